@@ -1,0 +1,56 @@
+// `lazy`: one binary for training, evaluating, looking at and serving models. Each subcommand is a file beside this one.
+#include <fmt/format.h>
+
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "command.h"
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace lazy::cli {
+
+std::map<std::string, Command>& commands() {
+  static std::map<std::string, Command> instance;
+  return instance;
+}
+
+}  // namespace lazy::cli
+
+int main(int argc, char** argv) {
+  CLI::App app{"Lazy Attention: train, evaluate and study attention that allocates its weight well", "lazy"};
+  app.require_subcommand(1);
+  app.fallthrough();
+  int threads = 0;
+  bool verbose = false;
+  app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(CLI::PositiveNumber);
+  app.add_flag("-v,--verbose", verbose, "Print debugging messages");
+  app.parse_complete_callback([&] {
+    if (threads > 0) at::set_num_threads(threads);
+    lazy::log::set_level(verbose ? 0 : 1);
+  });
+  for (const auto& [name, command] : lazy::cli::commands()) {
+    command.set_up(*app.add_subcommand(name, command.help));
+  }
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    fmt::print(stderr, "lazy: {}\nRun `lazy {}--help` for the usage.\n", e.what(),
+               app.get_subcommands().empty() ? "" : app.get_subcommands().front()->get_name() + " ");
+    return 2;
+  } catch (const lazy::Error& e) {
+    fmt::print(stderr, "lazy: {}\n", e.what());
+    return e.exit_code();
+  } catch (const c10::Error& e) {
+    fmt::print(stderr, "lazy: internal error: {}\n", e.what_without_backtrace());
+    return 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "lazy: internal error: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,278 @@
+#include "core/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string at(const std::string& file, const toml::node& node) {
+  return fmt::format("{}:{}", file, node.source().begin.line);
+}
+
+const char* type_name(const ConfigValue& value) {
+  static const char* const names[] = {"a boolean", "an integer", "a number", "a string", "a list of strings", "a list of numbers"};
+  return names[value.index()];
+}
+
+std::string show(const ConfigValue& value) {
+  std::ostringstream out;
+  const auto quoted = [](const std::string& text) {
+    std::ostringstream q;
+    q << toml::value<std::string>(text);
+    return q.str();
+  };
+  const auto number = [](double x) {
+    std::ostringstream n;
+    n << toml::value<double>(x);
+    return n.str();
+  };
+  const auto list = [&](const auto& items, const auto& each) {
+    out << "[";
+    for (size_t i = 0; i < items.size(); ++i) out << (i ? ", " : "") << each(items[i]);
+    out << "]";
+  };
+  if (auto* b = std::get_if<bool>(&value)) out << (*b ? "true" : "false");
+  else if (auto* i = std::get_if<int64_t>(&value)) out << *i;
+  else if (auto* d = std::get_if<double>(&value)) out << number(*d);
+  else if (auto* s = std::get_if<std::string>(&value)) out << quoted(*s);
+  else if (auto* v = std::get_if<std::vector<std::string>>(&value)) list(*v, quoted);
+  else if (auto* n = std::get_if<std::vector<double>>(&value)) list(*n, number);
+  return out.str();
+}
+
+ConfigValue convert(const toml::node& node, const std::string& where, const std::string& key) {
+  if (auto b = node.as_boolean()) return b->get();
+  if (auto i = node.as_integer()) return i->get();
+  if (auto d = node.as_floating_point()) return d->get();
+  if (auto s = node.as_string()) return s->get();
+  if (auto array = node.as_array()) {
+    std::vector<std::string> strings;
+    std::vector<double> numbers;
+    for (const auto& item : *array) {
+      if (auto s = item.as_string()) strings.push_back(s->get());
+      else if (auto x = item.value<double>()) numbers.push_back(*x);
+      else fail("config", "{}: {}: lists hold strings or numbers", where, key);
+    }
+    if (!strings.empty() && !numbers.empty()) fail("config", "{}: {}: a list mixes strings and numbers", where, key);
+    if (!numbers.empty()) return numbers;
+    return strings;
+  }
+  fail("config", "{}: {}: expected a boolean, number, string or list", where, key);
+}
+
+toml::table parse_toml(const std::string& text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& e) {
+    fail("config", "{}:{}: {}", name, e.source().begin.line, std::string(e.description()));
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// Reads PATH and everything it extends, the base first, so that later text wins.
+void collect(const fs::path& path, std::vector<std::pair<std::string, toml::table>>& layers, int depth) {
+  if (depth > 16) fail("config", "{}: `extends` goes round in a circle or is more than 16 deep", path.string());
+  toml::table root = parse_toml(read_file(path), path.string());
+  if (const auto* extends = root.get("extends")) {
+    const auto* name = extends->as_string();
+    if (!name) fail("config", "{}: extends: expected a file name", at(path.string(), *extends));
+    collect(path.parent_path() / name->get(), layers, depth + 1);
+    root.erase("extends");
+  }
+  layers.emplace_back(path.string(), std::move(root));
+}
+
+}  // namespace
+
+void Config::merge(const void* table, const std::string& name, const char* where) {
+  for (const auto& [section, node] : *static_cast<const toml::table*>(table)) {
+    const auto* entries = node.as_table();
+    const std::string place = where ? where : at(name, node);
+    if (!entries) {
+      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", place, std::string(section.str()));
+    }
+    for (const auto& [key, value] : *entries) {
+      const std::string full = std::string(section.str()) + "." + std::string(key.str());
+      const std::string value_place = where ? where : at(name, value);
+      entries_[full] = {convert(value, value_place, full), value_place};
+    }
+  }
+}
+
+Config Config::parse(const std::string& text, const std::string& name) {
+  Config config;
+  config.name_ = name;
+  const toml::table root = parse_toml(text, name);
+  config.merge(&root, name, nullptr);
+  return config;
+}
+
+Config Config::load(const fs::path& path, const std::vector<std::string>& overrides) {
+  Config config;
+  config.name_ = path.string();
+  config.directory_ = path.parent_path();
+  std::vector<std::pair<std::string, toml::table>> layers;
+  collect(path, layers, 0);
+  for (const auto& [name, root] : layers) config.merge(&root, name, nullptr);
+  for (const auto& item : overrides) {
+    const size_t equals = item.find('=');
+    const size_t dot = item.find('.');
+    if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+      fail("config", "--set {}: expected section.key=value", item);
+    }
+    toml::table root;
+    try {
+      root = toml::parse(item);
+    } catch (const toml::parse_error&) {  // a value that is no TOML, such as a bare word, is a string
+      root = toml::table{{item.substr(0, dot), toml::table{{item.substr(dot + 1, equals - dot - 1), item.substr(equals + 1)}}}};
+    }
+    config.merge(&root, "--set", "--set");
+  }
+  return config;
+}
+
+ConfigSection Config::section(const std::string& name) {
+  known_.try_emplace(name);
+  return ConfigSection(this, name);
+}
+
+void Config::check_all_used() const {
+  for (const auto& [full, entry] : entries_) {
+    const size_t dot = full.find('.');
+    const std::string section = full.substr(0, dot), key = full.substr(dot + 1);
+    const auto found = known_.find(section);
+    if (found == known_.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, keys] : known_) {
+        if (!name.empty()) names.push_back(name);
+      }
+      const std::string guess = nearest(section, names);
+      fail("config", "{}: unknown section [{}]{}", entry.where, section, guess.empty() ? "" : fmt::format("; did you mean [{}]?", guess));
+    }
+    if (!found->second.count(key)) {
+      const std::string guess = nearest(key, {found->second.begin(), found->second.end()});
+      fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section,
+           guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+    }
+  }
+}
+
+std::string Config::to_toml() const {
+  std::string out, current;
+  for (const auto& [full, entry] : entries_) {
+    const size_t dot = full.find('.');
+    const std::string section = full.substr(0, dot);
+    if (section != current) {
+      out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
+      current = section;
+    }
+    out += fmt::format("{} = {}\n", full.substr(dot + 1), show(entry.value));
+  }
+  return out;
+}
+
+const ConfigValue* ConfigSection::find(const std::string& key) {
+  config_->known_[name_].insert(key);
+  const auto found = config_->entries_.find(name_ + "." + key);
+  return found == config_->entries_.end() ? nullptr : &found->second.value;
+}
+
+bool ConfigSection::has(const std::string& key) const { return config_->entries_.count(name_ + "." + key) > 0; }
+
+std::string ConfigSection::where(const std::string& key) const {
+  const auto found = config_->entries_.find(name_ + "." + key);
+  return found == config_->entries_.end() ? config_->name_ : found->second.where;
+}
+
+namespace {
+
+[[noreturn]] void wrong_type(const std::string& where, const std::string& key, const char* expected, const ConfigValue& found) {
+  fail("config", "{}: {}: expected {}, found {} ({})", where, key, expected, type_name(found), show(found));
+}
+
+}  // namespace
+
+bool ConfigSection::boolean(const std::string& key, bool fallback) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  if (auto* b = std::get_if<bool>(value)) return *b;
+  wrong_type(where(key), name_ + "." + key, "true or false", *value);
+}
+
+int64_t ConfigSection::integer(const std::string& key, int64_t fallback, int64_t minimum, int64_t maximum) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  auto* i = std::get_if<int64_t>(value);
+  if (!i) wrong_type(where(key), name_ + "." + key, "an integer", *value);
+  if (*i < minimum || *i > maximum) {
+    fail("config", "{}: {}.{}: expected {}, found {}", where(key), name_, key,
+         maximum == INT64_MAX ? fmt::format("at least {}", minimum) : fmt::format("{} to {}", minimum, maximum), *i);
+  }
+  return *i;
+}
+
+double ConfigSection::number(const std::string& key, double fallback, double minimum, double maximum) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  double x = 0;
+  if (auto* d = std::get_if<double>(value)) x = *d;
+  else if (auto* i = std::get_if<int64_t>(value)) x = static_cast<double>(*i);
+  else wrong_type(where(key), name_ + "." + key, "a number", *value);
+  if (!(x >= minimum && x <= maximum)) {
+    fail("config", "{}: {}.{}: expected {}, found {}", where(key), name_, key,
+         maximum >= 1e300 ? fmt::format("at least {}", minimum) : fmt::format("{} to {}", minimum, maximum), x);
+  }
+  return x;
+}
+
+std::string ConfigSection::string(const std::string& key, const std::string& fallback) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  if (auto* s = std::get_if<std::string>(value)) return *s;
+  wrong_type(where(key), name_ + "." + key, "a string", *value);
+}
+
+std::string ConfigSection::required_string(const std::string& key) {
+  if (!find(key)) fail("config", "{}: [{}] needs '{}'", config_->name_, name_, key);
+  return string(key, "");
+}
+
+std::string ConfigSection::choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed) {
+  const std::string value = string(key, fallback);
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return value;
+  const std::string guess = nearest(value, allowed);
+  fail("config", "{}: {}.{}: expected one of {}, found '{}'{}", where(key), name_, key, fmt::join(allowed, ", "), value,
+       guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+}
+
+std::vector<std::string> ConfigSection::strings(const std::string& key, const std::vector<std::string>& fallback) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  if (auto* list = std::get_if<std::vector<std::string>>(value)) return *list;
+  if (auto* one = std::get_if<std::string>(value)) return {*one};
+  wrong_type(where(key), name_ + "." + key, "a string or a list of strings", *value);
+}
+
+std::vector<double> ConfigSection::numbers(const std::string& key, const std::vector<double>& fallback) {
+  const auto* value = find(key);
+  if (!value) return fallback;
+  if (auto* list = std::get_if<std::vector<double>>(value)) return *list;
+  if (auto* one = std::get_if<double>(value)) return {*one};
+  if (auto* one = std::get_if<int64_t>(value)) return {static_cast<double>(*one)};
+  if (auto* none = std::get_if<std::vector<std::string>>(value); none && none->empty()) return {};
+  wrong_type(where(key), name_ + "." + key, "a number or a list of numbers", *value);
+}
+
+}  // namespace lazy

@@ -1,0 +1,72 @@
+// Configuration files: TOML with `extends = "other.toml"`, overrides from the command line, and no silent typos.
+//
+//   Config config = Config::load("train.toml", {"training.steps=100"});
+//   auto model = config.section("model");
+//   int64_t layers = model.integer("num_layers", 24);
+//   config.check_all_used();   // an unknown key or section is an error that suggests the nearest known one
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lazy {
+
+using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
+
+class Config;
+
+// One [section]. Getters throw Error naming file, line, key, expected and found type or range.
+class ConfigSection {
+ public:
+  bool has(const std::string& key) const;
+  bool boolean(const std::string& key, bool fallback);
+  int64_t integer(const std::string& key, int64_t fallback, int64_t minimum = INT64_MIN, int64_t maximum = INT64_MAX);
+  double number(const std::string& key, double fallback, double minimum = -1e300, double maximum = 1e300);
+  std::string string(const std::string& key, const std::string& fallback);
+  std::string required_string(const std::string& key);
+  std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed);
+  std::vector<std::string> strings(const std::string& key, const std::vector<std::string>& fallback);  // also one string
+  std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);            // also one number
+  // Where the key was set, "train.toml:12" or "--set", for messages of one's own.
+  std::string where(const std::string& key) const;
+
+ private:
+  friend class Config;
+  ConfigSection(Config* config, std::string name) : config_(config), name_(std::move(name)) {}
+  const ConfigValue* find(const std::string& key);
+  Config* config_;
+  std::string name_;
+};
+
+class Config {
+ public:
+  static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+  static Config parse(const std::string& text, const std::string& name = "configuration");
+  ConfigSection section(const std::string& name);
+  void check_all_used() const;
+  // The whole configuration after `extends` and overrides, as TOML text that loads to the same values.
+  std::string to_toml() const;
+  const std::string& name() const { return name_; }
+  // Folder of the file, against which it resolves the relative paths it names. Empty for parsed text.
+  const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  friend class ConfigSection;
+  struct Entry {
+    ConfigValue value;
+    std::string where;
+  };
+  void merge(const void* toml_table, const std::string& name, const char* where);
+  std::string name_;
+  std::filesystem::path directory_;
+  std::map<std::string, Entry> entries_;                       // "section.key"
+  std::map<std::string, std::set<std::string>> known_;         // keys asked for, by section
+};
+
+}  // namespace lazy

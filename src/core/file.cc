@@ -1,0 +1,153 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+// Closes its descriptor when it leaves scope.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Descriptor open_for_reading(const fs::path& path, size_t& size) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) fail("read", "{}: {}", path.string(), std::strerror(errno));
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) fail("read", "{}: {}", path.string(), std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) fail("read", "{}: expected a file, found a folder", path.string());
+  size = static_cast<size_t>(info.st_size);
+  return Descriptor{std::exchange(file.fd, -1)};
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  size_t size = 0;
+  Descriptor file = open_for_reading(path, size);
+  std::string content;
+  content.reserve(size);
+  char chunk[1 << 16];
+  while (true) {
+    const ssize_t n = ::read(file.fd, chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", "{}: {}", path.string(), std::strerror(errno));
+    if (n == 0) return content;
+    content.append(chunk, static_cast<size_t>(n));
+  }
+}
+
+FileWriter::FileWriter(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_run("write", "{}: {}", path.string(), std::strerror(errno));
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+static void write_fully(int fd, const fs::path& path, const char* data, size_t size, int64_t offset) {
+  while (size > 0) {
+    const ssize_t n = offset < 0 ? ::write(fd, data, size) : ::pwrite(fd, data, size, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_run("write", "{}: {}", path.string(), std::strerror(errno));
+    data += n;
+    size -= static_cast<size_t>(n);
+    if (offset >= 0) offset += n;
+  }
+}
+
+void FileWriter::flush() {
+  write_fully(fd_, path_, buffer_.data(), buffer_.size(), -1);
+  buffer_.clear();
+}
+
+void FileWriter::write(const void* data, size_t size) {
+  constexpr size_t kBuffer = 1 << 20;
+  size_ += size;
+  if (buffer_.size() + size > kBuffer) flush();
+  if (size > kBuffer) {
+    write_fully(fd_, path_, static_cast<const char*>(data), size, -1);
+  } else {
+    buffer_.append(static_cast<const char*>(data), size);
+  }
+}
+
+void FileWriter::write_at(uint64_t offset, const void* data, size_t size) {
+  flush();
+  write_fully(fd_, path_, static_cast<const char*>(data), size, static_cast<int64_t>(offset));
+}
+
+void FileWriter::close() {
+  flush();
+  if (::fsync(fd_) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+}
+
+void sync_directory(const fs::path& directory) {
+  const fs::path where = directory.empty() ? fs::path(".") : directory;
+  Descriptor folder{::open(where.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.fd < 0 || ::fsync(folder.fd) != 0) fail_run("write", "{}: {}", where.string(), std::strerror(errno));
+}
+
+void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& produce) {
+  const fs::path temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  try {
+    FileWriter writer(temporary);
+    produce(writer);
+    writer.close();
+    fs::rename(temporary, path);
+    sync_directory(path.parent_path());
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    if (dynamic_cast<const Error*>(&e)) throw;
+    fail_run("write", "{}: {}", path.string(), e.what());
+  }
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content) {
+  write_file_atomic(path, [&](FileWriter& writer) { writer.write(content); });
+}
+
+void publish_directory(const fs::path& temporary, const fs::path& final_name) {
+  sync_directory(temporary);
+  std::error_code error;
+  fs::rename(temporary, final_name, error);
+  if (error) fail_run("write", "{}: {}", final_name.string(), error.message());
+  sync_directory(final_name.parent_path());
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  Descriptor file = open_for_reading(path, size_);
+  if (size_ == 0) return;
+  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (map == MAP_FAILED) fail("read", "{}: {}", path.string(), std::strerror(errno));
+  data_ = static_cast<const std::byte*>(map);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+uint64_t checksum(const void* data, size_t size) { return XXH3_64bits(data, size); }
+
+}  // namespace lazy

@@ -1,0 +1,27 @@
+#include "core/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace lazy::log {
+namespace {
+
+spdlog::logger& logger() {
+  static const auto instance = [] {
+    auto made = spdlog::stderr_color_mt("lazy");
+    made->set_pattern("%H:%M:%S %^%l%$ %v");
+    return made;
+  }();
+  return *instance;
+}
+
+spdlog::level::level_enum level_of(int level) {
+  return level <= 0 ? spdlog::level::debug : level == 1 ? spdlog::level::info : spdlog::level::warn;
+}
+
+}  // namespace
+
+void message(int level, const std::string& text) { logger().log(level_of(level), text); }
+void set_level(int level) { logger().set_level(level_of(level)); }
+
+}  // namespace lazy::log

@@ -1,0 +1,155 @@
+#include "core/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lazy {
+
+std::string human_count(double n) {
+  const char* const units[] = {"", "k", "M", "B", "T"};
+  int unit = 0;
+  while (std::abs(n) >= 999.5 && unit < 4) {
+    n /= 1000;
+    ++unit;
+  }
+  if (unit == 0) return fmt::format("{:g}", n);
+  return fmt::format("{:.{}f}{}", n, n < 10 ? 2 : n < 100 ? 1 : 0, units[unit]);
+}
+
+std::string human_bytes(double n) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (n >= 1024 && unit < 4) {
+    n /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", n) : fmt::format("{:.1f} {}", n, units[unit]);
+}
+
+std::string human_seconds(double s) {
+  if (!(s >= 0) || s > 1e9) return "?";
+  const int64_t t = std::llround(s);
+  if (t >= 3600) return fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
+  return fmt::format("{}:{:02}", t / 60, t % 60);
+}
+
+static size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 2) + 1;
+  for (const auto& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+namespace {
+
+// Length of the UTF-8 character that starts at bytes[0]; 0 when invalid, -1 when valid so far but cut off.
+int utf8_character(std::string_view bytes) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  int length = lead >= 0xC2 && lead <= 0xDF ? 2 : (lead & 0xF0) == 0xE0 ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+  if (length == 0) return 0;
+  for (int i = 1; i < length; ++i) {
+    if (static_cast<size_t>(i) >= bytes.size()) return -1;
+    unsigned char low = 0x80, high = 0xBF;
+    if (i == 1) {  // overlong forms, surrogates and values above U+10FFFF
+      if (lead == 0xE0) low = 0xA0;
+      if (lead == 0xED) high = 0x9F;
+      if (lead == 0xF0) low = 0x90;
+      if (lead == 0xF4) high = 0x8F;
+    }
+    if (byte(i) < low || byte(i) > high) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+size_t complete_utf8_prefix(std::string_view bytes) {
+  size_t i = 0;
+  while (i < bytes.size()) {
+    const int length = utf8_character(bytes.substr(i));
+    if (length < 0) return i;
+    i += length == 0 ? 1 : static_cast<size_t>(length);
+  }
+  return i;
+}
+
+std::string to_valid_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t i = 0; i < bytes.size();) {
+    const int length = utf8_character(bytes.substr(i));
+    if (length > 0) {
+      out.append(bytes.substr(i, length));
+      i += length;
+    } else if (length < 0) {
+      out += "\uFFFD";
+      break;
+    } else {
+      out += "\uFFFD";
+      ++i;
+    }
+  }
+  return out;
+}
+
+std::string html_escape(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  while (true) {
+    const size_t end = text.find(separator, start);
+    parts.emplace_back(text.substr(start, end - start));
+    if (end == std::string_view::npos) return parts;
+    start = end + 1;
+  }
+}
+
+std::string_view strip(std::string_view text) {
+  const auto space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace lazy

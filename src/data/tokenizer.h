@@ -1,0 +1,37 @@
+// Tokenizers: text to ids and back. SentencePiece models, byte-level BPE and plain bytes behind one interface.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lazy {
+
+// Thread-safe for concurrent const calls. Ids are 0-based; encode adds no special tokens (no BOS, no EOS).
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Ids out of range throw Error. Special tokens decode to nothing (SentencePiece control) or their text (BPE).
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  // Bytes that this id adds to the text so far; lets a streamed answer appear character by character.
+  virtual std::string piece(int32_t id) const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual std::optional<int32_t> bos_id() const = 0;
+  virtual std::optional<int32_t> eos_id() const = 0;
+  // Identity of the vocabulary, stored in shards and models, so that a mismatch is an error and not noise.
+  virtual uint64_t fingerprint() const = 0;
+  virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes"
+  // Writes the files that load_tokenizer reads back (tokenizer.model / tokenizer.json / tokenizer_config.json).
+  virtual void save(const std::filesystem::path& directory) const = 0;
+};
+
+// `source`: "bytes"; a .model file; a tokenizer.json; a folder that holds tokenizer.model, tokenizer.json,
+// or vocab.json + merges.txt. Error names the file, the field, what was expected and what was found.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source);
+
+}  // namespace lazy

@@ -1,0 +1,54 @@
+// The shape and mechanism of a decoder: what `[model]` in a configuration and `config.json` in a model folder say.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace lazy {
+
+class Config;
+
+// Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU, no biases.
+// With normalizer "elastic" and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
+struct ModelConfig {
+  int64_t vocab_size = 32000;
+  int64_t hidden_size = 1024;
+  int64_t num_layers = 24;
+  int64_t num_heads = 16;
+  int64_t num_kv_heads = 16;
+  int64_t head_dim = 64;
+  int64_t intermediate_size = 0;         // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
+  double hidden_ratio = 4;
+  bool tie_embeddings = false;
+  double norm_eps = 1e-6;
+  double rope_base = 1e4;                // decision A6: Lazy defaults to 1.5e5
+  int64_t max_length = 4096;             // training length
+  std::string normalizer = "softmax";    // "softmax", "elastic", ... (the operator's names)
+  std::string offset = "per_visible";    // "per_visible": tau / i, "constant": tau
+  bool offset_trainable = true;
+  double offset_init = -1;
+  int64_t distance_bias_window = 0;      // W entries a head, 0: no distance bias
+  double distance_bias_init_std = 1e-3;
+  int64_t window = -1;                   // sliding window, -1: none
+  double init_std = 0.02;
+  int64_t bos_token_id = 1;
+  int64_t eos_token_id = 2;
+
+  bool is_plain_llama() const;           // softmax, no bias, no window: saved as LlamaForCausalLM
+  void validate() const;                 // Error naming the field: heads that do not divide, odd head_dim, ...
+
+  // Keys as in flame where it has one. `kind = "lazy" | "transformer"` sets the defaults of the two.
+  static ModelConfig from_toml(Config& config);
+  static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
+  nlohmann::ordered_json to_json() const;  // Hugging Face config.json
+};
+
+struct ParameterCount {
+  int64_t total = 0;        // distinct parameters of this configuration
+  int64_t tied = 0, untied = 0;  // as if tied, as if untied (decision A1 prints both)
+  int64_t embedding = 0;
+};
+ParameterCount count_parameters(const ModelConfig& config);
+
+}  // namespace lazy

@@ -1,0 +1,72 @@
+// A decoder-only language model: token ids in, hidden states, logits or a loss out.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/config.h"
+
+namespace lazy {
+
+// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`.
+struct KVCache {
+  std::vector<at::Tensor> keys, values;
+  int64_t length = 0;
+};
+
+struct ForwardOptions {
+  KVCache* cache = nullptr;              // read and extended; positions start at cache->length
+  bool return_stats = false;             // per-layer attention statistics in ForwardResult::stats
+  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for pictures.
+  std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
+};
+
+struct ForwardResult {
+  at::Tensor hidden;                     // (batch, length, hidden_size) after the final norm
+  std::vector<at::Tensor> stats;         // per layer, (3, batch, heads, length) fp32, see lazy::attention
+};
+
+class LanguageModel {
+ public:
+  // Fresh weights, N(0, init_std), from `seed`; fp32 master weights.
+  LanguageModel(const ModelConfig& config, uint64_t seed);
+  // A Hugging Face folder: config.json + model.safetensors (or its sharded index form).
+  static LanguageModel load(const std::filesystem::path& directory);
+  ~LanguageModel();
+  LanguageModel(LanguageModel&&) noexcept;
+  LanguageModel& operator=(LanguageModel&&) noexcept;
+
+  const ModelConfig& config() const;
+  // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
+  void set_compute_dtype(at::ScalarType dtype);
+
+  ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
+  at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32
+  // Mean cross-entropy in nats over labels != -100, differentiable; labels (batch, length), already shifted.
+  // The logits of all positions never exist at once.
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
+  // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.
+  std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
+
+  // Names are the checkpoint's (SPEC section 5). Tied heads appear once.
+  const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
+  static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
+
+  at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined
+  at::Tensor tau(int64_t layer) const;            // (heads) or undefined
+
+  // Writes config.json, model.safetensors, generation_config.json into an existing folder. dtype: "fp32" or "bf16".
+  void save(const std::filesystem::path& directory, const std::string& dtype = "fp32") const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lazy

@@ -1,0 +1,31 @@
+// lazy::attention, the operator (DESIGN section 4), as C++ callers see it. Python reaches the same through
+// torch.ops.lazy.attention after torch.ops.load_library("liblazy_ops.so").
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace lazy::ops {
+
+struct AttentionOptions {
+  std::string normalizer = "elastic";
+  std::string offset = "per_visible";
+  std::optional<double> sigmoid_bias;
+  std::optional<double> scale;          // default head_dim^-0.5
+  bool causal = true;                   // bottom-right aligned: the last query sees the last key
+  int64_t window = -1;                  // the w latest keys, the query's own included; -1: no window
+  bool return_stats = false;
+  bool deterministic = false;
+};
+
+// q (batch, length, heads, head_dim); k, v (batch, key_length, kv_heads, head_dim).
+// distance_bias (heads, W) fp32, tau / sink / alibi_slopes (heads) fp32. Undefined tensors mean "not given".
+// Returns out like q; lse fp32 (batch, heads, length); stats fp32 (3, batch, heads, length) or empty.
+// Differentiable in q, k, v, distance_bias, tau.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                         const at::Tensor& distance_bias, const at::Tensor& tau,
+                                                         const AttentionOptions& options);
+
+}  // namespace lazy::ops

@@ -1,0 +1,80 @@
+#include "core/config.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+class ConfigTest : public testing::Test {
+ protected:
+  fs::path folder_ = fs::path(testing::TempDir()) / ("config_" + std::to_string(::getpid()));
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path file(const std::string& name, const std::string& text) {
+    write_file_atomic(folder_ / name, text);
+    return folder_ / name;
+  }
+};
+
+TEST_F(ConfigTest, LaterFilesAndOverridesWin) {
+  file("base.toml", "[model]\nlayers = 4\nwidth = 192\n[training]\nsteps = 10\n");
+  const auto path = file("run.toml", "extends = \"base.toml\"\n[model]\nlayers = 6\n");
+  Config config = Config::load(path, {"training.steps=20", "model.kind=lazy", "model.rates=[1, 2.5]"});
+  auto model = config.section("model");
+  EXPECT_EQ(model.integer("layers", 0), 6);
+  EXPECT_EQ(model.integer("width", 0), 192);
+  EXPECT_EQ(model.string("kind", ""), "lazy");
+  EXPECT_EQ(model.numbers("rates", {}), (std::vector<double>{1, 2.5}));
+  EXPECT_EQ(config.section("training").integer("steps", 0), 20);
+  EXPECT_NO_THROW(config.check_all_used());
+  // What it prints loads to the same values.
+  Config again = Config::parse(config.to_toml());
+  EXPECT_EQ(again.to_toml(), config.to_toml());
+}
+
+TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
+  Config config = Config::parse("[model]\nhiden_size = 3\n", "a.toml");
+  auto model = config.section("model");
+  model.integer("hidden_size", 1);
+  EXPECT_EQ(message_of([&] { config.check_all_used(); }),
+            "config: a.toml:2: unknown key 'hiden_size' in [model]; did you mean 'hidden_size'?");
+  Config other = Config::parse("[modle]\nx = 3\n", "a.toml");
+  other.section("model");
+  EXPECT_EQ(message_of([&] { other.check_all_used(); }), "config: a.toml:2: unknown section [modle]; did you mean [model]?");
+}
+
+TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
+  Config config = Config::parse("[a]\nx = \"three\"\ny = -1\nz = \"sofmax\"\n", "a.toml");
+  auto a = config.section("a");
+  EXPECT_EQ(message_of([&] { a.integer("x", 0); }), "config: a.toml:2: a.x: expected an integer, found a string ('three')");
+  EXPECT_EQ(message_of([&] { a.integer("y", 0, 1); }), "config: a.toml:3: a.y: expected at least 1, found -1");
+  EXPECT_EQ(message_of([&] { a.choice("z", "elastic", {"softmax", "elastic"}); }),
+            "config: a.toml:4: a.z: expected one of softmax, elastic, found 'sofmax'; did you mean 'softmax'?");
+}
+
+TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
+  const auto broken = file("broken.toml", "[model\nx = 1\n");
+  const std::string message = message_of([&] { Config::load(broken); });
+  EXPECT_NE(message.find("broken.toml:1"), std::string::npos) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  const auto circle = file("circle.toml", "extends = \"circle.toml\"\n");
+  EXPECT_NE(message_of([&] { Config::load(circle); }).find("circle"), std::string::npos);
+  EXPECT_NE(message_of([&] { Config::load(folder_ / "absent.toml"); }).find("absent.toml"), std::string::npos);
+  EXPECT_NE(message_of([&] { Config::load(circle, {"nonsense"}); }), "");
+}
+
+}  // namespace lazy

@@ -1,0 +1,48 @@
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <span>
+
+#include "core/random.h"
+
+namespace lazy {
+
+TEST(Text, NumbersAsPeopleWriteThem) {
+  EXPECT_EQ(human_count(999), "999");
+  EXPECT_EQ(human_count(1234567), "1.23M");
+  EXPECT_EQ(human_count(373.9e6), "374M");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(human_seconds(3723), "1:02:03");
+  EXPECT_EQ(human_seconds(75), "1:15");
+}
+
+TEST(Text, NearestOnlyWhenPlausible) {
+  EXPECT_EQ(nearest("stesp", {"steps", "seed"}), "steps");
+  EXPECT_EQ(nearest("zzzzzz", {"steps", "seed"}), "");
+}
+
+TEST(Text, Utf8) {
+  EXPECT_EQ(complete_utf8_prefix("a\xC3"), 1u);
+  EXPECT_EQ(complete_utf8_prefix("a\xC3\xA9"), 3u);
+  EXPECT_EQ(to_valid_utf8("a\xFF" "b\xED\xA0\x80"), "a\uFFFDb\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(to_valid_utf8("\xF0\x9F\x98"), "\uFFFD");
+}
+
+TEST(Random, KnownSequenceAndUniformShuffle) {
+  // First outputs of SplitMix64 for seed 1234567, from the published reference implementation.
+  Random random(1234567);
+  EXPECT_EQ(random.next(), 6457827717110365317ull);
+  EXPECT_EQ(random.next(), 3203168211198807973ull);
+  std::map<std::string, int> seen;
+  for (int i = 0; i < 6000; ++i) {
+    std::string word = "abc";
+    random.shuffle(std::span<char>(word));
+    ++seen[word];
+  }
+  ASSERT_EQ(seen.size(), 6u);
+  for (const auto& [word, count] : seen) EXPECT_NEAR(count, 1000, 150) << word;
+}
+
+}  // namespace lazy
