@@ -1,0 +1,43 @@
+# make          build: leaves build/lazy and build/liblazy_ops.so
+# make demo     install what is missing, build, train a Lazy model beside its softmax twin, write the report
+# make test     install what is missing, build, run every test
+# make help     the rest
+.DEFAULT_GOAL := build
+.PHONY: build setup demo test test-asan lint format clean help
+
+PRESET ?= $(if $(CI),ci,release)
+JOBS   ?= $(shell nproc)
+export LAZY_PYTHON
+# The tests find real text, tokenizers and benchmarks here, and skip what needs them where it is unset.
+export LAZY_TEST_DATA
+
+setup:          ## install system packages, the virtual environment and SentencePiece's source
+	@scripts/setup.sh
+
+build: setup    ## build build/lazy and build/liblazy_ops.so
+	@scripts/build.sh $(PRESET) build
+
+demo: build     ## train, evaluate and report on real text, in ten minutes on two cores
+	@scripts/demo.sh
+
+test:           ## build and run every test
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) build
+	@scripts/test.sh build
+
+test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/setup.sh test
+	@scripts/build.sh asan build-asan
+	@scripts/test.sh build-asan
+
+lint:           ## clang-tidy over our sources (compile_commands.json is in build/)
+	@scripts/lint.sh build
+
+format:         ## clang-format our sources
+	@git ls-files '*.cc' '*.h' | xargs clang-format -i
+
+clean:          ## remove build folders; .venv and .deps stay
+	rm -rf build build-*
+
+help:
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 20

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Prepares a machine: system packages, a virtual environment with the pinned PyTorch, SentencePiece's source.
+# Usage: scripts/setup.sh [test]     "test" adds the Python packages that the tests compare with.
+# Does nothing that is already done. LAZY_PYTHON names an interpreter with PyTorch to use instead of .venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+stop() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# 1. System packages.
+mapfile -t packages < <(grep -vE '^[[:space:]]*(#|$)' scripts/packages.txt)
+if command -v dpkg-query >/dev/null; then
+  missing=()
+  for package in "${packages[@]}"; do
+    status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing+=("$package")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+    if [ "$(id -u)" = 0 ]; then
+      as_root=(env)
+    elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+      as_root=(sudo env)
+    else
+      stop "these packages are missing, and neither root nor sudo is available. Have an administrator run:
+  $install"
+    fi
+    say "installing ${#missing[@]} system packages: ${missing[*]}"
+    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  fi
+else
+  say "this is no Debian-like system: make sure that these are installed: ${packages[*]}"
+fi
+
+# 2. PyTorch.
+case "$(uname -m)" in
+  x86_64 | aarch64) ;;
+  *) stop "PyTorch 2.11.0 has no wheel for $(uname -m)" ;;
+esac
+mkdir -p .deps
+stamp() { sha256sum "$1" | cut -d' ' -f1; }
+pip_quiet() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
+if [ -n "${LAZY_PYTHON:-}" ]; then
+  python=$LAZY_PYTHON
+  "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' ||
+    stop "LAZY_PYTHON=$LAZY_PYTHON has no PyTorch; install torch 2.11.0 there, or unset LAZY_PYTHON"
+else
+  python=.venv/bin/python
+  [ -x "$python" ] || { say "creating .venv"; python3 -m venv .venv; }
+  if [ "$(cat .venv/base.stamp 2>/dev/null)" != "$(stamp scripts/requirements.txt)" ]; then
+    say "installing PyTorch into .venv"
+    pip_quiet --no-deps -r scripts/requirements.txt
+    stamp scripts/requirements.txt > .venv/base.stamp
+  fi
+  # A GPU needs the whole set of CUDA libraries; so does `import torch`, which the tests' peers do.
+  wanted=""
+  [ -e /dev/nvidiactl ] && wanted=scripts/requirements.txt
+  [ "${1:-}" = test ] && wanted=scripts/requirements-test.txt
+  if [ -n "$wanted" ] && [ "$(cat .venv/full.stamp 2>/dev/null)" != "$(stamp "$wanted")" ]; then
+    say "installing $([ "${1:-}" = test ] && echo "the packages that the tests compare with" || echo "PyTorch's CUDA libraries") (about 3 GB)"
+    pip_quiet -r "$wanted"
+    stamp "$wanted" > .venv/full.stamp
+  fi
+fi
+
+# 3. SentencePiece, as source: Debian's shared library and LibTorch overwrite each other's flags in one program.
+sentencepiece=.deps/sentencepiece-0.2.0
+sentencepiece_hash=a52c19171daaf2e697dc6cbe67684e0fa341b1248966f6aebb541de654d15843
+if [ ! -f "$sentencepiece/sentencepiece/CMakeLists.txt" ]; then
+  say "fetching SentencePiece's source"
+  fetcher=$python
+  "$fetcher" -m pip --version >/dev/null 2>&1 || fetcher=python3
+  "$fetcher" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: -d .deps sentencepiece==0.2.0
+  echo "$sentencepiece_hash  $sentencepiece.tar.gz" | sha256sum --check --quiet || stop "$sentencepiece.tar.gz is not the file that was pinned"
+  rm -rf "$sentencepiece.tmp" && mkdir "$sentencepiece.tmp"
+  tar -xzf "$sentencepiece.tar.gz" -C "$sentencepiece.tmp" --strip-components=1
+  mv "$sentencepiece.tmp" "$sentencepiece"
+  rm "$sentencepiece.tar.gz"
+fi
