@@ -34,18 +34,32 @@ struct ModelConfig {
   double init_std = 0.02;
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
+  uint64_t tokenizer_fingerprint = 0;    // Tokenizer::fingerprint() of the training text, 0: not recorded
 
   bool is_plain_llama() const;           // softmax, no bias, no window: saved as LlamaForCausalLM
+  bool is_lazy() const;                  // Elastic-Softmax with a distance bias
+  std::string kind() const;              // "lazy", "transformer", or the normalizer's name for what lies between
+  bool has_offset() const;               // a tau per head
+  int64_t intermediate() const;          // intermediate_size, or what hidden_ratio makes of it
   void validate() const;                 // Error naming the field: heads that do not divide, odd head_dim, ...
 
-  // Keys as in flame where it has one. `kind = "lazy" | "transformer"` sets the defaults of the two.
+  // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
+  // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
+  // max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours: normalizer, offset,
+  // offset_trainable, offset_init, distance_bias_window, distance_bias_init_std.
+  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5).
+  // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.
   static ModelConfig from_toml(Config& config);
+  // Reads LlamaForCausalLM (rope_theta at the top or in rope_parameters) and LazyForCausalLM, with the key names of
+  // Hugging Face (num_attention_heads, rms_norm_eps) or of FLA (num_heads, norm_eps). What the decoder cannot compute,
+  // such as scaled RoPE or projection biases, is an Error.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
+  static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
   nlohmann::ordered_json to_json() const;  // Hugging Face config.json
 };
 
 struct ParameterCount {
-  int64_t total = 0;        // distinct parameters of this configuration
+  int64_t total = 0;        // distinct trained parameters of this configuration
   int64_t tied = 0, untied = 0;  // as if tied, as if untied (decision A1 prints both)
   int64_t embedding = 0;
 };

@@ -45,6 +45,10 @@ class LanguageModel {
   const ModelConfig& config() const;
   // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
   void set_compute_dtype(at::ScalarType dtype);
+  at::ScalarType compute_dtype() const;
+  // Moves the weights. Call before taking parameters(): the list is renewed.
+  void to(at::Device device);
+  at::Device device() const;
 
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
   at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32
@@ -54,13 +58,18 @@ class LanguageModel {
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
 
-  // Names are the checkpoint's (SPEC section 5). Tied heads appear once.
+  // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear once.
+  // Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
   static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined
 
+  // Replaces the weights by those of `directory`, whose shapes must be this model's (a checkpoint to resume from).
+  void load_weights(const std::filesystem::path& directory);
+  // Names the tokenizer that made the training ids; saved in config.json, compared by lazy generate and lazy eval.
+  void set_tokenizer_fingerprint(uint64_t fingerprint);
   // Writes config.json, model.safetensors, generation_config.json into an existing folder. dtype: "fp32" or "bf16".
   void save(const std::filesystem::path& directory, const std::string& dtype = "fp32") const;
 
