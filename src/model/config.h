@@ -18,30 +18,30 @@ struct ModelConfig {
   int64_t num_heads = 16;
   int64_t num_kv_heads = 16;
   int64_t head_dim = 64;
-  int64_t intermediate_size = 0;         // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
+  int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool tie_embeddings = false;
   double norm_eps = 1e-6;
-  double rope_base = 1e4;                // decision A6: Lazy defaults to 1.5e5
-  int64_t max_length = 4096;             // training length
-  std::string normalizer = "softmax";    // "softmax", "elastic", ... (the operator's names)
-  std::string offset = "per_visible";    // "per_visible": tau / i, "constant": tau
+  double rope_base = 1e4;              // decision A6: Lazy defaults to 1.5e5
+  int64_t max_length = 4096;           // training length
+  std::string normalizer = "softmax";  // "softmax", "elastic", ... (the operator's names)
+  std::string offset = "per_visible";  // "per_visible": tau / i, "constant": tau
   bool offset_trainable = true;
   double offset_init = -1;
-  int64_t distance_bias_window = 0;      // W entries a head, 0: no distance bias
+  int64_t distance_bias_window = 0;  // W entries a head, 0: no distance bias
   double distance_bias_init_std = 1e-3;
-  int64_t window = -1;                   // sliding window, -1: none
+  int64_t window = -1;  // sliding window, -1: none
   double init_std = 0.02;
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
-  uint64_t tokenizer_fingerprint = 0;    // Tokenizer::fingerprint() of the training text, 0: not recorded
+  uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text, 0: not recorded
 
-  bool is_plain_llama() const;           // softmax, no bias, no window: saved as LlamaForCausalLM
-  bool is_lazy() const;                  // Elastic-Softmax with a distance bias
-  std::string kind() const;              // "lazy", "transformer", or the normalizer's name for what lies between
-  bool has_offset() const;               // a tau per head
-  int64_t intermediate() const;          // intermediate_size, or what hidden_ratio makes of it
-  void validate() const;                 // Error naming the field: heads that do not divide, odd head_dim, ...
+  bool is_plain_llama() const;   // softmax, no bias, no window: saved as LlamaForCausalLM
+  bool is_lazy() const;          // Elastic-Softmax with a distance bias
+  std::string kind() const;      // "lazy", "transformer", or the normalizer's name for what lies between
+  bool has_offset() const;       // a tau per head
+  int64_t intermediate() const;  // intermediate_size, or what hidden_ratio makes of it
+  void validate() const;         // Error naming the field: heads that do not divide, odd head_dim, ...
 
   // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
@@ -55,11 +55,11 @@ struct ModelConfig {
   // such as scaled RoPE or projection biases, is an Error.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
   static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
-  nlohmann::ordered_json to_json() const;  // Hugging Face config.json
+  nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
 };
 
 struct ParameterCount {
-  int64_t total = 0;        // distinct trained parameters of this configuration
+  int64_t total = 0;             // distinct trained parameters of this configuration
   int64_t tied = 0, untied = 0;  // as if tied, as if untied (decision A1 prints both)
   int64_t embedding = 0;
 };

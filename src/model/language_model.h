@@ -21,15 +21,16 @@ struct KVCache {
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;              // read and extended; positions start at cache->length
-  bool return_stats = false;             // per-layer attention statistics in ForwardResult::stats
-  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for pictures.
+  KVCache* cache = nullptr;   // read and extended; positions start at cache->length
+  bool return_stats = false;  // per-layer attention statistics in ForwardResult::stats
+  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
+  // pictures.
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
 };
 
 struct ForwardResult {
-  at::Tensor hidden;                     // (batch, length, hidden_size) after the final norm
-  std::vector<at::Tensor> stats;         // per layer, (3, batch, heads, length) fp32, see lazy::attention
+  at::Tensor hidden;              // (batch, length, hidden_size) after the final norm
+  std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention
 };
 
 class LanguageModel {
@@ -58,8 +59,9 @@ class LanguageModel {
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
 
-  // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear once.
-  // Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in place.
+  // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear
+  // once. Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in
+  // place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
   static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
 

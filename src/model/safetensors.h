@@ -45,8 +45,8 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
 
 // `directory/STEM.safetensors`, or, above `max_file_bytes`, `STEM-00001-of-0000N.safetensors` ... with
 // `STEM.safetensors.index.json`. Files of the other form left by an earlier save are removed.
-void write_safetensors_sharded(const std::filesystem::path& directory, const std::string& stem, const NamedTensors& tensors,
-                               uint64_t max_file_bytes = uint64_t{5} << 30);
+void write_safetensors_sharded(const std::filesystem::path& directory, const std::string& stem,
+                               const NamedTensors& tensors, uint64_t max_file_bytes = uint64_t{5} << 30);
 
 // Everything in the file, copied into memory of its own, by name: the way back for small state such as an optimizer's.
 std::map<std::string, at::Tensor> read_safetensors(const std::filesystem::path& path);

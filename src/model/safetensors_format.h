@@ -13,9 +13,9 @@ namespace lazy {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;               // "F32", "BF16", "I64", ... as the format names them
+  std::string dtype;  // "F32", "BF16", "I64", ... as the format names them
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;     // bytes, relative to the start of the data
+  uint64_t begin = 0, end = 0;  // bytes, relative to the start of the data
 };
 
 struct SafetensorsHeader {

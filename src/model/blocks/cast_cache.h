@@ -1,0 +1,17 @@
+// A weight in the computing precision, cast again only after the master has changed.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lazy {
+
+// Not thread-safe. The result carries no gradient: whoever computes with it gives the gradient to the master.
+class CastCache {
+ public:
+  at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
+
+ private:
+  at::Tensor cast_;
+  int64_t version_ = -1;
+};
+
+}  // namespace lazy

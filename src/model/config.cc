@@ -1,0 +1,132 @@
+// [model] in TOML, validation and parameter counts. config.json is in config_json.cc.
+#include "model/config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/ranges.h>
+#include "core/config.h"
+
+#include "core/error.h"
+
+namespace lazy {
+
+namespace {
+
+const std::vector<std::string> kNormalizers = {"softmax",  "elastic", "sparsemax",
+                                               "entmax15", "sigmoid", "softmax_sink"};
+
+void check(bool ok, const char* field, const std::string& expected, double found) {
+  if (!ok) fail("model", "{}: expected {}, found {}", field, expected, found);
+}
+
+void check_whole(int64_t value, const char* field, int64_t minimum, int64_t maximum) {
+  if (value < minimum || value > maximum)
+    fail("model", "{}: expected {} to {}, found {}", field, minimum, maximum, value);
+}
+
+}  // namespace
+
+bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
+bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0; }
+bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
+std::string ModelConfig::kind() const { return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer; }
+
+int64_t ModelConfig::intermediate() const {
+  if (intermediate_size > 0) return intermediate_size;
+  const auto raw = static_cast<int64_t>(static_cast<double>(hidden_size) * hidden_ratio * 2 / 3);
+  return (raw + 255) / 256 * 256;
+}
+
+void ModelConfig::validate() const {
+  // The upper limits are far above any model; they keep products of sizes, and damaged files, from overflowing.
+  check_whole(vocab_size, "vocab_size", 1, int64_t{1} << 24);
+  check_whole(hidden_size, "hidden_size", 1, int64_t{1} << 20);
+  check_whole(num_layers, "num_hidden_layers", 1, 1 << 14);
+  check_whole(num_heads, "num_heads", 1, 1 << 14);
+  check_whole(num_kv_heads, "num_kv_heads", 1, num_heads);
+  check_whole(head_dim, "head_dim", 2, 1 << 14);
+  check_whole(intermediate_size, "intermediate_size", 0, int64_t{1} << 24);
+  check_whole(max_length, "max_position_embeddings", 1, int64_t{1} << 30);
+  check_whole(distance_bias_window, "distance_bias_window", 0, int64_t{1} << 24);
+  if (num_heads % num_kv_heads != 0) {
+    fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", num_heads, num_kv_heads);
+  }
+  if (head_dim % 2 != 0) fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
+  if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
+  check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
+        hidden_ratio);
+  check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
+  check(std::isfinite(rope_base) && rope_base > 1, "rope_theta", "more than 1", rope_base);
+  check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);
+  check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
+  check(std::isfinite(distance_bias_init_std) && distance_bias_init_std >= 0, "distance_bias_init_std", "at least 0",
+        distance_bias_init_std);
+  if (std::find(kNormalizers.begin(), kNormalizers.end(), normalizer) == kNormalizers.end()) {
+    fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
+  }
+  if (offset != "per_visible" && offset != "constant") {
+    fail("model", "offset: expected per_visible or constant, found '{}'", offset);
+  }
+}
+
+ModelConfig ModelConfig::from_toml(Config& config) {
+  ConfigSection s = config.section("model");
+  ModelConfig m;
+  if (s.choice("kind", "lazy", {"lazy", "transformer"}) == "lazy") {
+    m.normalizer = "elastic";
+    m.distance_bias_window = 512;
+    m.rope_base = 1.5e5;
+  }
+  m.vocab_size = s.integer("vocab_size", m.vocab_size, 0);
+  m.hidden_size = s.integer("hidden_size", m.hidden_size, 1);
+  m.num_layers = s.integer("num_hidden_layers", m.num_layers, 1);
+  m.num_heads = s.integer("num_heads", m.num_heads, 1);
+  m.num_kv_heads = s.integer("num_kv_heads", m.num_heads, 1);
+  const bool divides = m.hidden_size % m.num_heads == 0;
+  if (!divides && !s.has("head_dim")) {
+    fail("model", "{}: model.num_heads: expected a divisor of hidden_size ({}) or an explicit head_dim, found {}",
+         s.where("num_heads"), m.hidden_size, m.num_heads);
+  }
+  m.head_dim = s.integer("head_dim", m.hidden_size / m.num_heads, 1);
+  m.hidden_ratio = s.number("hidden_ratio", m.hidden_ratio);
+  m.intermediate_size = s.integer("intermediate_size", 0, 0);
+  m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
+  m.norm_eps = s.number("norm_eps", m.norm_eps);
+  m.rope_base = s.number("rope_theta", m.rope_base);
+  m.max_length = s.integer("max_position_embeddings", m.max_length, 1);
+  m.window = s.integer("window_size", m.window, -1);
+  m.init_std = s.number("initializer_range", m.init_std);
+  m.bos_token_id = s.integer("bos_token_id", m.bos_token_id, -1);
+  m.eos_token_id = s.integer("eos_token_id", m.eos_token_id, -1);
+  m.normalizer = s.choice("normalizer", m.normalizer, kNormalizers);
+  m.offset = s.choice("offset", m.offset, {"per_visible", "constant"});
+  m.offset_trainable = s.boolean("offset_trainable", m.offset_trainable);
+  m.offset_init = s.number("offset_init", m.offset_init);
+  m.distance_bias_window = s.integer("distance_bias_window", m.distance_bias_window, 0);
+  m.distance_bias_init_std = s.number("distance_bias_init_std", m.distance_bias_init_std);
+  ModelConfig check = m;
+  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: the tokenizer's, known later
+  try {
+    check.validate();
+  } catch (const Error& e) {
+    throw Error(fmt::format("{} ({})", e.what(), config.name()));
+  }
+  m.intermediate_size = m.intermediate();
+  return m;
+}
+
+ParameterCount count_parameters(const ModelConfig& c) {
+  const int64_t d = c.hidden_size;
+  const int64_t projections = d * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
+  const int64_t lazy = c.num_heads * (c.distance_bias_window + (c.has_offset() && c.offset_trainable ? 1 : 0));
+  const int64_t layer = projections + 3 * d * c.intermediate() + 2 * d + lazy;
+  ParameterCount count;
+  count.embedding = c.vocab_size * d;
+  count.tied = c.num_layers * layer + d + count.embedding;
+  count.untied = count.tied + count.embedding;
+  count.total = c.tie_embeddings ? count.tied : count.untied;
+  return count;
+}
+
+}  // namespace lazy

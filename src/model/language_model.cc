@@ -1,0 +1,209 @@
+#include "model/language_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "model/blocks/cast_cache.h"
+#include "model/blocks/decoder_block.h"
+#include "model/blocks/rms_norm.h"
+#include "model/checkpoint.h"
+#include "model/loss.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+struct LanguageModel::Impl {
+  Impl(const ModelConfig& model, at::Device where)
+      : config(model), device(where), rope(model.head_dim, model.rope_base) {
+    config.validate();
+    config.intermediate_size = config.intermediate();
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+    embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, device);
+    final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
+    if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    names = config.is_plain_llama() ? CheckpointNames::llama() : CheckpointNames::fla();
+    collect();
+  }
+
+  // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
+  void collect() {
+    const auto add = [&](const std::string& name, const at::Tensor& tensor) { stored.emplace_back(name, tensor); };
+    add(names.embedding, embedding);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const DecoderBlock& block = blocks[i];
+      const std::string layer = names.layer_prefix + std::to_string(i) + ".", attention = layer + names.attention;
+      add(layer + names.attention_norm, block.attention_norm);
+      add(attention + "q_proj.weight", block.attention.qkv.parts()[0]);
+      add(attention + "k_proj.weight", block.attention.qkv.parts()[1]);
+      add(attention + "v_proj.weight", block.attention.qkv.parts()[2]);
+      add(attention + "o_proj.weight", block.attention.output.parts()[0]);
+      if (block.attention.distance_bias.defined()) {
+        add(attention + "learnable_bias_diagonals", block.attention.distance_bias);
+      }
+      if (block.attention.tau.defined()) add(attention + "softmax_offset", block.attention.tau);
+      add(layer + names.mlp_norm, block.mlp_norm);
+      add(layer + "mlp.gate_proj.weight", block.gate_up.parts()[0]);
+      add(layer + "mlp.up_proj.weight", block.gate_up.parts()[1]);
+      add(layer + "mlp.down_proj.weight", block.down.parts()[0]);
+    }
+    add(names.final_norm, final_norm);
+    if (head.defined()) add(names.head, head);
+    for (const auto& item : stored) {
+      if (item.second.requires_grad()) trained.push_back(item);
+    }
+  }
+
+  void initialize(uint64_t seed) {
+    const at::NoGradGuard guard;
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    for (auto& [name, tensor] : stored) {
+      const bool bias = name.find("learnable_bias") != std::string::npos;
+      if (tensor.dim() != 2) continue;  // norms and offsets have their start values
+      // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
+      at::Tensor fresh = at::empty(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
+      fresh.normal_(0, bias ? config.distance_bias_init_std : config.init_std, generator);
+      tensor.copy_(fresh);
+    }
+  }
+
+  const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
+  at::Tensor head_matrix() { return head_cast.get(head_leaf(), dtype); }
+
+  ModelConfig config;
+  at::Device device;
+  RotaryTable rope;
+  CheckpointNames names;
+  at::Tensor embedding, final_norm, head;  // head is undefined when it is the embedding
+  std::vector<DecoderBlock> blocks;
+  CastCache head_cast;
+  NamedTensors stored, trained;
+  at::ScalarType dtype = at::kFloat;
+};
+
+LanguageModel::LanguageModel(const ModelConfig& config, uint64_t seed)
+    : impl_(std::make_unique<Impl>(config, at::kCPU)) {
+  impl_->initialize(seed);
+}
+LanguageModel::~LanguageModel() = default;
+LanguageModel::LanguageModel(LanguageModel&&) noexcept = default;
+LanguageModel& LanguageModel::operator=(LanguageModel&&) noexcept = default;
+
+const ModelConfig& LanguageModel::config() const { return impl_->config; }
+at::ScalarType LanguageModel::compute_dtype() const { return impl_->dtype; }
+at::Device LanguageModel::device() const { return impl_->device; }
+const NamedTensors& LanguageModel::parameters() const { return impl_->trained; }
+void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
+  impl_->config.tokenizer_fingerprint = fingerprint;
+}
+
+void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
+  if (dtype != at::kFloat && dtype != at::kBFloat16) {
+    fail("model", "compute dtype: expected float32 or bfloat16, found {}", at::toString(dtype));
+  }
+  impl_->dtype = dtype;
+}
+
+void LanguageModel::to(at::Device device) {
+  if (device == impl_->device) return;
+  auto moved = std::make_unique<Impl>(impl_->config, device);
+  const at::NoGradGuard guard;
+  for (size_t i = 0; i < moved->stored.size(); ++i) moved->stored[i].second.copy_(impl_->stored[i].second);
+  moved->dtype = impl_->dtype;
+  impl_ = std::move(moved);
+}
+
+ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
+  if (ids.dim() != 2 || ids.scalar_type() != at::kLong) {
+    fail("model", "ids: expected int64 (batch, length), found {} with {} dimensions", at::toString(ids.scalar_type()),
+         ids.dim());
+  }
+  ForwardResult result;
+  at::Tensor x = at::embedding(impl_->embedding, ids).to(impl_->dtype);
+  for (size_t i = 0; i < impl_->blocks.size(); ++i) {
+    at::Tensor stats;
+    x = impl_->blocks[i].forward(x, impl_->rope, static_cast<int64_t>(i), options,
+                                 options.return_stats ? &stats : nullptr);
+    if (options.return_stats) result.stats.push_back(stats);
+  }
+  if (options.cache) options.cache->length += ids.size(1);
+  result.hidden = rms_norm(x, impl_->final_norm, impl_->config.norm_eps);
+  return result;
+}
+
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
+  const bool grad = at::GradMode::is_enabled() && (hidden.requires_grad() || impl_->head_leaf().requires_grad());
+  const at::Tensor W = grad ? impl_->head_leaf().to(hidden.scalar_type()) : impl_->head_matrix();
+  return at::linear(hidden, W).to(at::kFloat);
+}
+
+at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
+  const at::Tensor hidden = forward(ids).hidden;
+  return linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), impl_->head_leaf(),
+                              labels.reshape({-1}));
+}
+
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels) {
+  const at::NoGradGuard guard;
+  const at::Tensor hidden = forward(ids).hidden;
+  auto [likelihood, best] =
+      linear_log_likelihood(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
+  return {likelihood.view(labels.sizes()), best.view(labels.sizes())};
+}
+
+bool LanguageModel::decays(const std::string& name) {
+  for (const char* part : {"norm", "bias", "softmax_offset"}) {
+    if (name.find(part) != std::string::npos) return false;
+  }
+  return true;
+}
+
+at::Tensor LanguageModel::distance_bias(int64_t layer) const {
+  return impl_->blocks.at(static_cast<size_t>(layer)).attention.distance_bias;
+}
+at::Tensor LanguageModel::tau(int64_t layer) const {
+  return impl_->blocks.at(static_cast<size_t>(layer)).attention.tau;
+}
+
+LanguageModel LanguageModel::load(const fs::path& directory) {
+  ModelConfig config = ModelConfig::from_directory(directory);
+  const SafetensorsFile file = open_weights(directory);
+  if (!config.tie_embeddings && !has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
+  LanguageModel model{
+      ModelConfig{.vocab_size = 1, .hidden_size = 2, .num_layers = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 2},
+      0};
+  model.impl_ = std::make_unique<Impl>(config, at::kCPU);
+  const CheckpointNames& names = model.impl_->names;
+  lazy::load_weights(file, directory, model.impl_->stored, config.tie_embeddings ? names.head : "", names.embedding);
+  return model;
+}
+
+void LanguageModel::load_weights(const fs::path& directory) {
+  const CheckpointNames& names = impl_->names;
+  lazy::load_weights(open_weights(directory), directory, impl_->stored, impl_->config.tie_embeddings ? names.head : "",
+                     names.embedding);
+}
+
+void LanguageModel::save(const fs::path& directory, const std::string& dtype) const {
+  if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);
+  NamedTensors out;
+  for (const auto& [name, tensor] : impl_->stored) {
+    // Offsets and distance biases decide which pairs are alive: they stay in fp32.
+    const bool wide = dtype == "fp32" || name.find("learnable_bias") != std::string::npos ||
+                      name.find("softmax_offset") != std::string::npos;
+    out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
+  }
+  nlohmann::ordered_json config = impl_->config.to_json();
+  config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
+  const nlohmann::ordered_json generation = {
+      {"_from_model_config", true}, {"bos_token_id", config["bos_token_id"]}, {"eos_token_id", config["eos_token_id"]}};
+  write_safetensors_sharded(directory, "model", out);
+  write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
+  write_file_atomic(directory / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace lazy

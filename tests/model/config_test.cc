@@ -1,0 +1,7 @@
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+TEST(ModelConfig, Placeholder) {}
+}
