@@ -1,0 +1,145 @@
+#include "report/heat_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+#include "report/format.h"
+#include "report/palette.h"
+#include "report/scale.h"
+#include "report/svg.h"
+
+namespace lazy::report {
+namespace {
+
+constexpr double kWidth = 296, kFont = 14;
+
+std::string level_class(double t) { return fmt::format("q{}", ramp_level(t)); }
+
+// A strip of the ramp, `value_at` maps the strip's position to the data, ticks are placed by the inverse.
+std::string bar(double width, const std::vector<std::pair<double, std::string>>& marks, const std::string& label) {
+  Svg svg(width, 36, label, "bar");
+  const double step = width / kRampLevels;
+  for (int i = 0; i < kRampLevels; ++i) svg.rect(i * step, 0, step + (i + 1 < kRampLevels ? 0.5 : 0), 12, fmt::format("q{}", i));
+  double last_end = -1e9;
+  for (const auto& [at, text] : marks) {
+    const double half = text_width(text, kFont) / 2;
+    const double middle = std::clamp(at * width, half, width - half);
+    if (middle - half < last_end + 6) continue;
+    svg.text(middle, 30, text, "middle", "tick");
+    last_end = middle + half;
+  }
+  return svg.str();
+}
+
+}  // namespace
+
+std::string draw(const HeatMap& map) {
+  const size_t rows = map.values.size(), columns = rows ? map.values.front().size() : 0;
+  if (columns == 0) return "";
+  const double left = 26, top = 2, cell_width = (kWidth - left) / double(columns);
+  const double cell_height = std::clamp(220.0 / double(rows), 9.0, 30.0), height = top + cell_height * double(rows) + 40;
+  const bool with_values = cell_width >= 32 && cell_height >= 18;
+  const double gap = cell_width > 10 && cell_height > 10 ? 1 : 0.4;
+  Svg svg(kWidth, height, map.label, "heat");
+  const size_t row_step = static_cast<size_t>(std::ceil(16 / cell_height)), column_step = static_cast<size_t>(std::ceil(24 / cell_width));
+  for (size_t r = 0; r < rows; ++r) {
+    const double y = top + cell_height * double(r);
+    if (r % row_step == 0) svg.text(left - 8, y + cell_height / 2 + 5, std::to_string(r + 1), "end", "tick");
+    for (size_t c = 0; c < map.values[r].size(); ++c) {
+      const double value = map.values[r][c], x = left + cell_width * double(c);
+      const std::string text = std::isfinite(value) ? percent(value) : "–";
+      const int level = std::isfinite(value) ? ramp_level(value / map.high) : 0;
+      svg.rect(x, y, cell_width - gap, cell_height - gap, fmt::format("q{}", level),
+               fmt::format("layer {}, head {}: {} %", r + 1, c + 1, text));
+      if (with_values) {
+        svg.text(x + (cell_width - gap) / 2, y + cell_height / 2 + 4.5, text, "middle", plain_text_on(level) ? "on-low" : "on-high");
+      }
+    }
+  }
+  const double foot = top + cell_height * double(rows) + 16;
+  for (size_t c = 0; c < columns; c += column_step) {
+    svg.text(left + cell_width * (double(c) + 0.5) - gap / 2, foot, std::to_string(c + 1), "middle", "tick");
+  }
+  svg.text(0, foot + 18, "layer ↑", "start", "axis-name");
+  svg.text(kWidth, foot + 18, "head →", "end", "axis-name");
+  return svg.str();
+}
+
+std::string draw_color_bar(double high, double width) {
+  std::vector<std::pair<double, std::string>> marks;
+  for (double at : {0.0, 0.5, 1.0}) marks.emplace_back(at, percent(at * high) + " %");
+  return bar(width, marks, fmt::format("Colour bar: 0 to {} percent", percent(high)));
+}
+
+std::string draw_weight_bar(double width) {
+  std::vector<std::pair<double, std::string>> marks;
+  for (double value : {0.0, 0.05, 0.2, 0.5, 1.0}) marks.emplace_back(std::sqrt(value), percent(value) + " %");
+  return bar(width, marks, "Colour bar of attention weights: 0 to 100 percent, by the square root");
+}
+
+std::vector<double> received(const AttentionMap& map) {
+  std::vector<double> mean(map.weights.size(), 0.0);
+  for (size_t i = 0; i < map.weights.size(); ++i) {
+    for (size_t j = 0; j < map.weights[i].size() && j <= i; ++j) mean[j] += map.weights[i][j] / double(map.weights.size() - j);
+  }
+  return mean;
+}
+
+std::string token_label(const std::string& token, size_t most) {
+  std::string visible;
+  for (char byte : std::string(strip(token))) visible += static_cast<unsigned char>(byte) < 0x20 ? '?' : byte;
+  if (visible.empty()) visible = token.find('\n') != std::string::npos ? "⏎" : token.empty() ? "∅" : "␣";
+  size_t characters = 0, at = 0;
+  for (; at < visible.size(); ++at) {
+    if ((static_cast<unsigned char>(visible[at]) & 0xC0) != 0x80 && ++characters > most) break;
+  }
+  return at < visible.size() ? visible.substr(0, at) + "…" : visible;
+}
+
+namespace {
+
+void cells(Svg& svg, const AttentionMap& map, double left, double top, double cell_width, double cell_height, bool titles) {
+  for (size_t i = 0; i < map.weights.size(); ++i) {
+    // Everything a query may see lies on a tinted bar: blank cells on it are weights of exactly zero.
+    svg.rect(left, top + cell_height * double(i), cell_width * double(i + 1), cell_height - 0.6, "visible");
+    for (size_t j = 0; j <= i && j < map.weights[i].size(); ++j) {
+      const double weight = map.weights[i][j];
+      if (!(weight > 0)) continue;
+      svg.rect(left + cell_width * double(j), top + cell_height * double(i), cell_width - 0.6, cell_height - 0.6,
+               level_class(std::sqrt(weight)),
+               titles ? fmt::format("{} → {}: {} %", token_label(map.tokens[i], 24), token_label(map.tokens[j], 24), percent(weight))
+                      : "");
+    }
+  }
+}
+
+}  // namespace
+
+std::string draw_square(const AttentionMap& map) {
+  const double cell = map.weights.size() > 40 ? 15 : 17, margin = 78, side = cell * double(map.weights.size());
+  Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head), "map at-square");
+  for (size_t i = 0; i < map.weights.size(); ++i) {
+    const double middle = margin + cell * (double(i) + 0.5);
+    const std::string label = token_label(map.tokens[i], 9);
+    svg.text(margin - 6, middle + 4.5, label, "end", "token");
+    svg.text(middle + 4.5, margin - 6, label, "start", "token", -90);
+  }
+  cells(svg, map, margin, margin, cell, cell, true);
+  return svg.str();
+}
+
+std::string draw_narrow(const AttentionMap& map) {
+  const double left = 74, cell_height = 16, cell_width = (kWidth - left) / double(std::max<size_t>(1, map.weights.size()));
+  Svg svg(kWidth, cell_height * double(map.weights.size()), fmt::format("Attention map of layer {}, head {}", map.layer, map.head),
+          "map at-column");
+  for (size_t i = 0; i < map.weights.size(); ++i) {
+    svg.text(left - 6, cell_height * (double(i) + 0.5) + 4.5, token_label(map.tokens[i], 8), "end", "token");
+  }
+  cells(svg, map, left, 0, cell_width, cell_height, false);
+  return svg.str();
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,64 @@
+// What the report knows about one run: everything that docs/run-directory.md says a run leaves on disk.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/heat_map.h"
+#include "report/json_file.h"
+
+namespace lazy::report {
+
+// The sink measures (DESIGN section 2), each a share in [0, 1]; released mass below zero is possible when tau > 0.
+struct SinkMeasures {
+  double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0, sink_1 = 0;
+};
+
+struct SinkReport {
+  SinkMeasures overall;
+  std::vector<std::vector<double>> density, sink_ratio, released_mass, alive_fraction, sink_1;  // [layer][head]
+  std::vector<AttentionMap> maps;
+  std::string text, command, normalizer;
+  int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0;
+  bool bos = false;
+};
+
+// What the model learned beside its matrices. Filled by whoever can read model weights; the report library cannot.
+struct LearnedParameters {
+  std::vector<std::vector<double>> tau;                         // [layer][head], empty: no offset
+  std::vector<std::vector<std::vector<double>>> distance_bias;  // [layer][head][distance], empty: none
+  double tau_initial = -1;
+};
+
+struct Sample {
+  std::string prompt, text;
+};
+
+using Curve2d = std::vector<std::pair<double, double>>;  // (tokens, value)
+
+struct RunData {
+  std::filesystem::path folder;
+  std::string name;
+  std::string kind;                                          // "lazy", "softmax" or "" when nothing says so
+  std::vector<std::pair<std::string, std::string>> facts;    // run.json, flattened, in its order
+  std::vector<std::pair<std::string, std::string>> settings; // config.toml, flattened
+  std::string config_text;
+  Curve2d train_loss, validation_loss, validation_bits;      // nats per token; bits per byte
+  double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
+  std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
+  std::string heldout_source, eval_command;                  // where loss and bits per byte come from
+  std::optional<SinkReport> sinks;
+  LearnedParameters learned;
+  std::vector<Sample> samples;
+  std::vector<std::string> missing;                          // one line for each part that was left out
+};
+
+// Reads the folder. A missing part is noted in `missing`; a part that is there but broken throws lazy::Error naming
+// file, line or field. A folder that holds nothing of a run is an error. `learned` is left empty.
+RunData load_run(const std::filesystem::path& folder);
+// The content of one sinks.json; `file` names it in errors.
+SinkReport parse_sinks(const Json& json, const std::string& file);
+
+}  // namespace lazy::report

@@ -1,0 +1,145 @@
+// What the heads learned beside their matrices: offsets and distance biases.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+#include "report/format.h"
+#include "report/palette.h"
+#include "report/plot.h"
+#include "report/sections.h"
+
+namespace lazy::report {
+namespace {
+
+constexpr size_t kMostLayers = 12;  // pictures of distance biases; deeper models show evenly spaced layers
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (double v : values) sum += v;
+  return sum / double(std::max<size_t>(1, values.size()));
+}
+
+struct Range {
+  double low = 1e300, high = -1e300;
+  void include(double v) {
+    if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+  }
+  void widen() {
+    const double margin = std::max(0.08 * (high - low), 1e-3);
+    low -= margin;
+    high += margin;
+  }
+};
+
+Plot offsets_plot(const std::vector<std::vector<double>>& tau, double initial, const std::string& name, const std::string& color,
+                  Range range) {
+  Plot plot;
+  plot.x_label = "layer";
+  plot.y_label = "offset τ";
+  plot.x_ticks = Plot::XTicks::integers;
+  plot.x_low = 0.5;
+  plot.x_high = double(tau.size()) + 0.5;
+  plot.y_low = range.low;
+  plot.y_high = range.high;
+  plot.references.emplace_back(initial, "initial");
+  Curve heads{{}, "dots " + color, false, 0}, line{{}, "curve " + color, true, -1};
+  std::string summary;
+  for (size_t l = 0; l < tau.size(); ++l) {
+    for (double v : tau[l]) heads.points.emplace_back(double(l + 1), v);
+    line.points.emplace_back(double(l + 1), mean(tau[l]));
+    if (tau.size() <= 12) summary += fmt::format("{} layer {}: {:.2f}", l ? "," : "", l + 1, mean(tau[l]));
+  }
+  plot.curves = {line, heads};
+  plot.label = fmt::format("Learned offsets of {} by layer; means:{}", name, summary);
+  return plot;
+}
+
+// At most about 90 points, evenly spread on the logarithmic axis.
+std::vector<size_t> sampled_distances(size_t window) {
+  std::vector<size_t> result;
+  for (int k = 0; k <= 90; ++k) {
+    const auto d = static_cast<size_t>(std::lround(std::expm1(std::log1p(double(window - 1)) * k / 90)));
+    if (result.empty() || d > result.back()) result.push_back(d);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string learned_offsets(const std::vector<RunData>& runs) {
+  Range range;
+  for (const RunData& run : runs) {
+    for (const auto& row : run.learned.tau) {
+      for (double v : row) range.include(v);
+    }
+    if (!run.learned.tau.empty()) range.include(run.learned.tau_initial);
+  }
+  if (range.low > range.high) return "";
+  range.widen();
+  std::string panels;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].learned.tau.empty()) continue;
+    const std::string color = fmt::format("s{}", i % kSeriesColors);
+    const Plot plot = offsets_plot(runs[i].learned.tau, runs[i].learned.tau_initial, runs[i].name, color, range);
+    panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
+                          draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
+  }
+  return figure("<div class=\"stack\">" + panels + "</div>",
+                "One dot a head, the line is the layer's mean. Weight = ReLU(softmax + τ / i): the further below zero, the more weight a "
+                "head holds back; zero would be plain softmax. Read from the trained model.");
+}
+
+std::string learned_distance_bias(const std::vector<RunData>& runs) {
+  std::string body;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto& bias = runs[i].learned.distance_bias;
+    if (bias.empty()) continue;
+    Range range;
+    for (const auto& layer : bias) {
+      for (const auto& head : layer) {
+        for (double v : head) range.include(v);
+      }
+    }
+    if (range.low > range.high) continue;
+    range.widen();
+    std::vector<size_t> layers;
+    const size_t shown = std::min(kMostLayers, bias.size());
+    for (size_t k = 0; k < shown; ++k) layers.push_back(shown == 1 ? 0 : k * (bias.size() - 1) / (shown - 1));
+    std::string panels;
+    for (size_t l : layers) {
+      Plot plot;
+      plot.x_label = "distance, tokens";
+      plot.y_label = "bias";
+      plot.x_kind = Scale::Kind::log1p;
+      plot.x_ticks = Plot::XTicks::distances;
+      plot.x_high = double(bias[l].front().size() - 1);
+      plot.y_low = range.low;
+      plot.y_high = range.high;
+      plot.references.emplace_back(0, "");
+      plot.label = fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l + 1, bias[l].size());
+      Curve average{{}, fmt::format("curve s{}", i % kSeriesColors)};
+      const auto distances = sampled_distances(bias[l].front().size());
+      for (size_t d : distances) average.points.emplace_back(double(d), 0);
+      for (const auto& head : bias[l]) {
+        Curve line{{}, fmt::format("curve thin s{}", i % kSeriesColors)};
+        for (size_t k = 0; k < distances.size(); ++k) {
+          line.points.emplace_back(double(distances[k]), head[distances[k]]);
+          average.points[k].second += head[distances[k]] / double(bias[l].size());
+        }
+        plot.curves.push_back(line);
+      }
+      plot.curves.push_back(average);
+      panels += fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", l + 1, draw(plot, 296, 230, "small"));
+    }
+    const std::string note = shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
+    body += figure(fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
+                   "What is added to a score at each distance between query and key (0 is the token itself; the axis is logarithmic). Thin "
+                   "lines: heads; strong line: their mean. Above zero draws attention to that distance, below zero away from it." + note +
+                   " Read from the trained model.");
+  }
+  return body;
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,112 @@
+// The tiles and the table of results.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "core/text.h"
+#include "report/format.h"
+#include "report/palette.h"
+#include "report/sections.h"
+
+namespace lazy::report {
+namespace {
+
+struct Measure {
+  std::string name, explanation;
+  std::function<std::optional<double>(const RunData&)> value;
+  std::function<std::string(double)> show;
+  enum class Better { lower, higher, neither } better = Better::neither;
+};
+
+std::function<std::optional<double>(const RunData&)> from_sinks(double SinkMeasures::*field) {
+  return [field](const RunData& run) { return run.sinks ? std::optional(run.sinks->overall.*field) : std::nullopt; };
+}
+
+std::optional<double> positive(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
+
+std::vector<Measure> measures() {
+  using B = Measure::Better;
+  const auto digits = [](int n) { return [n](double v) { return fixed(v, n); }; };
+  const auto share = [](double v) { return percent(v) + "\u2009%"; };
+  const auto count = [](double v) { return human_count(v); };
+  return {
+      {"Held-out loss", "nats per token", [](const RunData& r) { return r.heldout_loss; }, digits(4), B::lower},
+      {"Bits per byte", "compares across tokenizers", [](const RunData& r) { return r.bits_per_byte; }, digits(3), B::lower},
+      {"Perplexity", "per token", [](const RunData& r) { return r.perplexity; }, digits(2), B::lower},
+      {"WikiText perplexity", "per word", [](const RunData& r) { return r.word_perplexity; }, digits(1), B::lower},
+      {"Density", "weight on keys but the first", from_sinks(&SinkMeasures::density), share, B::neither},
+      {"Sink ratio", "weight on the first key", from_sinks(&SinkMeasures::sink_ratio), share, B::neither},
+      {"Released mass", "weight given to no key", from_sinks(&SinkMeasures::released_mass), share, B::neither},
+      {"Alive fraction", "visible pairs with weight above zero", from_sinks(&SinkMeasures::alive_fraction), share, B::neither},
+      {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1), share, B::neither},
+      {"Training tokens", "", [](const RunData& r) { return positive(r.tokens); }, count, B::neither},
+      {"Training speed", "tokens a second, median", [](const RunData& r) { return positive(r.tokens_per_second); }, count, B::neither},
+      {"Training time", "h:mm:ss or m:ss", [](const RunData& r) { return positive(r.seconds); }, human_seconds, B::neither},
+  };
+}
+
+}  // namespace
+
+std::string result_table(const std::vector<RunData>& runs) {
+  std::string head = "<th scope=\"col\">Measure</th>", rows;
+  for (size_t i = 0; i < runs.size(); ++i) head += "<th scope=\"col\">" + run_name(runs, i) + "</th>";
+  for (const Measure& m : measures()) {
+    std::vector<std::optional<double>> values;
+    for (const RunData& run : runs) values.push_back(m.value(run));
+    if (std::none_of(values.begin(), values.end(), [](const auto& v) { return v.has_value(); })) continue;
+    std::string best;
+    if (m.better != Measure::Better::neither && runs.size() > 1) {
+      std::optional<double> winner;
+      for (const auto& v : values) {
+        if (v && (!winner || (m.better == Measure::Better::lower ? *v < *winner : *v > *winner))) winner = v;
+      }
+      best = m.show(*winner);
+    }
+    rows += fmt::format("<tr><th scope=\"row\">{}{}</th>", m.name,
+                        m.explanation.empty() ? "" : "<small>" + m.explanation + "</small>");
+    for (const auto& v : values) {
+      const std::string text = v ? std::isfinite(*v) ? m.show(*v) : "not a number" : "–";
+      rows += fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text);
+    }
+    rows += "</tr>";
+  }
+  if (rows.empty()) return "";
+  std::string sources;
+  for (const RunData& run : runs) {
+    const std::string source = run.eval_command.empty() ? run.heldout_source : run.eval_command;
+    if (run.heldout_loss) sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
+  }
+  return figure("<div class=\"scroll\"><table class=\"results\"><thead><tr>" + head + "</tr></thead><tbody>" + rows + "</tbody></table></div>",
+                "The best loss of a row is bold; the other rows have no better side. Shares are means over samples, layers, heads and "
+                "queries; density, sink ratio and released mass add up to 100\u2009%." +
+                    (sources.empty() ? "" : " Loss from " + sources + "."));
+}
+
+std::string result_tiles(const std::vector<RunData>& runs) {
+  const auto all = measures();
+  std::string tiles;
+  for (const char* wanted : {"Bits per byte", "Sink ratio", "Released mass", "Alive fraction"}) {
+    const auto m = std::find_if(all.begin(), all.end(), [&](const Measure& x) { return x.name == wanted; });
+    const bool is_share = m->better == Measure::Better::neither;
+    double high = is_share ? 1 : 0;
+    bool any = false;
+    for (const RunData& run : runs) {
+      if (const auto v = m->value(run); v && std::isfinite(*v)) any = true, high = std::max(high, *v);
+    }
+    if (!any) continue;
+    std::string bars;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const auto v = m->value(runs[i]);
+      const bool good = v && std::isfinite(*v);
+      bars += fmt::format("<div class=\"bar s{}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
+                          i % kSeriesColors, html_escape(runs[i].name), good ? m->show(*v) : "–",
+                          coordinate(good ? std::clamp(100 * *v / high, 0.0, 100.0) : 0));
+    }
+    tiles += fmt::format("<div class=\"tile\"><h3>{}</h3><p>{}</p>{}</div>", m->name, m->explanation, bars);
+  }
+  return tiles.empty() ? "" : "<div class=\"tiles\">" + tiles + "</div>\n";
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,91 @@
+// What the models write, and what was run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/text.h"
+#include "report/sections.h"
+
+namespace lazy::report {
+
+std::string text_samples(const std::vector<RunData>& runs) {
+  std::string body;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].samples.empty()) continue;
+    std::string texts;
+    for (const Sample& sample : runs[i].samples) {
+      // The text may or may not repeat its prompt.
+      const bool repeats = sample.text.rfind(sample.prompt, 0) == 0;
+      texts += fmt::format("<blockquote><b class=\"prompt\">{}</b>{}</blockquote>", html_escape(sample.prompt),
+                           html_escape(repeats ? sample.text.substr(sample.prompt.size()) : sample.text));
+    }
+    body += fmt::format("<div class=\"panel\"><h3>{}</h3>{}</div>", run_name(runs, i), texts);
+  }
+  if (body.empty()) return "";
+  return figure("<div class=\"samples\">" + body + "</div>",
+                "The prompt is bold, the rest is the model's. Made by " + code("lazy generate MODEL_DIR --prompt TEXT") + ".", "splittable");
+}
+
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// Keys in the order of first appearance.
+std::vector<std::string> keys_of(const std::vector<RunData>& runs, Pairs RunData::*pairs) {
+  std::vector<std::string> keys;
+  std::set<std::string> seen;
+  for (const RunData& run : runs) {
+    for (const auto& [key, value] : run.*pairs) {
+      if (seen.insert(key).second) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, bool only_differences) {
+  std::string rows;
+  for (const std::string& key : keys_of(runs, pairs)) {
+    std::vector<std::string> values;
+    for (const RunData& run : runs) {
+      const auto found = std::find_if((run.*pairs).begin(), (run.*pairs).end(), [&](const auto& pair) { return pair.first == key; });
+      values.push_back(found == (run.*pairs).end() ? "–" : found->second);
+    }
+    const bool differ = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v != values.front(); });
+    if (only_differences && !differ) continue;
+    rows += fmt::format("<tr{}><th scope=\"row\">{}</th>", differ ? " class=\"differs\"" : "", html_escape(key));
+    for (const auto& value : values) rows += "<td class=\"text\">" + html_escape(value) + "</td>";
+    rows += "</tr>";
+  }
+  if (rows.empty()) return "";
+  std::string head = "<th scope=\"col\"></th>";
+  for (size_t i = 0; i < runs.size(); ++i) head += "<th scope=\"col\" class=\"text\">" + run_name(runs, i) + "</th>";
+  return "<div class=\"scroll\"><table class=\"settings\"><thead><tr>" + head + "</tr></thead><tbody>" + rows + "</tbody></table></div>";
+}
+
+}  // namespace
+
+std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info) {
+  std::string body, notes;
+  if (const std::string facts = compare(runs, &RunData::facts, false); !facts.empty()) {
+    body += figure(facts, "From each run's " + code("run.json") + (runs.size() > 1 ? "; rows in which the runs differ are marked." : "."), "splittable");
+  }
+  if (runs.size() > 1) {
+    if (const std::string differences = compare(runs, &RunData::settings, true); !differences.empty()) {
+      body += "<h3>Settings that differ</h3>" + figure(differences, "From each run's resolved " + code("config.toml") + ".", "splittable");
+    }
+  }
+  for (const RunData& run : runs) {
+    if (!run.config_text.empty()) {
+      body += fmt::format("<details><summary>Configuration of {}</summary><pre class=\"scroll\">{}</pre></details>", html_escape(run.name),
+                          html_escape(run.config_text));
+    }
+    for (const auto& note : run.missing) notes += fmt::format("<li>{}: {}</li>", html_escape(run.folder.string()), html_escape(note));
+  }
+  if (!notes.empty()) body += "<h3>Left out</h3><ul class=\"notes\">" + notes + "</ul>";
+  if (!info.command.empty()) body += "<p>This page was made by " + code(info.command) + ".</p>";
+  return body;
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,143 @@
+#include "report/style.h"
+
+#include "report/palette.h"
+
+namespace lazy::report {
+namespace {
+
+// Colours by role; the palette's classes follow below, once for light pages and paper, once for dark screens.
+constexpr const char* kLight = R"(
+:root{--page:#fdfcf9;--ink:#22272b;--soft:#5c656c;--rule:#dedbd2;--card:#f6f4ee;--axis:#8b9297;--grid:#e9e6dd;
+--low-ink:#22272b;--high-ink:#ffffff;--visible:#f3f1ea;--mark:#fff3d6}
+)";
+constexpr const char* kDark = R"(
+:root{--page:#15181b;--ink:#e6e3dc;--soft:#a4abb0;--rule:#343a3f;--card:#1d2125;--axis:#7c858b;--grid:#2a2f33;
+--low-ink:#f1eee6;--high-ink:#15181b;--visible:#1b1f22;--mark:#38301a}
+)";
+
+constexpr const char* kRules = R"(
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
+body{margin:0 auto;max-width:1088px;padding:40px 24px 64px;background:var(--page);color:var(--ink);
+font:17px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif;overflow-wrap:break-word}
+h1,h2{font-family:Charter,"Iowan Old Style","Palatino Linotype",Palatino,Georgia,"Liberation Serif",serif;font-weight:600;line-height:1.18;text-wrap:balance}
+h1{font-size:clamp(28px,4.6vw,44px);margin:6px 0 14px;letter-spacing:-.01em;max-width:22em}
+h2{font-size:28px;margin:0 0 10px}
+h3{font-size:18px;margin:24px 0 4px;line-height:1.3}
+h4{font-size:16px;font-weight:600;margin:14px 0 6px;line-height:1.3}
+h4 small{font-weight:400;font-size:15px;color:var(--soft);margin-left:6px}
+p{margin:0 0 12px}
+header{border-bottom:1px solid var(--rule);padding-bottom:18px;margin-bottom:26px}
+.eyebrow{color:var(--soft);font-size:15px;letter-spacing:.02em;margin:0}
+.lede{font-size:19px;line-height:1.5;max-width:46em;margin:0}
+.lead{max-width:46em;color:var(--soft)}
+section{margin-top:56px}
+figure{margin:14px 0 30px;break-inside:avoid}
+figure.splittable{break-inside:auto}
+figcaption,.legend,.notes{font-size:15px;line-height:1.5;color:var(--soft)}
+figcaption{margin-top:10px;max-width:54em}
+code,pre{font:14px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace}
+code{overflow-wrap:anywhere;background:var(--card);padding:1px 4px;border-radius:3px;color:var(--ink)}
+pre{background:var(--card);padding:14px;border-radius:6px;margin:8px 0}
+details{margin:10px 0}summary{cursor:pointer;font-size:16px;padding:4px 0}
+footer{margin-top:64px;border-top:1px solid var(--rule);padding-top:10px;color:var(--soft);font-size:15px}
+.scroll{overflow-x:auto;max-width:100%}
+
+/* A run's name carries its colour and its mark everywhere. */
+.run{overflow-wrap:anywhere}.swatch{width:26px;height:12px;margin-right:6px;vertical-align:0}
+.legend{display:flex;flex-wrap:wrap;gap:4px 22px;align-items:baseline;margin:0 0 8px;color:var(--ink)}
+
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,228px),1fr));gap:16px}
+.tile{background:var(--card);border-radius:10px;padding:14px 16px 16px;break-inside:avoid}
+.tile h3{margin:0;font-size:17px}.tile p{margin:0 0 10px;color:var(--soft);font-size:14px;line-height:1.35}
+.bar{display:grid;grid-template-columns:1fr auto;align-items:baseline;margin-top:8px;column-gap:8px}
+.bar-name{font-size:15px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.bar b{font-size:20px;font-variant-numeric:tabular-nums;font-weight:600}
+.bar i{grid-column:1/-1;height:6px;border-radius:3px;background:var(--s);min-width:2px;margin-top:2px}
+
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:16px;line-height:1.35}
+th,td{padding:7px 10px;text-align:right;border-bottom:1px solid var(--rule);vertical-align:baseline}
+th:first-child{text-align:left;padding-left:0}
+thead th{border-bottom:1.5px solid var(--axis);font-weight:600}
+tbody th{font-weight:400}
+th small{display:block;color:var(--soft);font-size:14px}
+.results{width:100%;max-width:760px}
+.results tbody th{min-width:9em}
+td.best{font-weight:700}
+.settings{font-size:15px}.settings td,.settings th.text{text-align:left}.settings td{overflow-wrap:anywhere;min-width:7em}
+.settings tbody th{color:var(--soft);white-space:nowrap}.differs{background:var(--mark)}
+
+svg{display:block;width:100%;height:auto;overflow:visible}
+svg.clip{overflow:hidden}
+svg text{font-size:14px;fill:var(--ink);font-variant-numeric:tabular-nums}
+svg .tick,svg .axis-name{fill:var(--soft)}
+svg .token{font-size:14px}
+.axis{stroke:var(--axis);stroke-width:1;fill:none}.grid{stroke:var(--grid);stroke-width:1;fill:none}
+.reference{stroke:var(--axis);stroke-width:1;stroke-dasharray:3 4;fill:none}.reference-name{fill:var(--soft)}
+.curve .stroke,.swatch .stroke{stroke:var(--s);stroke-width:2.2;fill:none;stroke-linejoin:round;stroke-linecap:round}
+.curve .mark,.swatch .mark{fill:var(--page);stroke:var(--s);stroke-width:1.8}
+.faint .stroke{stroke-width:1.2;opacity:.5}
+.thin .stroke{stroke-width:1.2;opacity:.55}
+.dots .mark{fill:var(--s);fill-opacity:.5;stroke:none}
+.visible{fill:var(--visible)}
+.on-low{fill:var(--low-ink);color:var(--low-ink)}.on-high{fill:var(--high-ink);color:var(--high-ink)}
+svg text.on-low{fill:var(--low-ink)}svg text.on-high{fill:var(--high-ink)}
+svg.swatch{display:inline-block}
+
+/* The drawing that fits the page is shown, so that its text is never shrunk below 14 px. */
+.at-wide,.at-narrow,.at-middle{display:none}
+@media (min-width:1080px){.at-wide{display:block}}
+@media (min-width:690px) and (max-width:1079.98px){.at-middle{display:block}}
+@media (max-width:689.98px){.at-narrow{display:block}}
+.at-square{display:none}
+@media (min-width:690px){.at-square{display:block}.at-column{display:none}svg.at-square{width:auto;max-width:none}}
+svg.heat,svg.small,svg.bar,svg.at-column{max-width:344px}
+
+.splits{display:grid;grid-template-columns:minmax(0,auto) minmax(0,3fr);gap:10px 16px;align-items:center}
+.split{display:flex;height:34px;border-radius:5px;overflow:hidden;font-size:15px;line-height:34px}
+.split span{text-align:center;overflow:hidden;white-space:nowrap}
+.key{display:inline-block;width:16px;height:12px;border-radius:2px;margin:0 -14px 0 0}
+.measures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,296px),1fr));gap:8px 36px}
+.measure h3{margin-bottom:0}.measure p{font-size:15px;color:var(--soft);margin:0}
+.measure .bar{display:block;margin-top:12px}
+.multiples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,296px),1fr));gap:8px 36px}
+.multiples>.panel{max-width:344px}
+.stack .panel{max-width:760px}
+.maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:16px 40px}
+.maps .panel,.multiples .panel,.measure,.stack .panel{break-inside:avoid;min-width:0}
+.shaded{font-size:16px;line-height:1.7;margin:10px 0 0;max-width:30em}
+.shaded span{white-space:pre-wrap;padding:2px 0;-webkit-box-decoration-break:clone;box-decoration-break:clone}
+.bar-line{margin-top:16px}
+.samples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:8px 40px}
+.samples .panel{min-width:0}
+blockquote{margin:10px 0 16px;padding:2px 0 2px 16px;border-left:3px solid var(--rule);white-space:pre-wrap;
+font-family:Charter,"Iowan Old Style",Georgia,"Liberation Serif",serif;font-size:17px;line-height:1.5;break-inside:avoid}
+.prompt{font-weight:700}
+@media (max-width:689.98px){
+body{padding:24px 12px 48px}section{margin-top:44px}.lede{font-size:18px}
+.splits{grid-template-columns:minmax(0,1fr);gap:2px}.split{margin-bottom:8px}
+th,td{padding:7px 6px}.results tbody th{min-width:0}.swatch{margin-right:4px}
+}
+*{-webkit-print-color-adjust:exact;print-color-adjust:exact}
+@media print{
+@page{margin:14mm}
+body{max-width:none;padding:0;font-size:11pt;background:#fff}
+section{margin-top:28px}h2,h3,h4{break-after:avoid}
+.scroll{overflow:visible}details:not([open]){display:none}
+.tile{border:1px solid var(--rule)}
+}
+)";
+
+}  // namespace
+
+std::string style_sheet() {
+  const std::string parts[2] = {
+      ".part-sink{background:" + hex(ramp(0.97, false)) + ";color:#fff}.part-density{background:" + hex(ramp(0.55, false)) +
+          ";color:#fff}.part-released{background:" + hex(ramp(0.1, false)) + ";color:#22272b}",
+      ".part-sink{background:" + hex(ramp(0.97, true)) + ";color:#15181b}.part-density{background:" + hex(ramp(0.5, true)) +
+          ";color:#fff}.part-released{background:" + hex(ramp(0.12, true)) + ";color:#f1eee6}"};
+  return std::string(kLight) + palette_css(false) + parts[0] + "\n@media screen and (prefers-color-scheme:dark){" + kDark +
+         palette_css(true) + parts[1] + "}\n" + kRules;
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,135 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <fstream>
+#include <regex>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "report/report.h"
+#include "synthetic_run.h"
+
+namespace lazy::report {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+class Page : public testing::Test {
+ protected:
+  fs::path folder_ = fs::path(testing::TempDir()) / ("report_" + std::to_string(::getpid()));
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+  RunData run(const SyntheticRun& what) {
+    RunData result = load_run(write_synthetic_run(folder_, what));
+    result.learned = synthetic_learned(what);
+    return result;
+  }
+  RunData lazy() { return run({}); }
+  RunData softmax() { return run({.name = "softmax", .lazy = false, .seed = 2}); }
+};
+
+TEST_F(Page, ThePairHasEverySection) {
+  const std::string page = render({softmax(), lazy()}, {"lazy report runs/lazy runs/softmax", "2026-01-02", "0.1.0"});
+  for (const char* id : {"curves", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
+    EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
+  }
+  EXPECT_THAT(page, HasSubstr("lazy report runs/lazy runs/softmax"));
+  EXPECT_THAT(page, HasSubstr("the &lt;first&gt; alternative"));  // text is escaped
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+  // Nothing is fetched: no address appears in the page at all.
+  EXPECT_FALSE(std::regex_search(page, std::regex("https?://|<script|<link|<img|url\\(|@import")));
+}
+
+TEST_F(Page, TheHeadlineIsComputed) {
+  RunData a = lazy(), b = softmax();
+  a.bits_per_byte = 1.8;
+  b.bits_per_byte = 1.836;
+  Headline head = headline({a, b});
+  EXPECT_EQ(head.title, "Lazy Attention vs softmax: 1.800 against 1.836 bits a byte");
+  EXPECT_THAT(head.detail, HasSubstr("0.036 bits a byte better than its softmax twin on held-out text (2.0 %)"));
+  EXPECT_THAT(head.detail, HasSubstr("Softmax puts"));
+  std::swap(*a.bits_per_byte, *b.bits_per_byte);
+  EXPECT_THAT(headline({a, b}).detail, HasSubstr("0.036 bits a byte worse than its softmax twin"));
+  b.bits_per_byte = 1.83602;
+  EXPECT_THAT(headline({a, b}).detail, HasSubstr("are equal to the printed digits"));
+  b.tokens *= 2;
+  EXPECT_THAT(headline({a, b}).detail, HasSubstr("(the runs differ)"));
+  a.bits_per_byte.reset();
+  EXPECT_THAT(headline({a, b}).title, HasSubstr("nats a token"));
+  EXPECT_THAT(headline({b}).title, HasSubstr("softmax: 1.836 bits a byte"));
+  RunData c = run({.name = "wide", .seed = 3});
+  EXPECT_THAT(headline({a, b, c}).title, HasSubstr("3 runs:"));
+}
+
+TEST_F(Page, MissingPartsAreLeftOutWithANote) {
+  for (const char* file : {"eval.json", "sinks.json", "samples.json", "log.jsonl", "config.toml"}) {
+    const fs::path folder = write_synthetic_run(folder_, {.name = "partial"});
+    fs::remove(folder / file);
+    const std::string page = render({load_run(folder)}, {});
+    EXPECT_THAT(page, HasSubstr(std::string("no ") + file)) << file;
+  }
+  const fs::path folder = folder_ / "only_log";
+  fs::create_directories(folder);
+  write_file_atomic(folder / "log.jsonl", "{\"step\":1,\"tokens\":10,\"loss_metrics/global_avg_loss\":9.5}\n{\"step\":2,");
+  const RunData run = load_run(folder);
+  EXPECT_EQ(run.train_loss.size(), 1u);  // the line under way is passed over
+  EXPECT_THAT(render({run}, {}), HasSubstr("only_log"));
+}
+
+TEST_F(Page, BrokenPartsNameFileLineAndField) {
+  const fs::path folder = write_synthetic_run(folder_, {.name = "broken"});
+  const auto error_with = [&](const char* file, const std::string& text) {
+    const std::string former = read_file(folder / file);
+    write_file_atomic(folder / file, text);
+    const std::string message = message_of([&] { load_run(folder); });
+    write_file_atomic(folder / file, former);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  };
+  EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":10}\n{\"step\":\n"), HasSubstr("log.jsonl:2: not JSON"));
+  EXPECT_THAT(error_with("log.jsonl", "{\"step\":1}\n"), HasSubstr("log.jsonl:1: tokens is missing"));
+  EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":\"ten\"}\n"), HasSubstr("tokens: expected a number, found string"));
+  EXPECT_THAT(error_with("eval.json", "{\"results\": 3}"), HasSubstr("eval.json: results: expected an object"));
+  EXPECT_THAT(error_with("eval.json", "{\"results\""), HasSubstr("eval.json: not JSON"));
+  EXPECT_THAT(error_with("config.toml", "[model\n"), HasSubstr("config.toml:1"));
+  EXPECT_THAT(error_with("samples.json", "[{\"prompt\": \"a\"}]"), HasSubstr("samples[0].text is missing"));
+  Json sinks = load_json(folder / "sinks.json");
+  sinks["per_head"]["density"][1].erase(0);
+  EXPECT_THAT(error_with("sinks.json", sinks.dump()), HasSubstr("per_head.density[1]: expected as many numbers as in the first row"));
+  sinks = load_json(folder / "sinks.json");
+  sinks["attention_maps"][0]["weights"][3].push_back(0.5);
+  EXPECT_THAT(error_with("sinks.json", sinks.dump()), HasSubstr("attention_maps[0].weights[3]: expected 4 weights"));
+  EXPECT_THAT(message_of([&] { load_run(folder_ / "absent"); }), HasSubstr("expected a run's folder, found nothing"));
+  fs::create_directories(folder_ / "empty");
+  EXPECT_THAT(message_of([&] { load_run(folder_ / "empty"); }), HasSubstr("found none of its files"));
+}
+
+TEST_F(Page, ALossThatIsNotANumberIsShownAsAGap) {
+  RunData run = lazy();
+  for (auto& [tokens, loss] : run.train_loss) loss = tokens > 1e6 ? NAN : loss;
+  run.heldout_loss = NAN;
+  run.bits_per_byte = NAN;
+  const std::string page = render({run}, {});
+  EXPECT_THAT(page, HasSubstr("not a number"));
+  EXPECT_THAT(page, Not(HasSubstr("Lnan")));
+}
+
+TEST_F(Page, EqualNamesAreToldApartByFolder) {
+  fs::create_directories(folder_ / "other");
+  RunData a = lazy(), b = load_run(write_synthetic_run(folder_ / "other", {.name = "lazy"}));
+  const std::string page = render({a, b}, {});
+  EXPECT_THAT(page, HasSubstr((folder_ / "other" / "lazy").string()));
+}
+
+}  // namespace lazy::report
