@@ -18,12 +18,16 @@ struct AttentionOptions {
   int64_t window = -1;                  // the w latest keys, the query's own included; -1: no window
   bool return_stats = false;
   bool deterministic = false;
+  at::Tensor sink;                      // normalizer "softmax_sink"
+  at::Tensor alibi_slopes;
+  at::Tensor cu_seqlens_q, cu_seqlens_k;  // packed documents: q (tokens, heads, head_dim), batch axis dropped everywhere
 };
 
 // q (batch, length, heads, head_dim); k, v (batch, key_length, kv_heads, head_dim).
 // distance_bias (heads, W) fp32, tau / sink / alibi_slopes (heads) fp32. Undefined tensors mean "not given".
 // Returns out like q; lse fp32 (batch, heads, length); stats fp32 (3, batch, heads, length) or empty.
-// Differentiable in q, k, v, distance_bias, tau.
+// Differentiable in q, k, v, distance_bias, tau, sink, alibi_slopes. float64 runs the reference (slow, for checking
+// gradients); its parameters are float64 too. Errors: "lazy::attention: expected ..., received ...".
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                          const at::Tensor& distance_bias, const at::Tensor& tau,
                                                          const AttentionOptions& options);

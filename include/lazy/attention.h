@@ -1,0 +1,102 @@
+// The attention kernels, free of Torch: a struct that describes the problem, structs of raw pointers, entry points.
+//
+//   s_ij     = scale q_i . k_j + distance_bias[|pos_i - j|] - alibi_slope |pos_i - j|       (arXiv 2601.00919, eq. 4)
+//   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
+//   out_i    = sum_j weight_ij v_j
+//
+// pos_i = i + k_length - q_length: the last query stands at the last key (bottom-right alignment), so a KV cache needs
+// nothing special. c_i is the number of keys that query i sees. All indices in code are 0-based.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace lazy::kernels {
+
+enum class DType { f64, f32, bf16, f16 };
+enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink };
+enum class Offset { per_visible, constant };  // tau / c_i, or tau
+enum class Device { cpu, cuda };
+
+const char* name(DType dtype);
+const char* name(Normalizer normalizer);
+
+struct Problem {
+  int64_t batch = 1;
+  int64_t q_length = 0, k_length = 0;       // tokens a batch entry; packed: all tokens
+  int64_t heads = 1, kv_heads = 1;          // heads is a multiple of kv_heads
+  int64_t head_dim = 0, value_dim = 0;
+  DType dtype = DType::f32;                 // of q, k, v, out and their gradients
+  double scale = 1;
+  bool causal = true;
+  int64_t window = -1;                      // keys at distance < window only (both sides when not causal); -1: all
+  Normalizer normalizer = Normalizer::softmax;
+  Offset offset = Offset::per_visible;
+  double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: -ln(c_i)
+  int64_t bias_window = 0;                  // W, entries a head of the distance bias; 0: none
+  bool alibi = false;                       // slopes are given
+  // Packed documents: sequences + 1 cumulative lengths each; batch is 1. Null: every batch entry is one sequence.
+  const int32_t* cu_seqlens_q = nullptr;
+  const int32_t* cu_seqlens_k = nullptr;
+  int64_t sequences = 0;
+  int threads = 0;                          // 0: OpenMP's default. Results do not depend on it.
+};
+
+// (batch, token, head, dim) with strides in elements; a packed tensor has batch = 1.
+template <typename Void>
+struct BasicView {
+  Void* data = nullptr;
+  int64_t batch = 0, token = 0, head = 0, dim = 1;
+};
+using View = BasicView<void>;
+using ConstView = BasicView<const void>;
+
+// Real is float, and double for the reference (DType::f64). Arrays of Real are contiguous.
+template <typename Real>
+struct Forward {
+  ConstView q, k, v;
+  const Real* distance_bias = nullptr;      // (heads, bias_window)
+  const Real* tau = nullptr;                // (heads), normalizer elastic
+  const Real* sink = nullptr;               // (heads), normalizer softmax_sink
+  const Real* alibi_slopes = nullptr;       // (heads)
+  View out;
+  // (batch, heads, q_length): natural log-sum-exp of the visible scores, with the sink's term for softmax_sink; the
+  // row's threshold for sparsemax and entmax15 (in the score's units: weight = max(s - lse, 0) and
+  // max(s / 2 - lse, 0)^2); unused for sigmoid. -inf for a row without a visible key.
+  Real* lse = nullptr;
+  // (3, batch, heads, q_length) or null: weight on the sequence's first key, 1 - sum of weights, alive keys.
+  Real* stats = nullptr;
+};
+
+// What a backward pass reads and writes. Null outputs are not computed; the others are overwritten, never added to.
+template <typename Real>
+struct Backward {
+  ConstView q, k, v, out, d_out;
+  const Real* distance_bias = nullptr;
+  const Real* tau = nullptr;
+  const Real* sink = nullptr;
+  const Real* alibi_slopes = nullptr;
+  const Real* lse = nullptr;                // from the forward pass
+  View d_q, d_k, d_v;
+  Real* d_distance_bias = nullptr;          // shapes of their tensors
+  Real* d_tau = nullptr;
+  Real* d_sink = nullptr;
+  Real* d_alibi_slopes = nullptr;
+};
+
+// Why the fast kernels do not serve this problem, as one line for a person; empty when they do.
+std::string unmet_condition(const Problem& problem, Device device);
+
+// The fast kernels (src/attention/cpu): dtype f32, bf16 or f16, arithmetic in fp32. Memory is linear in the lengths.
+// Throws std::invalid_argument with unmet_condition's text. Bit-identical for every number of threads.
+void forward(const Problem& problem, const Forward<float>& arguments);
+void backward(const Problem& problem, const Backward<float>& arguments);
+
+namespace reference {
+// The definition: float64, plain loops, every normalizer and layout. dtype f64.
+void forward(const Problem& problem, const Forward<double>& arguments);
+void backward(const Problem& problem, const Backward<double>& arguments);
+}  // namespace reference
+
+}  // namespace lazy::kernels

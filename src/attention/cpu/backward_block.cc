@@ -1,0 +1,111 @@
+// Backward of one block of rows. Two strips: scores become weights, dO . V^T becomes the gradient of the scores; the
+// whole row is at hand, so its delta = sum p g is summed directly and no row scalar from the forward but lse is needed.
+#include "attention/cpu/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "attention/cpu/convert-inl.h"
+#include "attention/cpu/dispatch.h"
+#include "attention/cpu/products-inl.h"
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+
+void load_block(const Problem& p, const ConstView& view, const RowBlock& block, size_t dim, size_t stride, float scale,
+                float* to) {
+  const Sequence& s = block.sequence;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t token = s.q_begin + block.first + r;
+    load_row(p.dtype, view.data, s.batch * view.batch + token * view.token + block.head * view.head, view.dim, dim,
+             scale, to + r * stride);
+    fill(to + r * stride, dim, stride, 0);
+  }
+}
+
+// Sums of ds along diagonals: a row adds a contiguous span.
+HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const float* ds, const GradientSlab& slab) {
+  const F f;
+  if (slab.d_symmetric_bias) {
+    const int64_t w = p.bias_window;
+    const int64_t from = std::max<int64_t>(row.begin, row.position - w + 1);
+    const int64_t to = std::min<int64_t>(row.end, row.position + w);
+    float* d_bias = slab.d_symmetric_bias + (w - 1 - row.position);
+    int64_t j = from;
+    for (; j + static_cast<int64_t>(kLanes) <= to; j += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(f, d_bias + j), hn::LoadU(f, ds + j)), f, d_bias + j);
+    }
+    for (; j < to; ++j) d_bias[j] += ds[j];
+  }
+  if (p.alibi) {
+    double sum = 0;
+    for (size_t j = row.begin; j < row.end; ++j) {
+      sum -= static_cast<double>(ds[j]) * static_cast<double>(std::abs(row.position - static_cast<int64_t>(j)));
+    }
+    slab.d_scalars[2] += sum;
+  }
+}
+
+void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
+                    const PackedKeys& packed, const GradientSlab& slab, float* scratch) {
+  const Sequence& s = block.sequence;
+  const size_t rows = block.rows, columns = block.keys_end - block.keys_begin, stride = strip_stride(columns);
+  float* q = scratch;
+  float* d_out = q + rows * packed.k_stride;
+  float* d_q = d_out + rows * packed.v_stride;
+  float* weights = d_q + rows * packed.k_stride;
+  float* gradients = weights + rows * stride;
+  load_block(p, a.q, block, p.head_dim, packed.k_stride, static_cast<float>(p.scale), q);
+  load_block(p, a.d_out, block, p.value_dim, packed.v_stride, 1.0f, d_out);
+  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, weights, stride);
+  times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, gradients, stride);
+  for (size_t r = 0; r < rows; ++r) {
+    const Row row = make_row(p, block, r);
+    float* scores = weights + r * stride;
+    float* ds = gradients + r * stride;
+    if (row.begin >= row.end) {
+      fill(scores, 0, columns, 0);
+      fill(ds, 0, columns, 0);
+      continue;
+    }
+    finish_scores(p, row, head, scores);
+    const float lse = a.lse[(s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r];
+    const RowGradientSums sums = backward_row(p, row, head, lse, scores, ds, 0, columns);
+    const double count = static_cast<double>(row.end - row.begin);
+    slab.d_scalars[0] += p.offset == Offset::per_visible ? sums.d_offset / count : sums.d_offset;
+    add_position_gradients(p, row, ds, slab);
+  }
+  if (a.d_v.data) transposed_times(block, weights, stride, d_out, packed.v_stride, slab.d_v);
+  if (a.d_k.data) transposed_times(block, gradients, stride, q, packed.k_stride, slab.d_k);
+  if (a.d_q.data) {
+    std::fill_n(d_q, rows * packed.k_stride, 0.0f);
+    times_rows(p, block, gradients, stride, packed.k_rows, packed.k_stride, d_q);
+    for (size_t r = 0; r < rows; ++r) {
+      store_row(p.dtype, d_q + r * packed.k_stride, p.head_dim, static_cast<float>(p.scale), a.d_q.data,
+                s.batch * a.d_q.batch + (s.q_begin + block.first + r) * a.d_q.token + block.head * a.d_q.head,
+                a.d_q.dim);
+    }
+  }
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lazy::kernels::cpu {
+
+HWY_EXPORT(backward_block);
+
+void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
+                    const PackedKeys& packed, const GradientSlab& slab, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(backward_block)(p, a, block, head, packed, slab, scratch);
+}
+
+size_t backward_scratch(const Problem& p, int64_t rows, int64_t columns) {
+  return rows * (2 * round_up(p.head_dim, 16) + round_up(p.value_dim, 16) + 2 * strip_stride(columns));
+}
+
+}  // namespace lazy::kernels::cpu
+#endif

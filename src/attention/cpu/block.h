@@ -1,0 +1,69 @@
+// What the drivers (plain C++, threads) and the vector code (one copy an instruction set) say to each other.
+#pragma once
+#include <cstddef>
+
+#include "lazy/attention.h"
+#include "lazy/visibility.h"
+
+namespace lazy::kernels::cpu {
+
+constexpr size_t kKeyChunk = 64;            // a multiple of every instruction set's panel width
+inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// fp32 copies of one sequence's keys and values of one kv head, laid out for the products. Panels are groups of as
+// many keys as a register block is wide, dimension-major: (key / P, dim, key % P). Rows are (key, dim), padded.
+struct PackedKeys {
+  float* k_panels = nullptr;
+  float* v_panels = nullptr;                // backward only
+  float* k_rows = nullptr;                  // backward only
+  float* v_rows = nullptr;                  // forward only
+  size_t k_stride = 0, v_stride = 0;        // of the rows: dims rounded up to 16
+};
+
+// A block of consecutive query rows of one head.
+struct RowBlock {
+  Sequence sequence;
+  int64_t head = 0;
+  int64_t first = 0, rows = 0;              // within the sequence
+  int64_t keys_begin = 0, keys_end = 0;     // union of the rows' visible keys, widened to chunks of kKeyChunk
+};
+
+inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int64_t first, int64_t rows) {
+  RowBlock b{s, head, first, std::min(rows, s.q_length - first)};
+  const int64_t chunk = kKeyChunk;
+  b.keys_begin = visible_keys(p, s, b.first).begin / chunk * chunk;
+  b.keys_end = visible_keys(p, s, b.first + b.rows - 1).end;
+  b.keys_end = b.keys_end <= b.keys_begin ? b.keys_begin : (b.keys_end + chunk - 1) / chunk * chunk;
+  return b;
+}
+
+// Row stride of a strip of scores: 16 more than the columns, so that rows do not fall on the same cache sets.
+inline size_t strip_stride(size_t columns) { return columns + 16; }
+
+// Rows a block has: as many as keep the strips within L2, a multiple of 6 (the register block's rows), at most 60
+// (columns of a strip are then a 64-bit mask).
+int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
+
+// Bias over signed distance e = key - position, -W < e < W, at [W - 1 + e]: the score of a row adds a contiguous span.
+// One head has symmetric_bias_size(W) entries.
+inline size_t symmetric_bias_size(int64_t w) { return w > 0 ? round_up(static_cast<size_t>(2 * w - 1), 16) : 0; }
+
+struct HeadParameters {
+  const float* symmetric_bias = nullptr;
+  float alibi_slope = 0;
+  float tau = 0;
+  float sink = 0;
+};
+
+// Sums of one (kv head, split), added to across row blocks.
+struct GradientSlab {
+  float* d_k = nullptr;                     // (keys, k_stride)
+  float* d_v = nullptr;                     // (keys, v_stride)
+  float* d_symmetric_bias = nullptr;        // of the block's head
+  double* d_scalars = nullptr;              // of the block's head: tau, sink, alibi slope
+};
+
+size_t forward_scratch(const Problem& p, int64_t rows, int64_t columns);   // floats
+size_t backward_scratch(const Problem& p, int64_t rows, int64_t columns);
+
+}  // namespace lazy::kernels::cpu

@@ -1,0 +1,82 @@
+// Forward of one block of rows: scores into a strip, the rows' normalizer, the weighted sum.
+#include "attention/cpu/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/cpu/forward_block.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "attention/cpu/convert-inl.h"
+#include "attention/cpu/dispatch.h"
+#include "attention/cpu/products-inl.h"
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+
+void write_statistics(const Problem& p, const Forward<float>& a, const RowBlock& block, int64_t r, float first,
+                      const RowSummary& summary) {
+  const Sequence& s = block.sequence;
+  const int64_t index = (s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r;
+  const int64_t part = p.batch * p.heads * p.q_length;
+  if (a.lse) a.lse[index] = summary.lse;
+  if (a.stats) {
+    a.stats[index] = first;
+    a.stats[part + index] = 1 - summary.sum;
+    a.stats[2 * part + index] = static_cast<float>(summary.alive);
+  }
+}
+
+void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& block, const HeadParameters& head,
+                   const PackedKeys& packed, float* scratch) {
+  const Sequence& s = block.sequence;
+  const size_t rows = block.rows, columns = block.keys_end - block.keys_begin, stride = strip_stride(columns);
+  float* q = scratch;
+  float* out = q + aligned_floats(rows * p.head_dim);
+  float* strip = out + rows * packed.v_stride;
+  for (size_t r = 0; r < rows; ++r) {
+    load_row(p.dtype, a.q.data, s.batch * a.q.batch + (s.q_begin + block.first + r) * a.q.token + block.head * a.q.head,
+             a.q.dim, p.head_dim, static_cast<float>(p.scale), q + r * p.head_dim);
+  }
+  std::fill_n(out, rows * packed.v_stride, 0.0f);
+  times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, strip, stride);
+  for (size_t r = 0; r < rows; ++r) {
+    const Row row = make_row(p, block, r);
+    float* scores = strip + r * stride;
+    RowSummary summary;
+    float first = 0;
+    if (row.begin < row.end) {
+      finish_scores(p, row, head, scores);
+      summary = normalize_row(p, row, head, scores, 0, columns);
+      if (block.keys_begin == 0 && row.begin == 0) first = scores[0];
+    } else {
+      summary.lse = -std::numeric_limits<float>::infinity();
+      fill(scores, 0, columns, 0);
+    }
+    write_statistics(p, a, block, r, first, summary);
+  }
+  times_rows(p, block, strip, stride, packed.v_rows, packed.v_stride, out);
+  for (size_t r = 0; r < rows; ++r) {
+    store_row(p.dtype, out + r * packed.v_stride, p.value_dim, 1.0f, a.out.data,
+              s.batch * a.out.batch + (s.q_begin + block.first + r) * a.out.token + block.head * a.out.head, a.out.dim);
+  }
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lazy::kernels::cpu {
+
+HWY_EXPORT(forward_block);
+
+void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& block, const HeadParameters& head,
+                   const PackedKeys& packed, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(forward_block)(p, a, block, head, packed, scratch);
+}
+
+size_t forward_scratch(const Problem& p, int64_t rows, int64_t columns) {
+  return aligned_floats(rows * p.head_dim) + rows * round_up(p.value_dim, 16) + rows * strip_stride(columns);
+}
+
+}  // namespace lazy::kernels::cpu
+#endif

@@ -1,0 +1,7 @@
+// Which instruction sets the kernels are compiled for; the best one present is chosen at run time. Few, because each is
+// a copy of the code: the compiler's baseline, AVX2 and AVX-512. Highway's scalable targets cannot hold register blocks.
+#pragma once
+#include "hwy/detect_targets.h"
+
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

@@ -1,0 +1,86 @@
+// lazy::attention: schema, shapes (Meta) and the C++ entry. Autograd is in attention_autograd.cc.
+#include "ops/attention.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include "ops/attention_kernels.h"
+
+namespace lazy::ops {
+
+AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
+  const auto type = accumulate_type(a.q.scalar_type());
+  c10::SymDimVector out_size(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
+  out_size.back() = a.v.sym_size(-1);
+  c10::SymDimVector rows;                            // (batch, heads, length), packed (heads, tokens)
+  if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
+  rows.push_back(a.q.sym_size(-2));
+  rows.push_back(a.q.sym_size(-3));
+  c10::SymDimVector stats_size{c10::SymInt(return_stats ? 3 : 0)};
+  if (return_stats) stats_size.append(rows.begin(), rows.end());
+  const c10::SymDimVector none{c10::SymInt(0)};
+  return {at::empty_symint(out_size, a.q.options()),
+          at::empty_symint(a.normalizer == "sigmoid" ? none : rows, a.q.options().dtype(type)),
+          at::empty_symint(stats_size, a.q.options().dtype(type))};
+}
+
+AttentionGradients empty_gradients(const AttentionArguments& a, const std::array<bool, 7>& mask) {
+  const at::Tensor none;
+  auto like = [&](bool wanted, const at::Tensor& t) {
+    if (!wanted) return at::empty({0}, a.q.options());
+    TORCH_CHECK(t.defined(), "lazy::attention_backward: expected a gradient to be asked only of tensors that are given");
+    return at::empty_symint(t.sym_sizes(), t.options());
+  };
+  auto optional = [&](const OptionalTensor& t) -> const at::Tensor& { return given(t) ? *t : none; };
+  return {like(mask[0], a.q), like(mask[1], a.k), like(mask[2], a.v), like(mask[3], optional(a.distance_bias)),
+          like(mask[4], optional(a.tau)), like(mask[5], optional(a.sink)), like(mask[6], optional(a.alibi_slopes))};
+}
+
+namespace {
+
+AttentionOutputs attention_meta(LAZY_ATTENTION_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  return empty_outputs(a, return_stats);
+}
+
+BackwardOutputs attention_backward_meta(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  AttentionGradients g = empty_gradients(a, output_mask);
+  return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
+}
+
+}  // namespace
+
+TORCH_LIBRARY(lazy, m) {
+  m.def(
+      "attention(Tensor q, Tensor k, Tensor v, Tensor? distance_bias=None, Tensor? tau=None, Tensor? sink=None, *, "
+      "Tensor? alibi_slopes=None, str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, "
+      "float? scale=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
+      "bool return_stats=False, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
+  m.def(
+      "attention_backward(Tensor d_out, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor? distance_bias, "
+      "Tensor? tau, Tensor? sink, Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, "
+      "bool causal, int window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool deterministic, bool[7] output_mask) "
+      "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_distance_bias, Tensor d_tau, Tensor d_sink, "
+      "Tensor d_alibi_slopes)");
+}
+
+TORCH_LIBRARY_IMPL(lazy, Meta, m) {
+  m.impl("attention", attention_meta);
+  m.impl("attention_backward", attention_backward_meta);
+}
+
+AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& distance_bias, const at::Tensor& tau, const AttentionOptions& options) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::attention", "").typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
+  auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
+  return op.call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink), optional(options.alibi_slopes),
+                 options.normalizer, options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
+                 optional(options.cu_seqlens_q), optional(options.cu_seqlens_k), options.return_stats,
+                 options.deterministic);
+}
+
+}  // namespace lazy::ops

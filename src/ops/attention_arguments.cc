@@ -1,0 +1,163 @@
+#include "ops/attention_arguments.h"
+
+#include <ATen/ATen.h>
+
+namespace lazy::ops {
+
+using kernels::DType;
+using kernels::Normalizer;
+
+#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::attention: expected ", __VA_ARGS__)
+
+namespace {
+
+Normalizer normalizer_from(std::string_view name) {
+  for (auto n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15,
+                 Normalizer::sigmoid, Normalizer::softmax_sink}) {
+    if (name == kernels::name(n)) return n;
+  }
+  LAZY_EXPECT(false, "normalizer to be \"softmax\", \"elastic\", \"sparsemax\", \"entmax15\", \"sigmoid\" or "
+              "\"softmax_sink\", received \"", name, "\"");
+}
+
+DType dtype_from(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return DType::f64;
+    case at::kFloat: return DType::f32;
+    case at::kBFloat16: return DType::bf16;
+    case at::kHalf: return DType::f16;
+    default: LAZY_EXPECT(false, "q of type float32, bfloat16, float16 or float64, received ", type);
+  }
+}
+
+// A per-head parameter: contiguity is up to the kernel's caller.
+void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
+  if (!given(t)) return;
+  const c10::SymInt heads = a.q.sym_size(-2);
+  LAZY_EXPECT(t->dim() == rank && t->sym_size(0) == heads, name, " of shape (", heads,
+              rank == 2 ? ", window)" : ")", ", received ", t->sym_sizes());
+  LAZY_EXPECT(t->scalar_type() == accumulate_type(a.q.scalar_type()), name, " of type ",
+              accumulate_type(a.q.scalar_type()), " for q of type ", a.q.scalar_type(), ", received ",
+              t->scalar_type());
+  LAZY_EXPECT(t->device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t->device());
+}
+
+void check_normalizer_arguments(const AttentionArguments& a) {
+  const Normalizer normalizer = normalizer_from(a.normalizer);
+  const bool elastic = normalizer == Normalizer::elastic, sink = normalizer == Normalizer::softmax_sink;
+  LAZY_EXPECT(given(a.tau) == elastic, elastic ? "tau for normalizer \"elastic\", received None"
+                                               : "tau only with normalizer \"elastic\", received it with \"",
+              elastic ? "" : a.normalizer, elastic ? "" : "\"");
+  LAZY_EXPECT(given(a.sink) == sink, sink ? "sink for normalizer \"softmax_sink\", received None"
+                                          : "sink only with normalizer \"softmax_sink\", received it with \"",
+              sink ? "" : a.normalizer, sink ? "" : "\"");
+  LAZY_EXPECT(!a.sigmoid_bias || normalizer == Normalizer::sigmoid,
+              "sigmoid_bias only with normalizer \"sigmoid\", received it with \"", a.normalizer, "\"");
+  LAZY_EXPECT(a.offset == "per_visible" || a.offset == "constant",
+              "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
+}
+
+// Cumulative lengths as int32 on the CPU: 0, then never falling, then the number of tokens.
+at::Tensor cumulative(const at::Tensor& t, const char* name, int64_t tokens) {
+  at::Tensor copy = t.to(at::kInt).contiguous();
+  const int32_t* data = copy.const_data_ptr<int32_t>();
+  LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
+  for (int64_t n = 1; n < copy.numel(); ++n) {
+    LAZY_EXPECT(data[n] >= data[n - 1], name, " never to fall, received ", name, "[", n, "] = ", data[n], " after ",
+                data[n - 1]);
+  }
+  LAZY_EXPECT(data[copy.numel() - 1] == tokens, name, " to end at the number of tokens, ", tokens, ", received ",
+              data[copy.numel() - 1]);
+  return copy;
+}
+
+}  // namespace
+
+at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+void check_attention(const AttentionArguments& a) {
+  const bool packed = given(a.cu_seqlens_q);
+  LAZY_EXPECT(packed == given(a.cu_seqlens_k), "cu_seqlens_q and cu_seqlens_k together, received only one");
+  const int64_t rank = packed ? 3 : 4;
+  const char* shape = packed ? "(tokens, heads, head_dim)" : "(batch, length, heads, head_dim)";
+  for (const auto& [t, name] : {std::pair{&a.q, "q"}, std::pair{&a.k, "k"}, std::pair{&a.v, "v"}}) {
+    LAZY_EXPECT(t->dim() == rank, name, " of shape ", shape, ", received ", t->sym_sizes());
+    LAZY_EXPECT(t->scalar_type() == a.q.scalar_type(), name, " of type ", a.q.scalar_type(), " like q, received ",
+                t->scalar_type());
+    LAZY_EXPECT(t->device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t->device());
+  }
+  dtype_from(a.q.scalar_type());
+  if (!packed) {
+    LAZY_EXPECT(a.k.sym_size(0) == a.q.sym_size(0), "k of batch size ", a.q.sym_size(0), " like q, received ",
+                a.k.sym_sizes());
+  }
+  LAZY_EXPECT(a.v.sym_sizes().slice(0, rank - 1) == a.k.sym_sizes().slice(0, rank - 1),
+              "v like k but for the last dimension, ", a.k.sym_sizes(), ", received ", a.v.sym_sizes());
+  LAZY_EXPECT(a.k.sym_size(-1) == a.q.sym_size(-1), "k of head_dim ", a.q.sym_size(-1), " like q, received ",
+              a.k.sym_size(-1));
+  LAZY_EXPECT(a.q.sym_size(-1) >= 1 && a.q.sym_size(-1) <= 256 && a.v.sym_size(-1) >= 1 && a.v.sym_size(-1) <= 256,
+              "head sizes from 1 to 256, received ", a.q.sym_size(-1), " for q and ", a.v.sym_size(-1), " for v");
+  LAZY_EXPECT(a.k.sym_size(-2) >= 1 && a.q.sym_size(-2) % a.k.sym_size(-2) == 0,
+              "q's heads to be a multiple of k's heads, received ", a.q.sym_size(-2), " and ", a.k.sym_size(-2));
+  LAZY_EXPECT(a.window == -1 || a.window >= 1, "window to be -1 (none) or at least 1, received ", a.window);
+  check_normalizer_arguments(a);
+  check_parameter(a, a.distance_bias, "distance_bias", 2);
+  check_parameter(a, a.tau, "tau", 1);
+  check_parameter(a, a.sink, "sink", 1);
+  check_parameter(a, a.alibi_slopes, "alibi_slopes", 1);
+  if (packed) {
+    for (const auto* t : {&*a.cu_seqlens_q, &*a.cu_seqlens_k}) {
+      LAZY_EXPECT(t->dim() == 1 && t->sym_size(0) >= 1 && (t->scalar_type() == at::kInt || t->scalar_type() == at::kLong),
+                  "cu_seqlens of shape (documents + 1) and type int32 or int64, received ", t->sym_sizes(), " of ",
+                  t->scalar_type());
+    }
+    LAZY_EXPECT(a.cu_seqlens_q->sym_size(0) == a.cu_seqlens_k->sym_size(0),
+                "cu_seqlens_q and cu_seqlens_k of the same size, received ", a.cu_seqlens_q->sym_size(0), " and ",
+                a.cu_seqlens_k->sym_size(0));
+  }
+}
+
+kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k) {
+  const bool packed = given(a.cu_seqlens_q);
+  kernels::Problem p;
+  p.batch = packed ? 1 : a.q.size(0);
+  p.q_length = a.q.size(-3);
+  p.k_length = a.k.size(-3);
+  p.heads = a.q.size(-2);
+  p.kv_heads = a.k.size(-2);
+  p.head_dim = a.q.size(-1);
+  p.value_dim = a.v.size(-1);
+  p.dtype = dtype_from(a.q.scalar_type());
+  p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
+  p.causal = a.causal;
+  p.window = a.window;
+  p.normalizer = normalizer_from(a.normalizer);
+  p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
+  if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;
+  p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;
+  p.alibi = given(a.alibi_slopes);
+  if (packed) {
+    cu_q = cumulative(*a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
+    cu_k = cumulative(*a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
+    p.cu_seqlens_q = cu_q.const_data_ptr<int32_t>();
+    p.cu_seqlens_k = cu_k.const_data_ptr<int32_t>();
+    p.sequences = cu_q.numel() - 1;
+  }
+  return p;
+}
+
+template <typename V>
+static V any_view(const at::Tensor& t, decltype(V::data) data) {
+  V view;
+  view.data = data;
+  view.batch = t.dim() == 4 ? t.stride(0) : 0;
+  view.token = t.stride(-3);
+  view.head = t.stride(-2);
+  view.dim = t.stride(-1);
+  return view;
+}
+
+kernels::ConstView const_view(const at::Tensor& t) { return any_view<kernels::ConstView>(t, t.const_data_ptr()); }
+kernels::View view(const at::Tensor& t) { return any_view<kernels::View>(t, t.mutable_data_ptr()); }
+
+}  // namespace lazy::ops

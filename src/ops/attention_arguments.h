@@ -1,0 +1,44 @@
+// The arguments of lazy::attention as the dispatcher passes them, and their translation into a kernel's Problem.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "lazy/attention.h"
+
+namespace lazy::ops {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// In the schema's order. References: alive as long as the call.
+struct AttentionArguments {
+  const at::Tensor &q, &k, &v;
+  const OptionalTensor &distance_bias, &tau, &sink, &alibi_slopes;
+  std::string_view normalizer, offset;
+  std::optional<double> sigmoid_bias, scale;
+  bool causal;
+  int64_t window;
+  const OptionalTensor &cu_seqlens_q, &cu_seqlens_k;
+  bool deterministic;
+};
+
+inline bool given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
+
+// Ranks, dtypes, devices and sizes, without looking at data: serves Meta too. Throws
+// "lazy::attention: expected ..., received ...".
+void check_attention(const AttentionArguments& a);
+
+// After check_attention, for tensors with data on the CPU; also checks the contents of cu_seqlens. `cu_q` and `cu_k` hold
+// the int32 copies that the Problem points to.
+kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k);
+
+kernels::ConstView const_view(const at::Tensor& t);  // (batch, token, head, dim) or (token, head, dim)
+kernels::View view(const at::Tensor& t);
+
+// The type of lse, stats and of the parameters: fp32, and fp64 when q is.
+at::ScalarType accumulate_type(at::ScalarType type);
+
+}  // namespace lazy::ops

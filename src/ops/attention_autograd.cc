@@ -1,0 +1,122 @@
+// Autograd of lazy::attention. The backward is an operator of its own, so that torch.compile sees through it.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "ops/attention_kernels.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const auto& forward_op() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention", "")
+                             .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
+  return op;
+}
+
+const auto& backward_op() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention_backward", "")
+                             .typed<BackwardOutputs(LAZY_ATTENTION_BACKWARD_PARAMETERS)>();
+  return op;
+}
+
+OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
+at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
+
+// Inputs in the schema's order; their positions are those of the gradients that backward returns.
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const OptionalTensor& distance_bias, const OptionalTensor& tau,
+                               const OptionalTensor& sink, const OptionalTensor& alibi_slopes, std::string normalizer,
+                               std::string offset, std::optional<double> sigmoid_bias, std::optional<double> scale,
+                               bool causal, int64_t window, const OptionalTensor& cu_seqlens_q,
+                               const OptionalTensor& cu_seqlens_k, bool return_stats, bool deterministic) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [out, lse, stats] =
+        forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                          causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    context->save_for_backward({q, k, v, tensor(distance_bias), tensor(tau), tensor(sink), tensor(alibi_slopes),
+                                tensor(cu_seqlens_q), tensor(cu_seqlens_k), out, lse});
+    context->mark_non_differentiable({lse, stats});
+    auto& data = context->saved_data;
+    data["normalizer"] = normalizer;
+    data["offset"] = offset;
+    data["sigmoid_bias"] = sigmoid_bias;
+    data["scale"] = scale;
+    data["causal"] = causal;
+    data["window"] = window;
+    data["deterministic"] = deterministic;
+    return {out, lse, stats};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list d) {
+    const variable_list saved = context->get_saved_variables();
+    auto& data = context->saved_data;
+    std::array<bool, 7> mask;
+    size_t edge = 0;                         // only tensors that were given have one
+    for (size_t n = 0; n < 7; ++n) mask[n] = saved[n].defined() && context->needs_input_grad(edge++);
+    variable_list gradients(17);
+    if (!d[0].defined()) return gradients;
+    auto [d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes] = backward_op().call(
+        d[0], saved[9], saved[10], saved[0], saved[1], saved[2], optional(saved[3]), optional(saved[4]),
+        optional(saved[5]), optional(saved[6]), data["normalizer"].toStringRef(), data["offset"].toStringRef(),
+        data["sigmoid_bias"].toOptional<double>(), data["scale"].toOptional<double>(), data["causal"].toBool(),
+        data["window"].toInt(), optional(saved[7]), optional(saved[8]), data["deterministic"].toBool(), mask);
+    const at::Tensor all[] = {d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes};
+    for (size_t n = 0; n < 7; ++n) {
+      if (mask[n]) gradients[n] = all[n];
+    }
+    return gradients;
+  }
+};
+
+AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
+  const variable_list result = AttentionFunction::apply(
+      q, k, v, distance_bias, tau, sink, alibi_slopes, std::string(normalizer), std::string(offset), sigmoid_bias,
+      scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  return {result[0], result[1], result[2]};
+}
+
+// A second derivative is refused when it is asked for, not when the first is taken with create_graph.
+struct NoDoubleBackward : torch::autograd::Function<NoDoubleBackward> {
+  static variable_list forward(AutogradContext*, const variable_list& inputs, const variable_list& outputs) {
+    return outputs;
+  }
+  static variable_list backward(AutogradContext*, variable_list) {
+    TORCH_CHECK(false, "lazy::attention: expected at most one backward pass, received a request for second derivatives, "
+                "which the operator does not have");
+  }
+};
+
+BackwardOutputs attention_backward_autograd(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
+  BackwardOutputs g;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    g = backward_op().call(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
+                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic, output_mask);
+  }
+  if (!at::GradMode::is_enabled()) return g;
+  variable_list inputs{d_out, q, k, v};
+  for (const OptionalTensor* t : {&distance_bias, &tau, &sink, &alibi_slopes}) {
+    if (given(*t)) inputs.push_back(**t);
+  }
+  const variable_list refused = NoDoubleBackward::apply(
+      inputs, variable_list{std::get<0>(g), std::get<1>(g), std::get<2>(g), std::get<3>(g), std::get<4>(g),
+                            std::get<5>(g), std::get<6>(g)});
+  return {refused[0], refused[1], refused[2], refused[3], refused[4], refused[5], refused[6]};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
+  m.impl("attention", attention_autograd);
+  m.impl("attention_backward", attention_backward_autograd);
+}
+
+}  // namespace lazy::ops

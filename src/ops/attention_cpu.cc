@@ -1,0 +1,115 @@
+// lazy::attention on the CPU: allocates, points the kernels at the tensors. float64 goes to the reference, the definition.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include "ops/attention_arguments.h"
+#include "ops/attention_kernels.h"
+
+namespace lazy::ops {
+
+namespace {
+
+template <typename Real>
+const Real* parameter(const OptionalTensor& t, at::Tensor& keep) {
+  if (!given(t)) return nullptr;
+  keep = t->contiguous();
+  return keep.const_data_ptr<Real>();
+}
+
+template <typename Real, typename Arguments>
+struct Filled {
+  Arguments arguments;
+  at::Tensor keep[4];
+  explicit Filled(const AttentionArguments& a) {
+    arguments.q = const_view(a.q);
+    arguments.k = const_view(a.k);
+    arguments.v = const_view(a.v);
+    arguments.distance_bias = parameter<Real>(a.distance_bias, keep[0]);
+    arguments.tau = parameter<Real>(a.tau, keep[1]);
+    arguments.sink = parameter<Real>(a.sink, keep[2]);
+    arguments.alibi_slopes = parameter<Real>(a.alibi_slopes, keep[3]);
+  }
+};
+
+void run(const kernels::Problem& p, const kernels::Forward<float>& f) { kernels::forward(p, f); }
+void run(const kernels::Problem& p, const kernels::Forward<double>& f) { kernels::reference::forward(p, f); }
+void run(const kernels::Problem& p, const kernels::Backward<float>& b) { kernels::backward(p, b); }
+void run(const kernels::Problem& p, const kernels::Backward<double>& b) { kernels::reference::backward(p, b); }
+
+void require_served(const kernels::Problem& p) {
+  if (p.dtype == kernels::DType::f64) return;
+  const std::string unmet = kernels::unmet_condition(p, kernels::Device::cpu);
+  TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
+}
+
+template <typename Real>
+void forward(const kernels::Problem& p, const AttentionArguments& a, at::Tensor& out, at::Tensor& lse,
+             at::Tensor& stats) {
+  Filled<Real, kernels::Forward<Real>> filled(a);
+  filled.arguments.out = view(out);
+  filled.arguments.lse = lse.numel() ? lse.mutable_data_ptr<Real>() : nullptr;
+  filled.arguments.stats = stats.numel() ? stats.mutable_data_ptr<Real>() : nullptr;
+  run(p, filled.arguments);
+}
+
+template <typename Real>
+void backward(const kernels::Problem& p, const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+              const at::Tensor& lse, AttentionGradients& g) {
+  Filled<Real, kernels::Backward<Real>> filled(a);
+  auto& b = filled.arguments;
+  const at::Tensor lse_contiguous = lse.contiguous();
+  b.out = const_view(out);
+  b.d_out = const_view(d_out);
+  b.lse = lse_contiguous.const_data_ptr<Real>();
+  auto pointer = [](at::Tensor& t) { return t.numel() ? t.mutable_data_ptr<Real>() : nullptr; };
+  if (g.q.numel()) b.d_q = view(g.q);
+  if (g.k.numel()) b.d_k = view(g.k);
+  if (g.v.numel()) b.d_v = view(g.v);
+  b.d_distance_bias = pointer(g.distance_bias);
+  b.d_tau = pointer(g.tau);
+  b.d_sink = pointer(g.sink);
+  b.d_alibi_slopes = pointer(g.alibi_slopes);
+  run(p, b);
+}
+
+AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  at::Tensor cu_q, cu_k;
+  kernels::Problem p = attention_problem(a, cu_q, cu_k);
+  require_served(p);
+  p.threads = at::get_num_threads();
+  auto [out, lse, stats] = empty_outputs(a, return_stats);
+  if (p.dtype == kernels::DType::f64) {
+    forward<double>(p, a, out, lse, stats);
+  } else {
+    forward<float>(p, a, out, lse, stats);
+  }
+  return {out, lse, stats};
+}
+
+BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  at::Tensor cu_q, cu_k;
+  kernels::Problem p = attention_problem(a, cu_q, cu_k);
+  require_served(p);
+  p.threads = at::get_num_threads();
+  AttentionGradients g = empty_gradients(a, output_mask);
+  if (p.dtype == kernels::DType::f64) {
+    backward<double>(p, a, d_out, out, lse, g);
+  } else {
+    backward<float>(p, a, d_out, out, lse, g);
+  }
+  return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CPU, m) {
+  m.impl("attention", attention_cpu);
+  m.impl("attention_backward", attention_backward_cpu);
+}
+
+}  // namespace lazy::ops
