@@ -1,0 +1,45 @@
+// Micro-batches of token ids, read ahead on a thread of their own. What is read depends on the position alone, so the
+// numbers of a run do not depend on how far ahead it reads.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "data/sequences.h"
+
+namespace lazy::train {
+
+struct Batch {
+  at::Tensor ids;     // (batch, length) int64
+  at::Tensor labels;  // (batch, length) int64: the next id, -100 at the last position (SPEC section 1)
+};
+
+// Sequences first ... first + batch_size - 1 of the stream.
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length);
+
+class Batches {
+ public:
+  // Starts reading at sequence `first`, at most `ahead` batches in advance. `sequences` must outlive this.
+  Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead);
+  ~Batches();
+  Batch next();  // rethrows what reading threw
+
+ private:
+  void read_ahead();
+  const Sequences& sequences_;
+  int64_t position_, batch_size_, length_;
+  size_t ahead_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lazy::train

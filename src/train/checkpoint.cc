@@ -1,0 +1,194 @@
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lazy::train {
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int kFormat = 1;
+constexpr const char* kPrefix = "step-";
+constexpr const char* kStateFile = "state.json";
+
+std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+// What produced a file may not have synced it.
+void sync_file(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool ok = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!ok) fail_run("write", "{}: {}", path.string(), std::strerror(error));
+}
+
+// {"model.safetensors": {"bytes": 123, "xxh3": "..."}, ...} of a folder, synced on the way.
+Json seal_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  Json out = Json::object();
+  for (const auto& file : files) {
+    sync_file(file);
+    const MappedFile content(file);
+    out[file.filename().string()] = {{"bytes", content.size()}, {"xxh3", hex(checksum(content.view()))}};
+  }
+  return out;
+}
+
+// The document without its own checksum, in the form that is summed.
+std::string own_checksum(Json document) {
+  document.erase("checksum");
+  return hex(checksum(document.dump()));
+}
+
+template <typename T>
+T field(const Json& json, const char* name, const std::string& file) {
+  const auto found = json.find(name);
+  if (found == json.end()) fail("checkpoint", "{}: missing '{}'", file, name);
+  try {
+    return found->get<T>();
+  } catch (const nlohmann::json::exception&) {
+    fail("checkpoint", "{}: {}: found {}", file, name, found->dump());
+  }
+}
+
+}  // namespace
+
+Json to_json(const TrainState& state) {
+  return {{"format", kFormat},          {"step", state.step},       {"sequences", state.sequences},
+          {"tokens", state.tokens},     {"seconds", state.seconds}, {"settings", state.settings}};
+}
+
+TrainState state_from_json(const Json& json, const std::string& file) {
+  if (!json.is_object()) fail("checkpoint", "{}: expected a JSON object", file);
+  const int format = field<int>(json, "format", file);
+  if (format != kFormat) fail("checkpoint", "{}: format: expected {}, found {}", file, kFormat, format);
+  TrainState state;
+  state.step = field<int64_t>(json, "step", file);
+  state.sequences = field<int64_t>(json, "sequences", file);
+  state.tokens = field<int64_t>(json, "tokens", file);
+  state.seconds = field<double>(json, "seconds", file);
+  state.settings = field<Json>(json, "settings", file);
+  if (state.step < 0 || state.sequences < 0) fail("checkpoint", "{}: step and sequences cannot be negative", file);
+  return state;
+}
+
+TrainState verify_checkpoint(const fs::path& checkpoint) {
+  const fs::path state_path = checkpoint / kStateFile;
+  const Json json = Json::parse(read_file(state_path), nullptr, false);
+  if (json.is_discarded() || !json.is_object()) fail("checkpoint", "{}: not a whole JSON object", state_path.string());
+  const auto expected = field<std::string>(json, "checksum", state_path.string());
+  if (const auto found = own_checksum(json); found != expected) {
+    fail("checkpoint", "{}: expected checksum {}, found {}", state_path.string(), expected, found);
+  }
+  const auto files = field<Json>(json, "files", state_path.string());
+  for (const auto& [name, facts] : files.items()) {
+    const fs::path path = checkpoint / name;
+    const MappedFile content(path);
+    const auto bytes = field<uint64_t>(facts, "bytes", state_path.string());
+    if (content.size() != bytes) fail("checkpoint", "{}: expected {} bytes, found {}", path.string(), bytes, content.size());
+    const auto sum = field<std::string>(facts, "xxh3", state_path.string());
+    if (const auto found = hex(checksum(content.view())); found != sum) {
+      fail("checkpoint", "{}: expected checksum {}, found {}", path.string(), sum, found);
+    }
+  }
+  return state_from_json(json, state_path.string());
+}
+
+CheckpointStore::CheckpointStore(fs::path directory, int64_t keep_last) : directory_(std::move(directory)), keep_last_(keep_last) {}
+
+fs::path CheckpointStore::path(int64_t step) const { return directory_ / fmt::format("{}{:08d}", kPrefix, step); }
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t step = 0;
+    const char* end = name.data() + name.size();
+    const auto [stop, code] = std::from_chars(name.data() + std::strlen(kPrefix), end, step);
+    if (code == std::errc() && stop == end && path(step) == entry.path()) out.push_back(step);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+fs::path CheckpointStore::save(const TrainState& state, const std::function<void(const fs::path&)>& write_files) {
+  const fs::path final_name = path(state.step);
+  const fs::path temporary = directory_ / fmt::format(".tmp-{}", final_name.filename().string());
+  try {
+    fs::remove_all(temporary);
+    fs::create_directories(temporary);
+    write_files(temporary);
+    Json json = to_json(state);
+    json["files"] = seal_files(temporary);
+    json["checksum"] = own_checksum(json);
+    write_file_atomic(temporary / kStateFile, json.dump(1) + "\n");
+    publish_directory(temporary, final_name);
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw RunError(fmt::format("checkpoint of step {} not saved: {}", state.step, e.what()));
+  }
+  prune();
+  return final_name;
+}
+
+void CheckpointStore::prune() {
+  if (keep_last_ == 0) return;
+  auto all = steps();
+  for (size_t i = 0; i + static_cast<size_t>(keep_last_) < all.size(); ++i) {
+    // Renamed first: a process that ends while removing leaves nothing that looks like a checkpoint.
+    const fs::path condemned = directory_ / fmt::format(".tmp-old-{}", all[i]);
+    std::error_code error;
+    fs::rename(path(all[i]), condemned, error);
+    if (!error) fs::remove_all(condemned, error);
+    if (error) log::warn("cannot remove the old checkpoint {}: {}", path(all[i]).string(), error.message());
+  }
+}
+
+void CheckpointStore::remove_unfinished() {
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(directory_, error)) {
+    if (entry.path().filename().string().starts_with(".tmp-")) unfinished.push_back(entry.path());
+  }
+  for (const auto& folder : unfinished) fs::remove_all(folder, error);
+}
+
+std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
+  auto all = steps();
+  if (all.empty()) return std::nullopt;
+  std::string last_problem;
+  for (auto step = all.rbegin(); step != all.rend(); ++step) {
+    try {
+      TrainState state = verify_checkpoint(path(*step));
+      if (state.step != *step) fail("checkpoint", "{}: step: expected {}, found {}", path(*step).string(), *step, state.step);
+      return Found{path(*step), std::move(state)};
+    } catch (const Error& e) {
+      last_problem = e.what();
+      const fs::path aside = directory_ / ("damaged-" + path(*step).filename().string());
+      log::warn("damaged checkpoint set aside as {}: {}", aside.filename().string(), last_problem);
+      std::error_code error;
+      fs::remove_all(aside, error);
+      fs::rename(path(*step), aside, error);
+      if (error) fail("checkpoint", "{}: cannot rename the damaged folder: {}", path(*step).string(), error.message());
+    }
+  }
+  fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(), last_problem);
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,168 @@
+#include "train/config.h"
+
+#include <ATen/cpu/Utils.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/config.h"
+#include "core/error.h"
+
+namespace lazy::train {
+namespace fs = std::filesystem;
+
+namespace {
+
+// See TrainConfig::load: a path is relative to where it was written.
+fs::path resolve_path(const ConfigSection& section, const std::string& key, const std::string& value) {
+  const std::string where = section.where(key);
+  const size_t colon = where.rfind(':');
+  const fs::path base = where == "--set" || colon == std::string::npos ? fs::path() : fs::path(where.substr(0, colon)).parent_path();
+  return fs::absolute(base / value).lexically_normal();
+}
+
+std::string toml_string(const std::string& text) { return nlohmann::json(text).dump(); }
+
+void read_data(Config& config, TrainConfig& c) {
+  auto data = config.section("data");
+  c.corpus = resolve_path(data, "corpus", data.required_string("corpus"));
+  c.train_split = data.string("train_split", c.train_split);
+  c.validation_split = data.string("validation_split", c.validation_split);
+  c.sequences.bos_per_document = data.boolean("bos_per_document", true);
+  c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
+  c.sequences.documents_per_group = data.integer("documents_per_group", 2048, 1);
+  c.sequences.shuffle = data.boolean("shuffle", true);
+  c.prefetch = data.integer("prefetch", c.prefetch, 1, 1024);
+}
+
+void read_training(Config& config, const fs::path& path, TrainConfig& c) {
+  auto training = config.section("training");
+  const std::string stem = path.stem().string();
+  const std::string output = training.string("output", "");
+  c.output = output.empty() ? fs::absolute(fs::path("runs") / stem) : resolve_path(training, "output", output);
+  c.name = training.string("name", c.output.filename().string());
+  if (!training.has("steps")) fail("config", "{}: [training] needs 'steps'", config.name());
+  c.steps = training.integer("steps", 0, 1);
+  c.seq_len = training.integer("seq_len", c.model.max_length, 2);
+  if (!config.section("model").has("max_position_embeddings")) c.model.max_length = c.seq_len;
+  c.batch_size = training.integer("batch_size", c.batch_size, 1);
+  c.max_norm = training.number("max_norm", c.max_norm, 0);
+  c.seed = static_cast<uint64_t>(training.integer("seed", 42, 0));
+  c.dtype = resolve_dtype(training.choice("dtype", "auto", {"auto", "fp32", "bf16"}));
+  c.device = training.choice("device", "auto", {"auto", "cpu", "cuda"});
+  if (c.device == "cuda") {
+    fail("config", "{}: training.device: this version trains on the CPU only; use \"cpu\" or \"auto\"", training.where("device"));
+  }
+  c.device = "cpu";
+  // One of the two says how many micro-batches a step has.
+  const bool by_tokens = training.has("global_batch_tokens");
+  if (by_tokens && training.has("gradient_accumulation_steps")) {
+    fail("config", "{}: [training] takes gradient_accumulation_steps or global_batch_tokens, not both",
+         training.where("global_batch_tokens"));
+  }
+  c.accumulation = training.integer("gradient_accumulation_steps", 1, 1);
+  const int64_t tokens = training.integer("global_batch_tokens", 0, 1);
+  if (by_tokens) {
+    const int64_t micro = c.batch_size * c.seq_len;
+    if (tokens % micro != 0) {
+      fail("config", "{}: training.global_batch_tokens: expected a multiple of batch_size x seq_len = {} x {} = {}, found {}",
+           training.where("global_batch_tokens"), c.batch_size, c.seq_len, micro, tokens);
+    }
+    c.accumulation = tokens / micro;
+  }
+}
+
+void read_optimizer(Config& config, TrainConfig& c) {
+  auto optimizer = config.section("optimizer");
+  optimizer.choice("name", "AdamW", {"AdamW"});
+  auto& o = c.optimizer;
+  o.lr = optimizer.number("lr", o.lr, 0);
+  o.beta1 = optimizer.number("beta1", o.beta1, 0, 1 - 1e-9);
+  o.beta2 = optimizer.number("beta2", o.beta2, 0, 1 - 1e-9);
+  o.eps = optimizer.number("eps", o.eps, 0);
+  o.weight_decay = optimizer.number("weight_decay", o.weight_decay, 0);
+  auto scheduler = config.section("lr_scheduler");
+  auto& s = c.schedule;
+  s.peak = o.lr;
+  s.steps = c.steps;
+  s.warmup_steps = scheduler.integer("warmup_steps", std::min<int64_t>(1024, c.steps / 20), 0);
+  if (s.warmup_steps > c.steps) {
+    fail("config", "{}: lr_scheduler.warmup_steps: expected at most training.steps = {}, found {}",
+         scheduler.where("warmup_steps"), c.steps, s.warmup_steps);
+  }
+  s.min_factor = scheduler.number("min_lr_factor", s.min_factor, 0, 1);
+  s.decay = scheduler.choice("decay_type", "cosine", {"cosine", "linear"}) == "linear" ? Schedule::Decay::linear : Schedule::Decay::cosine;
+}
+
+void read_observation(Config& config, TrainConfig& c) {
+  auto validation = config.section("validation");
+  c.validation_every = validation.integer("every", c.validation_every, 0);
+  c.validation_batches = validation.integer("batches", c.validation_batches, 1);
+  auto checkpoint = config.section("checkpoint");
+  c.checkpoint_every = checkpoint.integer("every", c.checkpoint_every, 0);
+  c.keep_last = checkpoint.integer("keep_last", c.keep_last, 0);
+  c.export_dtype = checkpoint.choice("export_dtype", c.export_dtype, {"fp32", "bf16"});
+  auto metrics = config.section("metrics");
+  c.log_every = metrics.integer("log_every", c.log_every, 1);
+  c.tensorboard = metrics.boolean("tensorboard", c.tensorboard);
+  c.attention_every = metrics.integer("attention_every", c.validation_every, 0);
+  c.peak_tflops = metrics.number("peak_tflops", c.peak_tflops, 0);
+}
+
+}  // namespace
+
+std::string resolve_dtype(const std::string& dtype) {
+  if (dtype != "auto") return dtype;
+  const auto capabilities = at::cpu::get_cpu_capabilities();
+  const auto amx = capabilities.find("amx_bf16");
+  return amx != capabilities.end() && amx->second.isBool() && amx->second.toBool() ? "bf16" : "fp32";
+}
+
+TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::string>& overrides) {
+  Config config = Config::load(path, overrides);
+  TrainConfig c;
+  auto model = config.section("model");
+  c.vocab_size_from_corpus = model.integer("vocab_size", 0, 0) == 0;
+  c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
+  c.model = ModelConfig::from_toml(config);
+  read_training(config, path, c);
+  read_data(config, c);
+  c.sequences.length = c.seq_len;
+  c.sequences.seed = c.seed;
+  read_optimizer(config, c);
+  read_observation(config, c);
+  config.check_all_used();
+  auto absolute = overrides;
+  absolute.push_back("data.corpus=" + toml_string(c.corpus.string()));
+  absolute.push_back("training.output=" + toml_string(c.output.string()));
+  absolute.push_back("training.name=" + toml_string(c.name));
+  c.toml = Config::load(path, absolute).to_toml();
+  return c;
+}
+
+nlohmann::ordered_json TrainConfig::settings() const {
+  return {
+      {"data.bos_per_document", sequences.bos_per_document},
+      {"data.bos_per_sequence", sequences.bos_per_sequence},
+      {"data.documents_per_group", sequences.documents_per_group},
+      {"data.shuffle", sequences.shuffle},
+      {"optimizer.lr", optimizer.lr},
+      {"optimizer.beta1", optimizer.beta1},
+      {"optimizer.beta2", optimizer.beta2},
+      {"optimizer.eps", optimizer.eps},
+      {"optimizer.weight_decay", optimizer.weight_decay},
+      {"lr_scheduler.warmup_steps", schedule.warmup_steps},
+      {"lr_scheduler.min_lr_factor", schedule.min_factor},
+      {"lr_scheduler.decay_type", schedule.decay == Schedule::Decay::linear ? "linear" : "cosine"},
+      {"training.steps", steps},
+      {"training.seq_len", seq_len},
+      {"training.batch_size", batch_size},
+      {"training.gradient_accumulation_steps", accumulation},
+      {"training.max_norm", max_norm},
+      {"training.seed", seed},
+      {"training.dtype", dtype},
+      {"training.device", device},
+  };
+}
+
+}  // namespace lazy::train

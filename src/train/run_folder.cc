@@ -1,0 +1,107 @@
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+
+namespace lazy::train {
+namespace fs = std::filesystem;
+
+namespace {
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail_run("train", "{}: {}", path.string(), error.message());
+}
+
+// Held as long as the file is open, so it goes with the process however that ends.
+int lock_folder(const fs::path& run) {
+  const fs::path path = run / ".lock";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  if (error == EWOULDBLOCK) fail("train", "{}: another process is training in this folder", run.string());
+  return -1;  // a file system without locks
+}
+
+// What an attempt without a checkpoint left would otherwise be read as part of the new run.
+void remove_stale_logs(const fs::path& run) {
+  if (!fs::exists(run / "run.json")) return;
+  std::error_code ignored;
+  fs::remove(run / "run.json", ignored);
+  fs::remove(run / "log.jsonl", ignored);
+  fs::remove_all(run / "tensorboard", ignored);
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const TrainConfig& config, bool resume)
+    : path_(config.output), checkpoints_(config.output / "checkpoints", config.keep_last) {
+  make_folder(path_ / "checkpoints");
+  lock_ = lock_folder(path_);
+  checkpoints_.remove_unfinished();
+  if (resume) {
+    found_ = checkpoints_.newest_usable();
+    if (!found_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
+  } else if (const auto steps = checkpoints_.steps(); !steps.empty() || has_model()) {
+    fail("train", "{} holds {}; add --resume to continue it, or name another folder with --set training.output=DIR",
+         path_.string(), steps.empty() ? "a finished model" : fmt::format("a run with a checkpoint of step {}", steps.back()));
+  }
+  if (!found_) remove_stale_logs(path_);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+bool RunFolder::has_model() const { return fs::exists(path_ / "model" / "config.json"); }
+
+void RunFolder::describe(const TrainConfig& config, const nlohmann::ordered_json& facts) const {
+  write_file_atomic(path_ / "config.toml", config.toml);
+  if (!fs::exists(path_ / "run.json")) write_file_atomic(path_ / "run.json", facts.dump(1) + "\n");
+}
+
+fs::path RunFolder::publish_model(const std::function<void(const fs::path&)>& write_files) const {
+  const fs::path final_name = path_ / "model", temporary = path_ / ".tmp-model", former = path_ / ".tmp-former-model";
+  try {
+    fs::remove_all(temporary);
+    fs::remove_all(former);
+    fs::create_directories(temporary);
+    write_files(temporary);
+    if (fs::exists(final_name)) fs::rename(final_name, former);
+    publish_directory(temporary, final_name);
+    fs::remove_all(former);
+  } catch (const std::exception& e) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    if (!fs::exists(final_name) && fs::exists(former)) fs::rename(former, final_name, ignored);
+    throw RunError(fmt::format("model not saved: {}", e.what()));
+  }
+  return final_name;
+}
+
+void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now, const std::string& file) {
+  for (const auto& [key, value] : now.items()) {
+    const auto found = checkpoint.find(key);
+    const nlohmann::ordered_json before = found == checkpoint.end() ? nlohmann::ordered_json() : *found;
+    if (before == value) continue;
+    if (key.starts_with("model.") || key.starts_with("corpus.")) {
+      fail("train", "{}: the checkpoint has {} = {}, the configuration {}; a run can only continue with its own model and corpus",
+           file, key, before.dump(), value.dump());
+    }
+    log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(), before.dump());
+  }
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,24 @@
+// The learning rate of each optimizer step (SPEC section 1): linear warm-up from 0, then decay to a share of the peak.
+//
+//   t < w:   rate = lr t / w
+//   t >= w:  rate = lr (m + (1 - m) f(x)),  x = (t - w) / (T - w)
+//   cosine: f(x) = (1 + cos(pi x)) / 2      linear: f(x) = 1 - x
+//
+// t counts the optimizer steps already taken, so with a warm-up the first step has rate 0, as in the recipe's trainer.
+#pragma once
+#include <cstdint>
+
+namespace lazy::train {
+
+struct Schedule {
+  enum class Decay { cosine, linear };
+  double peak = 4e-4;         // lr
+  int64_t warmup_steps = 0;   // w, 0 <= w <= steps
+  int64_t steps = 1;          // T
+  double min_factor = 0.1;    // m, share of the peak that is left at t = T
+  Decay decay = Decay::cosine;
+
+  double rate(int64_t steps_taken) const;
+};
+
+}  // namespace lazy::train

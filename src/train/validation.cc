@@ -1,0 +1,69 @@
+#include "train/validation.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <numbers>
+
+#include "core/error.h"
+#include "core/stop.h"
+#include "train/batches.h"
+
+namespace lazy::train {
+
+std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size,
+                                      int64_t batches) {
+  at::NoGradGuard no_grad;
+  const int64_t available = std::min(sequences.size(), batches * batch_size);
+  if (available == 0) fail("train", "the validation split has no sequence of {} tokens", length);
+  double total = 0;
+  for (int64_t first = 0; first < available; first += batch_size) {
+    if (stop_requested()) return std::nullopt;
+    const int64_t count = std::min(batch_size, available - first);
+    const Batch batch = read_batch(sequences, first, count, length);
+    total += model.loss(batch.ids, batch.labels).item<double>() * static_cast<double>(count);
+  }
+  return total / static_cast<double>(available);
+}
+
+double bits_per_byte(double nats_per_token, double bytes_per_token) {
+  return nats_per_token / std::numbers::ln2 / bytes_per_token;
+}
+
+Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size) {
+  at::NoGradGuard no_grad;
+  const int64_t count = std::min(batch_size, sequences.size());
+  const Batch batch = read_batch(sequences, 0, count, length);
+  ForwardOptions options;
+  options.return_stats = true;
+  const auto stats = model.forward(batch.ids, options).stats;
+  double sink = 0, released = 0, alive = 0, tau = 0;
+  int64_t layers_with_tau = 0;
+  for (size_t layer = 0; layer < stats.size(); ++layer) {
+    // (3, batch, heads, length) -> means over all queries of this layer
+    const at::Tensor means = stats[layer].flatten(1).mean(1, false, at::kDouble);
+    sink += means[0].item<double>();
+    released += means[1].item<double>();
+    alive += means[2].item<double>();
+    const at::Tensor offsets = model.tau(static_cast<int64_t>(layer));
+    if (!offsets.defined()) continue;
+    tau += offsets.mean().item<double>();
+    ++layers_with_tau;
+  }
+  const int64_t window = model.config().window > 0 ? std::min(model.config().window, length) : length;
+  double visible = 0;  // keys that a query sees, mean over the sequence
+  for (int64_t query = 1; query <= length; ++query) visible += static_cast<double>(std::min(query, window));
+  visible /= static_cast<double>(length);
+  const double layers = static_cast<double>(std::max<size_t>(1, stats.size()));
+  sink /= layers;
+  released /= layers;
+  Scalars out{{"attention/sink_ratio", sink},
+              {"attention/density", 1 - sink - released},
+              {"attention/released_mass", released},
+              {"attention/alive_fraction", alive / layers / visible}};
+  if (layers_with_tau > 0) out.emplace_back("attention/tau_mean", tau / static_cast<double>(layers_with_tau));
+  return out;
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,134 @@
+#include "train/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "scratch.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TrainState state_at(int64_t step) {
+  TrainState state;
+  state.step = step;
+  state.sequences = step * 16;
+  state.tokens = step * 4096;
+  state.seconds = 0.1 * static_cast<double>(step);
+  state.settings = {{"optimizer.lr", 0.003}, {"training.dtype", "fp32"}};
+  return state;
+}
+
+fs::path save(CheckpointStore& store, int64_t step) {
+  return store.save(state_at(step), [&](const fs::path& folder) {
+    write_file_atomic(folder / "model.safetensors", std::string(1000, static_cast<char>('a' + step % 26)));
+    write_file_atomic(folder / "config.json", "{}");
+  });
+}
+
+std::string error_of(const auto& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Checkpoint, ComesBackAsItWent) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 0);
+  EXPECT_FALSE(store.newest_usable().has_value());
+  const fs::path path = save(store, 12);
+  EXPECT_EQ(path.filename(), "step-00000012");
+  const auto found = store.newest_usable();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->path, path);
+  EXPECT_EQ(to_json(found->state), to_json(state_at(12)));
+}
+
+TEST(Checkpoint, KeepsTheLastAndOrdersByNumber) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 2);
+  for (const int64_t step : {9, 10, 99999999, 100000000}) save(store, step);
+  EXPECT_THAT(store.steps(), ElementsAre(99999999, 100000000));
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(scratch / "checkpoints")) ++entries;
+  EXPECT_EQ(entries, 2);
+}
+
+// Every way to damage one file of the newest checkpoint: it is set aside and the one before is found.
+TEST(Checkpoint, DamageIsFoundAndThePreviousOneUsed) {
+  const auto damages = std::vector<std::pair<std::string, std::function<void(const fs::path&)>>>{
+      {"truncated", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }},
+      {"empty", [](const fs::path& file) { fs::resize_file(file, 0); }},
+      {"longer", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) + 1); }},
+      {"removed", [](const fs::path& file) { fs::remove(file); }},
+      {"one bit", [](const fs::path& file) {
+         std::string content = read_file(file);
+         content[content.size() / 2] ^= 1;
+         write_file_atomic(file, content);
+       }}};
+  for (const std::string file : {"model.safetensors", "config.json", "state.json"}) {
+    for (const auto& [name, damage] : damages) {
+      SCOPED_TRACE(file + " " + name);
+      const ScratchFolder scratch;
+      CheckpointStore store(scratch / "checkpoints", 0);
+      save(store, 10);
+      damage(save(store, 20) / file);
+      ::testing::internal::CaptureStderr();
+      const auto found = store.newest_usable();
+      const std::string told = ::testing::internal::GetCapturedStderr();
+      ASSERT_TRUE(found.has_value());
+      EXPECT_EQ(found->state.step, 10);
+      EXPECT_THAT(told, HasSubstr(file));
+      EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+      EXPECT_TRUE(fs::exists(scratch / "checkpoints/damaged-step-00000020"));
+      save(store, 20);  // its place is free again
+      EXPECT_EQ(store.newest_usable()->state.step, 20);
+    }
+  }
+}
+
+TEST(Checkpoint, NoUsableOneIsAnError) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 0);
+  fs::remove(save(store, 10) / "config.json");
+  EXPECT_THAT(error_of([&] { store.newest_usable(); }), HasSubstr("no usable checkpoint"));
+}
+
+TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 1);
+  save(store, 10);
+  const auto failing = [&] {
+    store.save(state_at(20), [](const fs::path& folder) {
+      write_file_atomic(folder / "config.json", "{}");
+      throw RunError("write: model.safetensors: No space left on device");
+    });
+  };
+  EXPECT_THAT(error_of(failing), HasSubstr("checkpoint of step 20 not saved: write: model.safetensors: No space left"));
+  EXPECT_THAT(store.steps(), ElementsAre(10));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
+  EXPECT_EQ(store.newest_usable()->state.step, 10);
+}
+
+TEST(Checkpoint, UnfinishedFoldersAreNoCheckpointsAndAreRemoved) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 0);
+  save(store, 10);
+  fs::create_directories(scratch / "checkpoints/.tmp-step-00000020");
+  fs::create_directories(scratch / "checkpoints/step-00000030x");
+  fs::create_directories(scratch / "checkpoints/step-40");
+  EXPECT_THAT(store.steps(), ElementsAre(10));
+  store.remove_unfinished();
+  EXPECT_FALSE(fs::exists(scratch / "checkpoints/.tmp-step-00000020"));
+  EXPECT_TRUE(fs::exists(scratch / "checkpoints/step-00000030x"));  // not ours to remove
+}
+
+}  // namespace
+}  // namespace lazy::train
