@@ -1,0 +1,22 @@
+// lazy::linear_cross_entropy: the output projection and the cross-entropy in one, a chunk of tokens at a time: the logits
+// of all positions never exist at once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+namespace lazy::ops {
+
+// hidden (tokens, dim) fp32 or bf16; weight (vocab, dim) of hidden's type; labels (tokens) int64, ignore_index: not
+// counted. Returns
+//   loss      scalar fp32: mean over counted tokens of -log softmax(hidden weight^T)[label], in nats; NaN if none counts
+//   log_prob  (tokens) fp32: log-probability of the label, 0 where ignored; not differentiable
+//   correct   (tokens) bool: the label has the largest logit; false where ignored
+// Differentiable in hidden and weight through the loss. When a gradient will be needed it is computed along with the
+// loss, while a chunk's logits are at hand, so the backward pass only scales it.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                                                    const at::Tensor& labels,
+                                                                    int64_t ignore_index = -100);
+
+}  // namespace lazy::ops
