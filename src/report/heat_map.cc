@@ -63,8 +63,8 @@ std::string draw(const HeatMap& map) {
   for (size_t c = 0; c < columns; c += column_step) {
     svg.text(left + cell_width * (double(c) + 0.5) - gap / 2, foot, std::to_string(c + 1), "middle", "tick");
   }
-  svg.text(0, foot + 18, "layer ↑", "start", "axis-name");
-  svg.text(kWidth, foot + 18, "head →", "end", "axis-name");
+  svg.text(0, foot + 18, "layer", "start", "axis-name");
+  svg.text(kWidth, foot + 18, "head", "end", "axis-name");
   return svg.str();
 }
 
@@ -119,11 +119,11 @@ void cells(Svg& svg, const AttentionMap& map, double left, double top, double ce
 }  // namespace
 
 std::string draw_square(const AttentionMap& map) {
-  const double cell = map.weights.size() > 40 ? 15 : 17, margin = 78, side = cell * double(map.weights.size());
+  const double cell = map.weights.size() > 40 ? 15 : 17, margin = 88, side = cell * double(map.weights.size());
   Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head), "map at-square");
   for (size_t i = 0; i < map.weights.size(); ++i) {
     const double middle = margin + cell * (double(i) + 0.5);
-    const std::string label = token_label(map.tokens[i], 9);
+    const std::string label = token_label(map.tokens[i], 8);
     svg.text(margin - 6, middle + 4.5, label, "end", "token");
     svg.text(middle + 4.5, margin - 6, label, "start", "token", -90);
   }
@@ -132,11 +132,11 @@ std::string draw_square(const AttentionMap& map) {
 }
 
 std::string draw_narrow(const AttentionMap& map) {
-  const double left = 74, cell_height = 16, cell_width = (kWidth - left) / double(std::max<size_t>(1, map.weights.size()));
+  const double left = 80, cell_height = 16, cell_width = (kWidth - left) / double(std::max<size_t>(1, map.weights.size()));
   Svg svg(kWidth, cell_height * double(map.weights.size()), fmt::format("Attention map of layer {}, head {}", map.layer, map.head),
           "map at-column");
   for (size_t i = 0; i < map.weights.size(); ++i) {
-    svg.text(left - 6, cell_height * (double(i) + 0.5) + 4.5, token_label(map.tokens[i], 8), "end", "token");
+    svg.text(left - 6, cell_height * (double(i) + 0.5) + 4.5, token_label(map.tokens[i], 7), "end", "token");
   }
   cells(svg, map, left, 0, cell_width, cell_height, false);
   return svg.str();

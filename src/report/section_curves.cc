@@ -28,6 +28,41 @@ Curve2d smooth(const Curve2d& curve) {
   return result;
 }
 
+// Validation loss of every run minus that of the softmax twin, where both were measured: curves that lie on each other
+// in the picture above are apart here.
+std::string difference(const std::vector<RunData>& runs) {
+  const auto twin = std::find_if(runs.begin(), runs.end(), [](const RunData& r) { return r.kind == "softmax"; });
+  if (twin == runs.end()) return "";
+  Plot plot;
+  plot.x_label = "training tokens";
+  plot.y_label = "loss difference, nats per token";
+  plot.x_ticks = Plot::XTicks::counts;
+  plot.references.emplace_back(0, twin->name);
+  plot.x_high = 0;
+  double low = 0, high = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (&runs[i] == &*twin) continue;
+    Curve curve{{}, fmt::format("curve s{}", i % kSeriesColors), true, static_cast<int>(i % 4)};
+    for (const auto& [tokens, loss] : runs[i].validation_loss) {
+      const auto same = std::find_if(twin->validation_loss.begin(), twin->validation_loss.end(), [&](const auto& p) { return p.first == tokens; });
+      if (same == twin->validation_loss.end() || !std::isfinite(loss - same->second)) continue;
+      curve.points.emplace_back(tokens, loss - same->second);
+      plot.x_high = std::max(plot.x_high, tokens);
+      low = std::min(low, loss - same->second);
+      high = std::max(high, loss - same->second);
+    }
+    if (curve.points.size() > 1) plot.curves.push_back(curve);
+  }
+  if (plot.curves.empty()) return "";
+  const double margin = std::max(0.12 * (high - low), 1e-3);
+  plot.y_low = low - margin;
+  plot.y_high = high + margin;
+  plot.label = "Validation loss minus that of " + twin->name + ", against training tokens";
+  return figure(draw(plot, 1040, 250, "at-wide") + draw(plot, 640, 250, "at-middle") + draw(plot, 296, 230, "at-narrow"),
+                "The same validation losses, minus " + html_escape(twin->name) + "'s at the same number of tokens: below the dashed line is better "
+                "than " + html_escape(twin->name) + ".");
+}
+
 }  // namespace
 
 std::string learning_curves(const std::vector<RunData>& runs) {
@@ -46,12 +81,12 @@ std::string learning_curves(const std::vector<RunData>& runs) {
     const std::string color = fmt::format("s{}", i % kSeriesColors);
     Curve train{smooth(runs[i].train_loss), "curve faint " + color};
     Curve validation{runs[i].validation_loss, "curve " + color, true, static_cast<int>(i % 4)};
-    // The first moments of training would press everything else flat: the axis starts where 3 % of the run are over.
+    // The first moments of training would press everything else flat: the axis starts where 8 % of the run are over.
     for (const Curve* curve : {&train, &validation}) {
       for (const auto& [tokens, loss] : curve->points) {
         if (!std::isfinite(loss)) continue;
         low = std::min(low, loss);
-        if (tokens >= 0.03 * end) high = std::max(high, loss);
+        if (tokens >= 0.08 * end) high = std::max(high, loss);
       }
     }
     if (!train.points.empty()) plot.curves.insert(plot.curves.begin(), train);  // below all validation curves
@@ -70,7 +105,8 @@ std::string learning_curves(const std::vector<RunData>& runs) {
   for (const RunData& run : runs) commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
   return figure(legend(runs) + draw_responsive(plot),
                 "Strong lines with marks: loss on the validation split. Faint lines: training loss, smoothed. Lower is better; the first "
-                "3\u2009% of training may lie above the frame. Made by " + commands + ".");
+                "8\u2009% of training may lie above the frame. Made by " + commands + ".") +
+         difference(runs);
 }
 
 }  // namespace lazy::report

@@ -33,8 +33,8 @@ std::string split_bars(const std::vector<RunData>& runs) {
     rows += fmt::format("<div class=\"split-name\">{}</div><div class=\"split\">{}</div>", run_name(runs, i), parts);
   }
   if (rows.empty()) return "";
-  return figure("<p class=\"legend\"><span class=\"key part-sink\"></span>first key (sink ratio) <span class=\"key part-density\"></span>"
-                "other keys (density) <span class=\"key part-released\"></span>no key (released mass)</p><div class=\"splits\">" + rows + "</div>",
+  return figure("<p class=\"legend\"><span><i class=\"key part-sink\"></i>first key (sink ratio)</span> <span><i class=\"key part-density\"></i>"
+                "other keys (density)</span> <span><i class=\"key part-released\"></i>no key (released mass)</span></p><div class=\"splits\">" + rows + "</div>",
                 "Of every 100\u2009% of weight that a query could give, how much goes where. Softmax must give all of it away; "
                 "Elastic-Softmax may keep some back.");
 }

@@ -60,6 +60,7 @@ th,td{padding:7px 10px;text-align:right;border-bottom:1px solid var(--rule);vert
 th:first-child{text-align:left;padding-left:0}
 thead th{border-bottom:1.5px solid var(--axis);font-weight:600}
 tbody th{font-weight:400}
+sub,sup{line-height:0}
 th small{display:block;color:var(--soft);font-size:14px}
 .results{width:100%;max-width:760px}
 .results tbody th{min-width:9em}
@@ -96,7 +97,7 @@ svg.heat,svg.small,svg.bar,svg.at-column{max-width:344px}
 .splits{display:grid;grid-template-columns:minmax(0,auto) minmax(0,3fr);gap:10px 16px;align-items:center}
 .split{display:flex;height:34px;border-radius:5px;overflow:hidden;font-size:15px;line-height:34px}
 .split span{text-align:center;overflow:hidden;white-space:nowrap}
-.key{display:inline-block;width:16px;height:12px;border-radius:2px;margin:0 -14px 0 0}
+.key{display:inline-block;width:16px;height:12px;border-radius:2px;margin-right:7px}
 .measures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,296px),1fr));gap:8px 36px}
 .measure h3{margin-bottom:0}.measure p{font-size:15px;color:var(--soft);margin:0}
 .measure .bar{display:block;margin-top:12px}
@@ -116,6 +117,7 @@ font-family:Charter,"Iowan Old Style",Georgia,"Liberation Serif",serif;font-size
 @media (max-width:689.98px){
 body{padding:24px 12px 48px}section{margin-top:44px}.lede{font-size:18px}
 .splits{grid-template-columns:minmax(0,1fr);gap:2px}.split{margin-bottom:8px}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:10px}.tile{padding:10px 12px 14px}
 th,td{padding:7px 6px}.results tbody th{min-width:0}.swatch{margin-right:4px}
 }
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}

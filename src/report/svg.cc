@@ -65,7 +65,7 @@ void Svg::pop_clip() { body_ += "</svg>"; }
 double text_width(std::string_view text, double font_size) {
   double characters = 0;
   for (unsigned char byte : text) characters += (byte & 0xC0) != 0x80;
-  return 0.56 * font_size * characters;
+  return 0.64 * font_size * characters;
 }
 
 }  // namespace lazy::report

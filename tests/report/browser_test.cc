@@ -69,7 +69,7 @@ constexpr const char* kProbe = R"(
       const size = parseFloat(getComputedStyle(t).fontSize) * scale;
       if (size < 13.99) found.small.push(t.textContent + ' ' + size);
       const inside = t.getBoundingClientRect();
-      if (!e.closest('.scroll') && (inside.right > width + 0.5 || inside.left < -0.5)) found.overflow.push('text ' + t.textContent);
+      if (inside.right > box.right + 2 || inside.left < box.left - 2) found.overflow.push('text ' + t.textContent);
     }
   }
   for (const e of document.querySelectorAll('figure')) {
