@@ -69,12 +69,14 @@ class Fields {
   }
   // Llama 3 lists several end tokens; the first one is the text's.
   void token(const char* name, int64_t& out) const {
+    if (root_.contains(name) && root_[name].is_null()) out = -1;
     const json* value = find({name});
     if (!value) return;
-    if (value->is_array() && !value->empty() && value->front().is_number_integer())
+    if (value->is_array() && !value->empty() && value->front().is_number_integer()) {
       out = value->front().get<int64_t>();
-    else
+    } else {
       integer({name}, out);
+    }
   }
   void must_be_absent(const char* name, const char* what) const {
     const json* value = find({name});

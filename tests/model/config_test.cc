@@ -1,7 +1,163 @@
 #include "model/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
 namespace {
-TEST(ModelConfig, Placeholder) {}
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using nlohmann::json;
+
+ModelConfig toml(const std::string& text) {
+  Config config = Config::parse(text, "test.toml");
+  const ModelConfig model = ModelConfig::from_toml(config);
+  config.check_all_used();
+  return model;
 }
+
+template <typename F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string toml_error(const std::string& text) {
+  return message([&] { toml(text); });
+}
+
+// Millions to one decimal, as the specification's table prints them.
+std::string millions(int64_t n) { return fmt::format("{:.1f}", static_cast<double>(n) / 1e6); }
+
+struct Row {
+  const char* file;
+  const char* tied;
+  const char* untied;
+};
+
+TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
+  for (const Row& row : {Row{"transformer-340m", "341.1", "373.9"}, Row{"lazy-340m", "341.3", "374.1"},
+                         Row{"transformer-760m", "728.7", "777.9"}}) {
+    Config config = Config::load(fmt::format("{}/configs/models/{}.toml", LAZY_SOURCE_DIR, row.file));
+    const ModelConfig model = ModelConfig::from_toml(config);
+    config.check_all_used();
+    const ParameterCount count = count_parameters(model);
+    EXPECT_EQ(millions(count.tied), row.tied) << row.file;
+    EXPECT_EQ(millions(count.untied), row.untied) << row.file;
+    EXPECT_EQ(count.total, count.untied) << row.file;
+  }
+  // The Lazy row at 760M adds an offset and 512 biases to each of 24 x 16 heads.
+  Config lazy = Config::load(LAZY_SOURCE_DIR "/configs/models/lazy-760m.toml");
+  Config twin = Config::load(LAZY_SOURCE_DIR "/configs/models/transformer-760m.toml");
+  EXPECT_EQ(count_parameters(ModelConfig::from_toml(lazy)).untied - count_parameters(ModelConfig::from_toml(twin)).untied,
+            24 * 16 * 513);
+}
+
+TEST(ModelConfig, KindsSetTheirDefaults) {
+  const ModelConfig lazy = toml("[model]\nkind = \"lazy\"");
+  EXPECT_TRUE(lazy.is_lazy());
+  EXPECT_EQ(lazy.distance_bias_window, 512);
+  EXPECT_EQ(lazy.rope_base, 1.5e5);
+  EXPECT_EQ(lazy.offset_init, -1);
+  EXPECT_EQ(lazy.intermediate_size, 2816);
+  const ModelConfig plain = toml("[model]\nkind = \"transformer\"");
+  EXPECT_TRUE(plain.is_plain_llama());
+  EXPECT_EQ(plain.rope_base, 1e4);
+  EXPECT_EQ(plain.head_dim, 64);
+  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").num_kv_heads, 8);
+  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").head_dim, 128);
+  EXPECT_EQ(toml("[model]\nvocab_size = 0").vocab_size, 0);
+}
+
+TEST(ModelConfig, TomlMistakesAreNamed) {
+  EXPECT_THAT(toml_error("[model]\nhiden_size = 4"), AllOf(HasSubstr("test.toml:2"), HasSubstr("did you mean 'hidden_size'")));
+  EXPECT_THAT(toml_error("[model]\nkind = \"lazzy\""), HasSubstr("did you mean 'lazy'"));
+  EXPECT_THAT(toml_error("[model]\nnum_heads = 7"), AllOf(HasSubstr("num_heads"), HasSubstr("1024"), HasSubstr("7")));
+  EXPECT_THAT(toml_error("[model]\nnum_kv_heads = 5"), AllOf(HasSubstr("num_kv_heads"), HasSubstr("16"), HasSubstr("5")));
+  EXPECT_THAT(toml_error("[model]\nhead_dim = 33"), AllOf(HasSubstr("head_dim"), HasSubstr("33"), HasSubstr("test.toml")));
+  EXPECT_THAT(toml_error("[model]\nnorm_eps = 0"), HasSubstr("norm_eps"));
+  EXPECT_THAT(toml_error("[model]\nrope_theta = nan"), HasSubstr("rope_theta"));
+  EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e30"), HasSubstr("hidden_ratio"));
+  EXPECT_THAT(toml_error("[model]\nwindow_size = 0"), HasSubstr("window_size"));
+  EXPECT_THAT(toml_error("[model]\nhidden_size = \"big\""), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer")));
+  EXPECT_THAT(message([] { ModelConfig{.vocab_size = 0}.validate(); }), HasSubstr("vocab_size"));
+}
+
+TEST(ModelConfig, JsonRoundTrip) {
+  ModelConfig lazy = toml("[model]\nkind = \"lazy\"\nnum_kv_heads = 4\nhead_dim = 32\nwindow_size = 64\noffset = \"constant\"\n"
+                          "offset_trainable = false\ntie_word_embeddings = true\ndistance_bias_window = 100\neos_token_id = -1");
+  lazy.tokenizer_fingerprint = 0xfedcba9876543210;
+  for (const ModelConfig& model : {lazy, toml("[model]\nkind = \"transformer\"\nrope_theta = 5e5")}) {
+    const auto out = model.to_json();
+    const ModelConfig back = ModelConfig::from_json(json::parse(out.dump()), "config.json");
+    EXPECT_EQ(back.to_json(), out);
+    EXPECT_EQ(back.tokenizer_fingerprint, model.tokenizer_fingerprint);
+    EXPECT_EQ(back.eos_token_id, model.eos_token_id);
+  }
+  EXPECT_EQ(lazy.to_json()["model_type"], "lazy_attention");
+  EXPECT_EQ(lazy.to_json()["architectures"][0], "LazyForCausalLM");
+}
+
+json llama() {
+  return {{"model_type", "llama"}, {"vocab_size", 100}, {"hidden_size", 64}, {"num_hidden_layers", 2},
+          {"num_attention_heads", 4}, {"intermediate_size", 128}, {"rms_norm_eps", 1e-5}};
+}
+
+TEST(ModelConfig, ReadsBothSpellingsOfRope) {
+  json old = llama();
+  old["rope_theta"] = 5e5;
+  old["rope_scaling"] = nullptr;
+  json fresh = llama();
+  fresh["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
+  for (const json& j : {old, fresh}) {
+    const ModelConfig model = ModelConfig::from_json(j, "config.json");
+    EXPECT_EQ(model.rope_base, 5e5);
+    EXPECT_EQ(model.norm_eps, 1e-5);
+    EXPECT_EQ(model.head_dim, 16);
+    EXPECT_EQ(model.num_kv_heads, 4);
+  }
+}
+
+TEST(ModelConfig, BadJsonFieldsAreNamed) {
+  const auto error = [](const char* key, const json& value) {
+    json j = llama();
+    j[key] = value;
+    return message([&] { ModelConfig::from_json(j, "dir/config.json"); });
+  };
+  EXPECT_THAT(error("model_type", "gpt2"), AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt2")));
+  EXPECT_THAT(error("hidden_size", "64"), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer"), HasSubstr("\"64\"")));
+  EXPECT_THAT(error("hidden_size", -64), AllOf(HasSubstr("hidden_size"), HasSubstr("-64")));
+  EXPECT_THAT(error("hidden_size", 1.5), HasSubstr("an integer"));
+  EXPECT_THAT(error("vocab_size", 18446744073709551615u), HasSubstr("vocab_size"));
+  EXPECT_THAT(error("num_hidden_layers", 1 << 30), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(error("num_attention_heads", 0), HasSubstr("num_attention_heads"));
+  EXPECT_THAT(error("num_key_value_heads", 3), AllOf(HasSubstr("kv_heads"), HasSubstr("3")));
+  EXPECT_THAT(error("tie_word_embeddings", 1), HasSubstr("true or false"));
+  EXPECT_THAT(error("hidden_act", "gelu"), AllOf(HasSubstr("hidden_act"), HasSubstr("gelu")));
+  EXPECT_THAT(error("attention_bias", true), HasSubstr("attention_bias"));
+  EXPECT_THAT(error("rope_scaling", {{"rope_type", "llama3"}}), AllOf(HasSubstr("rope_scaling"), HasSubstr("llama3")));
+  EXPECT_THAT(error("rope_parameters", 4), HasSubstr("rope_parameters"));
+  EXPECT_THAT(error("tokenizer_fingerprint", "xyz"), HasSubstr("tokenizer_fingerprint"));
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
+    EXPECT_THAT(error(key, nullptr), AllOf(HasSubstr(key), HasSubstr("found nothing"))) << key;
+  }
+  EXPECT_THAT(message([] { ModelConfig::from_json(json::array(), "c"); }), HasSubstr("JSON object"));
+  const testing::TemporaryFolder folder;
+  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), HasSubstr("config.json"));
+  testing::write_text(folder / "config.json", "{\"model_type\":");
+  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
+}
+
+}  // namespace
+}  // namespace lazy

@@ -1,0 +1,110 @@
+// The decoder's definition as plain ATen expressions with autograd, in any precision: what the fast path is tested
+// against. One sequence-batch at a time, full n x n matrices, no cleverness.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "model/config.h"
+#include "model/language_model.h"
+
+namespace lazy::testing {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+// Copies of the model's parameters in `dtype`, as leaves that want gradients.
+inline Weights copy_weights(const LanguageModel& model, at::ScalarType dtype) {
+  Weights out;
+  for (const auto& [name, tensor] : model.parameters()) {
+    out[name] = tensor.detach().to(dtype, false, /*copy=*/true).requires_grad_(true);
+  }
+  return out;
+}
+
+class ReferenceDecoder {
+ public:
+  ReferenceDecoder(const ModelConfig& config, Weights weights) : c_(config), w_(std::move(weights)) {}
+  const Weights& weights() const { return w_; }
+
+  // ids (batch, length) -> logits (batch, length, vocabulary)
+  at::Tensor logits(const at::Tensor& ids) const {
+    const bool llama = c_.is_plain_llama();
+    at::Tensor x = w_.at(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
+    x = x.view({ids.size(0), ids.size(1), c_.hidden_size});
+    for (int64_t i = 0; i < c_.num_layers; ++i) {
+      const std::string p = "model.layers." + std::to_string(i) + ".";
+      x = x + attention(norm(x, p + (llama ? "input_layernorm.weight" : "attn_norm.weight")), p + (llama ? "self_attn." : "attn."));
+      const at::Tensor h = norm(x, p + (llama ? "post_attention_layernorm.weight" : "mlp_norm.weight"));
+      const at::Tensor gate = project(h, p + "mlp.gate_proj.weight"), up = project(h, p + "mlp.up_proj.weight");
+      x = x + project(gate * at::sigmoid(gate) * up, p + "mlp.down_proj.weight");
+    }
+    x = norm(x, "model.norm.weight");
+    if (!c_.tie_embeddings) return project(x, "lm_head.weight");
+    return at::matmul(x, w_.at(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").t());
+  }
+
+  // (batch, length) log-probability of each label, 0 where it is negative.
+  at::Tensor log_likelihood(const at::Tensor& ids, const at::Tensor& labels) const {
+    const at::Tensor used = labels.ge(0);
+    return at::log_softmax(logits(ids), 2).gather(2, labels.clamp_min(0).unsqueeze(2)).squeeze(2) * used;
+  }
+
+  // Mean negative log-likelihood over labels >= 0.
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels) const {
+    return -log_likelihood(ids, labels).sum() / labels.ge(0).sum();
+  }
+
+ private:
+  at::Tensor project(const at::Tensor& x, const std::string& name) const { return at::matmul(x, w_.at(name).t()); }
+
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    return x / at::sqrt((x * x).mean(-1, true) + c_.norm_eps) * w_.at(name);
+  }
+
+  at::Tensor heads(const at::Tensor& x, int64_t n) const {  // (batch, heads, length, head_dim)
+    return x.view({x.size(0), x.size(1), n, c_.head_dim}).transpose(1, 2);
+  }
+
+  at::Tensor rotate(const at::Tensor& x) const {
+    const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are fp32 by definition
+    const int64_t half = c_.head_dim / 2;
+    const at::Tensor frequencies = at::reciprocal(at::pow(c_.rope_base, at::arange(0, c_.head_dim, 2, options) / static_cast<double>(c_.head_dim)));
+    const at::Tensor angles = at::arange(x.size(2), options).unsqueeze(1) * frequencies;
+    const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
+    const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
+    return at::cat({a * cos - b * sin, b * cos + a * sin}, 3);
+  }
+
+  at::Tensor attention(const at::Tensor& x, const std::string& prefix) const {
+    const int64_t n = x.size(1);
+    const at::Tensor q = rotate(heads(project(x, prefix + "q_proj.weight"), c_.num_heads));
+    const int64_t group = c_.num_heads / c_.num_kv_heads;
+    const at::Tensor k = rotate(heads(project(x, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
+    const at::Tensor v = heads(project(x, prefix + "v_proj.weight"), c_.num_kv_heads).repeat_interleave(group, 1);
+    at::Tensor s = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(c_.head_dim));
+    const at::Tensor index = at::arange(n, at::kLong);
+    const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);  // (i, j) -> i - j
+    at::Tensor visible = distance.ge(0);
+    if (c_.window > 0) visible = visible & distance.lt(c_.window);
+    if (c_.distance_bias_window > 0) {
+      const at::Tensor within = distance.ge(0) & distance.lt(c_.distance_bias_window);
+      const at::Tensor bias = w_.at(prefix + "learnable_bias_diagonals").index_select(1, distance.clamp(0, c_.distance_bias_window - 1).reshape({-1}));
+      s = s + bias.view({1, c_.num_heads, n, n}) * within;
+    }
+    at::Tensor p = at::softmax(s.masked_fill(visible.logical_not(), -INFINITY), 3);
+    if (c_.has_offset()) {
+      const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset") : at::full({c_.num_heads}, c_.offset_init, p.options());
+      const at::Tensor count = c_.offset == "per_visible" ? visible.sum(1, true).to(p.scalar_type()) : at::ones({n, 1}, p.options());
+      p = at::relu(p + tau.view({1, -1, 1, 1}) / count) * visible;
+    }
+    const at::Tensor out = at::matmul(p, v).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
+    return project(out, prefix + "o_proj.weight");
+  }
+
+  ModelConfig c_;
+  Weights w_;
+};
+
+}  // namespace lazy::testing
