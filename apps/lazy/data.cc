@@ -1,0 +1,98 @@
+// `lazy data prepare` and `lazy data inspect`: text to shards, and a look into them.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "command.h"
+
+#include "core/log.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "data/inspect.h"
+#include "data/prepare.h"
+
+namespace lazy {
+namespace {
+
+void prepare(PrepareOptions options) {
+  install_stop_handlers();
+  options.threads = at::get_num_threads();
+  const CorpusInfo info = prepare_corpus(options);
+  for (const auto& [name, split] : info.splits) {
+    log::info("{}: {} documents, {} tokens, {} of text", name, split.documents,
+              human_count(static_cast<double>(split.tokens)), human_bytes(static_cast<double>(split.source_bytes)));
+  }
+  fmt::print("{}\n", options.output.string());
+}
+
+void add_prepare(CLI::App& data) {
+  auto options = std::make_shared<PrepareOptions>();
+  auto format = std::make_shared<std::string>("text");
+  CLI::App& command = *data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
+  command.add_option("input", options->inputs,
+                     "Files or folders: .txt .md .jsonl .pod, also .gz and .zst; - for standard input")->required();
+  command.add_option("-o,--output", options->output, "The corpus folder to write")->required();
+  auto* group = command.add_option_group("tokenizer", "Which tokenizer (one of these)");
+  group->add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
+  group->add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
+      ->check(CLI::PositiveNumber);
+  group->require_option(1);
+  command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
+      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+  command.add_option("--text-field", options->documents.text_field, "Field of JSON lines that holds the text")
+      ->capture_default_str();
+  command.add_option("--format", *format, "Format of standard input")
+      ->check(CLI::IsMember({"text", "jsonl", "pod"}))->capture_default_str();
+  command.add_option("--split-blank", options->documents.split_blank,
+                     "Plain text: part documents at this many blank lines (0: one file is one document)")
+      ->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--max-document", options->documents.max_bytes,
+                     "Cut documents longer than this, e.g. 64kb (0: never)")
+      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+  command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
+  command.add_option("--validation", options->validation, "Share of the documents held out")
+      ->check(CLI::Range(0.0, 0.999))->capture_default_str();
+  command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample")->capture_default_str();
+  command.add_option("--shard-size", options->shard_bytes, "Size of a shard file")
+      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+  command.add_flag("--force", options->replace, "Replace a corpus that is already there");
+  command.footer("Examples:\n"
+                 "  lazy data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb\n"
+                 "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
+                 "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
+  command.callback([options, format] {
+    options->standard_input = *format == "jsonl"  ? TextFormat::json_lines
+                              : *format == "pod" ? TextFormat::pod
+                                                 : TextFormat::plain;
+    prepare(*options);
+  });
+}
+
+void add_inspect(CLI::App& data) {
+  struct Options {
+    InspectOptions inspect;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *data.add_subcommand("inspect", "Show what is in a corpus or a shard");
+  command.add_option("path", options->inspect.path, "Corpus folder or shard file")->required();
+  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")
+      ->capture_default_str();
+  command.add_option("--first", options->inspect.first, "From this document on")->capture_default_str();
+  command.add_option("--split", options->inspect.split, "Of this split")->capture_default_str();
+  command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
+  command.add_flag("--json", options->json, "Print JSON");
+  command.footer("Example:\n  lazy data inspect corpus --documents 2 --split validation");
+  command.callback([options] {
+    fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect));
+  });
+}
+
+}  // namespace
+
+LAZY_COMMAND(data, "Prepare text for training, and look into what was prepared", [](CLI::App& command) {
+  command.require_subcommand(1);
+  add_prepare(command);
+  add_inspect(command);
+});
+
+}  // namespace lazy

@@ -1,0 +1,79 @@
+// `lazy tokenize`: text to ids, ids to text.
+#include <fmt/ranges.h>
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iostream>
+#include <iterator>
+
+#include "command.h"
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizer.h"
+
+namespace lazy {
+namespace {
+
+struct Options {
+  std::string tokenizer, input = "-";
+  bool decode = false, count = false;
+};
+
+std::string read_all(const std::string& input) {
+  if (input != "-") return read_file(input);
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::vector<int32_t> parse_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    while (at < end && (std::isspace(static_cast<unsigned char>(*at)) || *at == ',')) ++at;
+    if (at == end) return ids;
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || (next < end && !std::isspace(static_cast<unsigned char>(*next)) && *next != ',')) {
+      const char* stop = at;
+      while (stop < end && !std::isspace(static_cast<unsigned char>(*stop)) && stop - at < 40) ++stop;
+      fail("tokenize", "expected ids (whole numbers), found \"{}\"", std::string(at, stop));
+    }
+    ids.push_back(id);
+    at = next;
+  }
+}
+
+void run(const Options& options) {
+  const auto tokenizer = load_tokenizer(options.tokenizer);
+  const std::string input = read_all(options.input);
+  std::string out;
+  if (options.decode) {
+    out = tokenizer->decode(parse_ids(input));
+    if (options.count) out = fmt::format("{}\n", out.size());
+  } else {
+    const std::vector<int32_t> ids = tokenizer->encode(input);
+    out = options.count ? fmt::format("{}\n", ids.size()) : fmt::format("{}\n", fmt::join(ids, " "));
+  }
+  std::fwrite(out.data(), 1, out.size(), stdout);
+  if (std::fflush(stdout) != 0) fail_run("tokenize", "standard output could not be written");
+}
+
+}  // namespace
+
+LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  command.add_option("--tokenizer", options->tokenizer,
+                     "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")->required();
+  command.add_option("input", options->input, "File to read (default: standard input)");
+  command.add_flag("--decode", options->decode, "Read ids, print text");
+  command.add_flag("--count", options->count, "Print only how many ids (with --decode: bytes)");
+  command.footer("Examples:\n"
+                 "  echo -n 'Hello world' | lazy tokenize --tokenizer model/\n"
+                 "  echo 15043 3186 | lazy tokenize --tokenizer tokenizer.model --decode\n"
+                 "  lazy tokenize --tokenizer bytes --count corpus.txt");
+  command.callback([options] { run(*options); });
+});
+
+}  // namespace lazy

@@ -1,0 +1,38 @@
+# SentencePiece 0.2.0, library and trainer, as one static library: target `lazy_sentencepiece`.
+#
+# Built from the archive that PyPI's `sentencepiece` package carries, which `make setup` unpacks into .deps/.
+# A system's shared libsentencepiece cannot be used: it exports FLAGS_minloglevel, and so does LibTorch's c10, as an
+# object of another type; in one program the two share memory. The same could happen with the protobuf and Abseil
+# copies inside it (LibTorch carries protobuf as well). So the clashing names are renamed by the preprocessor here and
+# everything is hidden; tests/data/sentencepiece_symbols_test.cc fails when a name gets out again.
+
+set(LAZY_SENTENCEPIECE_DIR "${PROJECT_SOURCE_DIR}/.deps/sentencepiece-0.2.0" CACHE PATH
+    "Unpacked source archive of PyPI's sentencepiece 0.2.0")
+set(_spm "${LAZY_SENTENCEPIECE_DIR}/sentencepiece")
+if(NOT EXISTS "${_spm}/src/sentencepiece_processor.h")
+  message(FATAL_ERROR
+    "SentencePiece's sources were not found in '${LAZY_SENTENCEPIECE_DIR}'. Run `make setup`, or set "
+    "-DLAZY_SENTENCEPIECE_DIR to the unpacked archive of PyPI's sentencepiece 0.2.0.")
+endif()
+
+file(GLOB _spm_sources "${_spm}/src/*.cc" "${_spm}/src/builtin_pb/*.cc" "${_spm}/third_party/protobuf-lite/*.cc")
+list(FILTER _spm_sources EXCLUDE REGEX "(_main|_test|test_main|testharness)\\.cc$")
+list(APPEND _spm_sources "${_spm}/third_party/absl/flags/flag.cc")
+
+set(_spm_generated "${PROJECT_BINARY_DIR}/sentencepiece")
+file(CONFIGURE OUTPUT "${_spm_generated}/config.h"
+     CONTENT "#define VERSION \"0.2.0\"\n#define PACKAGE \"sentencepiece\"\n#define PACKAGE_STRING \"sentencepiece\"\n")
+
+add_library(lazy_sentencepiece STATIC EXCLUDE_FROM_ALL ${_spm_sources})
+target_include_directories(lazy_sentencepiece SYSTEM PUBLIC
+  "${_spm}/src" "${_spm}/src/builtin_pb" "${_spm}/third_party/protobuf-lite")
+target_include_directories(lazy_sentencepiece PRIVATE "${_spm_generated}" "${_spm}" "${_spm}/third_party")
+target_compile_definitions(lazy_sentencepiece
+  PUBLIC
+    google=lazy_spm_google absl=lazy_spm_absl sentencepiece=lazy_spm
+    FLAGS_minloglevel=lazy_spm_FLAGS_minloglevel FLAGS_help=lazy_spm_FLAGS_help FLAGS_version=lazy_spm_FLAGS_version
+  PRIVATE HAVE_PTHREAD=1 _USE_INTERNAL_STRING_VIEW)
+# -w: not our code. -O2 in every configuration: an unoptimized trainer would take minutes.
+target_compile_options(lazy_sentencepiece PRIVATE -w -O2 -fvisibility=hidden -fvisibility-inlines-hidden)
+set_target_properties(lazy_sentencepiece PROPERTIES CXX_STANDARD 17)
+target_link_libraries(lazy_sentencepiece PUBLIC Threads::Threads)

@@ -1,0 +1,56 @@
+#include "data/corpus/source.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<TextFormat> format_of(fs::path name) {
+  if (name.extension() == ".gz" || name.extension() == ".zst") name.replace_extension();
+  const std::string ending = name.extension().string();
+  if (ending == ".txt" || ending == ".text" || ending == ".md") return TextFormat::plain;
+  if (ending == ".jsonl") return TextFormat::json_lines;
+  if (ending == ".pod") return TextFormat::pod;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat standard_input) {
+  std::vector<Source> sources;
+  bool standard_input_seen = false;
+  for (const std::string& input : inputs) {
+    const fs::path path = input;
+    if (input == "-") {
+      if (standard_input_seen) fail("data", "standard input (-) is named twice");
+      standard_input_seen = true;
+      sources.push_back({path, standard_input, 0});
+      continue;
+    }
+    if (!fs::exists(path)) fail("data", "{}: no such file or folder", input);
+    if (!fs::is_directory(path)) {
+      const uint64_t bytes = fs::is_regular_file(path) ? fs::file_size(path) : 0;
+      sources.push_back({path, format_of(path).value_or(TextFormat::plain), bytes});
+      continue;
+    }
+    std::vector<Source> found;
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      if (!entry.is_regular_file()) continue;
+      if (const auto format = format_of(entry.path())) found.push_back({entry.path(), *format, entry.file_size()});
+    }
+    if (found.empty()) fail("data", "{}: expected .txt, .md, .jsonl or .pod files (also .gz, .zst), found none", input);
+    std::sort(found.begin(), found.end(),
+              [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });
+    sources.insert(sources.end(), found.begin(), found.end());
+  }
+  if (sources.empty()) fail("data", "no input: name files, folders or - for standard input");
+  return sources;
+}
+
+}  // namespace lazy

@@ -1,0 +1,284 @@
+#include "data/prepare.h"
+
+#include <fmt/ranges.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <numeric>
+#include <optional>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/progress.h"
+#include "core/random.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "data/corpus/pipeline.h"
+#include "data/corpus/sample.h"
+#include "data/tokenizer.h"
+#include "data/tokenizers/sentencepiece_train.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+// One split's shards: a new one is begun when the present one has reached its size.
+class SplitWriter {
+ public:
+  SplitWriter(fs::path folder, std::string name, const ShardTokenizer& tokenizer, uint64_t shard_bytes)
+      : folder_(std::move(folder)), name_(std::move(name)), tokenizer_(tokenizer), shard_bytes_(shard_bytes) {}
+
+  void add(std::span<const int32_t> document, uint64_t source_bytes) {
+    if (!shard_) {
+      summary_.shards.push_back(fmt::format("{}-{:05}.bin", name_, summary_.shards.size()));
+      shard_.emplace(folder_ / summary_.shards.back(), tokenizer_);
+    }
+    shard_->add(document, source_bytes);
+    ++summary_.documents;
+    summary_.tokens += static_cast<int64_t>(document.size());
+    summary_.source_bytes += static_cast<int64_t>(source_bytes);
+    if (shard_->bytes() >= shard_bytes_) close();
+  }
+  void close() {
+    if (shard_) shard_->close();
+    shard_.reset();
+  }
+  const SplitSummary& summary() const { return summary_; }
+
+ private:
+  fs::path folder_;
+  std::string name_;
+  ShardTokenizer tokenizer_;
+  uint64_t shard_bytes_;
+  std::optional<ShardWriter> shard_;
+  SplitSummary summary_;
+};
+
+// A folder beside the final one, removed unless it was published.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const fs::path& target) : path_(target.string() + ".tmp-" + std::to_string(::getpid())) {
+    std::error_code error;
+    fs::create_directories(path_, error);
+    if (error) fail_run("data", "{}: {}", path_.string(), error.message());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+  void publish(const fs::path& target) {
+    if (fs::exists(target)) {  // prepare_corpus() has checked that it may go
+      const fs::path old = path_.string() + ".old";
+      fs::rename(target, old);
+      publish_directory(path_, target);
+      fs::remove_all(old);
+    } else {
+      publish_directory(path_, target);
+    }
+    path_.clear();
+  }
+
+ private:
+  fs::path path_;
+};
+
+// Leftovers of runs that were killed: DIR.tmp-PID where no such process is alive.
+void remove_leftovers(const fs::path& target) {
+  const std::string prefix = target.filename().string() + ".tmp-";
+  const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  if (!fs::is_directory(parent)) return;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !entry.is_directory()) continue;
+    const std::string number = name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
+    if (number.empty() || number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (::kill(std::stoi(number), 0) == 0 || errno == EPERM) continue;
+    std::error_code ignored;
+    fs::remove_all(entry.path(), ignored);
+  }
+}
+
+void check_options(const PrepareOptions& options) {
+  if (options.validation < 0 || options.validation >= 1) {
+    fail("data", "validation: expected a share in [0, 1), found {}", options.validation);
+  }
+  if (options.tokenizer.empty() == (options.train_pieces == 0)) {
+    fail("data", "expected either a tokenizer or a number of pieces to train one");
+  }
+  if (options.shard_bytes < 1 << 10) fail("data", "shard size: expected at least 1 KiB, found {}", options.shard_bytes);
+  if (fs::exists(options.output)) {
+    const bool empty = fs::is_directory(options.output) && fs::is_empty(options.output);
+    if (!empty && !options.replace) {
+      fail("data", "{}: already exists; choose another folder or ask for it to be replaced (--force)",
+           options.output.string());
+    }
+    if (!empty && !fs::exists(options.output / "corpus.json")) {
+      fail("data", "{}: exists and is not a corpus; it is not replaced", options.output.string());
+    }
+  }
+}
+
+// Standard input can be read once; when two passes are needed it goes to a file first.
+void spool_standard_input(std::vector<Source>& sources, const fs::path& folder) {
+  for (Source& source : sources) {
+    if (source.path != "-") continue;
+    const fs::path spool = folder / "standard-input";
+    FileWriter writer(spool);
+    const auto stream = open_stream("-");
+    std::string piece;
+    while (stream->read(piece)) {
+      writer.write(piece);
+      piece.clear();
+    }
+    writer.close();
+    source.path = spool;
+    source.bytes = writer.size();
+  }
+}
+
+void stop_if_asked() {
+  if (stop_requested()) fail_run("data", "stopped; nothing was written");
+}
+
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, std::vector<Source> sources, fs::path folder)
+      : options_(options), sources_(std::move(sources)), folder_(std::move(folder)) {
+    for (const Source& source : sources_) total_bytes_ += source.bytes;
+  }
+
+  CorpusInfo run() {
+    std::unique_ptr<Tokenizer> tokenizer =
+        options_.tokenizer.empty() ? train() : load_tokenizer(options_.tokenizer);
+    tokenizer->save(folder_ / "tokenizer");
+    CorpusInfo info;
+    info.tokenizer_kind = tokenizer->kind();
+    info.tokenizer = {tokenizer->fingerprint(), tokenizer->vocab_size(), tokenizer->bos_id().value_or(-1),
+                      tokenizer->eos_id().value_or(-1)};
+    info.inputs = options_.inputs;
+    info.seed = options_.seed;
+    info.validation = options_.validation;
+    encode(*tokenizer, info);
+    write_corpus_info(folder_, info);
+    return info;
+  }
+
+ private:
+  struct Encoded {
+    std::vector<int32_t> ids;                 // of all documents
+    std::vector<size_t> lengths, source_bytes;  // of each
+    int64_t replaced = 0;
+    uint64_t consumed = 0;
+  };
+
+  bool is_validation(uint64_t document) const {
+    return Random(options_.seed ^ Random(document).next()).uniform() < options_.validation;
+  }
+
+  template <typename Out>
+  void each_batch(const char* title, const std::function<Out(DocumentBatch&&)>& work,
+                  const std::function<void(Out&&)>& consume) {
+    DocumentReader reader(sources_, options_.documents);
+    Progress progress(title, total_bytes_, "B");
+    ordered_pipeline<RawBatch, Out>(
+        [&](RawBatch& batch) { return reader.next(batch); },
+        [](const RawBatch& batch) { return batch.text.size(); },
+        [&](RawBatch&& batch) { return work(extract_documents(std::move(batch), options_.documents)); },
+        [&](Out&& out) {
+          progress.update(out.consumed);
+          consume(std::move(out));
+        },
+        stop_if_asked, options_.threads);
+    progress.finish();
+  }
+
+  std::unique_ptr<Tokenizer> train() {
+    TextSample sample(options_.seed, static_cast<uint64_t>(options_.train_bytes));
+    uint64_t document = 0;
+    each_batch<DocumentBatch>(
+        "sampling text", [](DocumentBatch&& batch) { return std::move(batch); },
+        [&](DocumentBatch&& batch) {
+          for (const std::string& text : batch.documents) {
+            if (!is_validation(document++)) sample.add(text);  // held-out text stays unseen
+          }
+        });
+    const std::vector<std::string> texts = sample.take();
+    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on", fmt::join(options_.inputs, ", "));
+    const size_t bytes = std::accumulate(texts.begin(), texts.end(), size_t{0},
+                                         [](size_t sum, const std::string& text) { return sum + text.size(); });
+    log::info("training a tokenizer of {} pieces on {}", options_.train_pieces,
+              human_bytes(static_cast<double>(bytes)));
+    return train_sentencepiece(texts, options_.train_pieces);
+  }
+
+  void encode(const Tokenizer& tokenizer, CorpusInfo& info) {
+    SplitWriter train(folder_, "train", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
+    SplitWriter validation(folder_, "validation", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
+    uint64_t document = 0;
+    each_batch<Encoded>(
+        "encoding",
+        [&](DocumentBatch&& batch) {
+          Encoded out;
+          out.replaced = batch.replaced;
+          out.consumed = batch.consumed;
+          for (const std::string& text : batch.documents) {
+            const std::vector<int32_t> ids = tokenizer.encode(text);
+            out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+            out.lengths.push_back(ids.size());
+            out.source_bytes.push_back(text.size());
+          }
+          return out;
+        },
+        [&](Encoded&& out) {
+          const int32_t* ids = out.ids.data();
+          for (size_t i = 0; i < out.lengths.size(); ++i) {
+            (is_validation(document++) ? validation : train).add({ids, out.lengths[i]}, out.source_bytes[i]);
+            ids += out.lengths[i];
+          }
+          info.replaced_characters += out.replaced;
+        });
+    train.close();
+    validation.close();
+    if (document == 0) fail("data", "{}: holds no text", fmt::join(options_.inputs, ", "));
+    info.splits["train"] = train.summary();
+    info.splits["validation"] = validation.summary();
+    if (info.replaced_characters > 0) {
+      log::warn("invalid UTF-8: {} U+FFFD stand for bytes that are not text", info.replaced_characters);
+    }
+    for (const auto& [name, split] : info.splits) {
+      if (split.documents == 0 && (name == "train" || options_.validation > 0)) {
+        log::warn("none of the {} documents fell into the {} split; cut them (--split-blank, --max-document) or "
+                  "change --validation", document, name);
+      }
+    }
+  }
+
+  const PrepareOptions& options_;
+  std::vector<Source> sources_;
+  fs::path folder_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace
+
+CorpusInfo prepare_corpus(const PrepareOptions& options) {
+  check_options(options);
+  fs::path output = options.output;
+  if (!output.has_filename()) output = output.parent_path();  // "folder/" means "folder"
+  std::vector<Source> sources = find_sources(options.inputs, options.standard_input);
+  remove_leftovers(output);
+  TemporaryFolder temporary(output);
+  if (options.tokenizer.empty()) spool_standard_input(sources, temporary.path());
+  const CorpusInfo info = Preparation(options, std::move(sources), temporary.path()).run();
+  fs::remove(temporary.path() / "standard-input");
+  stop_if_asked();
+  temporary.publish(output);
+  return info;
+}
+
+}  // namespace lazy

@@ -1,0 +1,134 @@
+#include "data/shards/corpus.h"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kName = "corpus.json";
+
+// One field of an object, of the type asked for.
+template <typename T>
+T field(const fs::path& path, const Json& json, const std::string& key, const char* expected) {
+  const auto found = json.find(key);
+  if (found == json.end()) fail("corpus", "{}: {}: expected {}, the field is missing", path.string(), key, expected);
+  try {
+    return found->get<T>();
+  } catch (const Json::exception&) {
+    fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, found->dump().substr(0, 60));
+  }
+}
+
+}  // namespace
+
+void write_corpus_info(const fs::path& folder, const CorpusInfo& info) {
+  Json splits = Json::object();
+  for (const auto& [name, split] : info.splits) {
+    splits[name] = {{"shards", split.shards},
+                    {"documents", split.documents},
+                    {"tokens", split.tokens},
+                    {"source_bytes", split.source_bytes}};
+  }
+  const Json json = {
+      {"format", "lazy-corpus"},
+      {"version", kCorpusVersion},
+      {"tokenizer",
+       {{"path", "tokenizer"},
+        {"kind", info.tokenizer_kind},
+        {"fingerprint", fmt::format("{:016x}", info.tokenizer.fingerprint)},
+        {"vocab_size", info.tokenizer.vocab_size},
+        {"bos_id", info.tokenizer.bos_id},
+        {"eos_id", info.tokenizer.eos_id}}},
+      {"splits", splits},
+      {"inputs", info.inputs},
+      {"seed", info.seed},
+      {"validation", info.validation},
+      {"replaced_characters", info.replaced_characters},
+  };
+  write_file_atomic(folder / kName, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+CorpusInfo read_corpus_info(const fs::path& folder) {
+  const fs::path path = folder / kName;
+  if (!fs::exists(path)) {
+    fail("corpus", "{}: expected a folder written by `lazy data prepare`; it has no {}", folder.string(), kName);
+  }
+  const Json json = Json::parse(read_file(path), nullptr, false);
+  if (json.is_discarded() || !json.is_object()) fail("corpus", "{}: expected a JSON object", path.string());
+  if (const auto format = field<std::string>(path, json, "format", "\"lazy-corpus\""); format != "lazy-corpus") {
+    fail("corpus", "{}: format: expected \"lazy-corpus\", found \"{}\"", path.string(), format);
+  }
+  if (const auto version = field<int>(path, json, "version", "a number"); version != kCorpusVersion) {
+    fail("corpus", "{}: version: expected {}, found {}; prepare the corpus again", path.string(), kCorpusVersion,
+         version);
+  }
+  CorpusInfo info;
+  const Json tokenizer = field<Json>(path, json, "tokenizer", "an object");
+  info.tokenizer_kind = field<std::string>(path, tokenizer, "kind", "a string");
+  const auto fingerprint = field<std::string>(path, tokenizer, "fingerprint", "16 hexadecimal digits");
+  if (fingerprint.size() != 16 || fingerprint.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    fail("corpus", "{}: tokenizer.fingerprint: expected 16 hexadecimal digits, found \"{}\"", path.string(),
+         fingerprint);
+  }
+  info.tokenizer.fingerprint = std::stoull(fingerprint, nullptr, 16);
+  info.tokenizer.vocab_size = field<int64_t>(path, tokenizer, "vocab_size", "a number");
+  info.tokenizer.bos_id = field<int32_t>(path, tokenizer, "bos_id", "a number");
+  info.tokenizer.eos_id = field<int32_t>(path, tokenizer, "eos_id", "a number");
+  const Json splits = field<Json>(path, json, "splits", "an object");
+  if (!splits.is_object()) fail("corpus", "{}: splits: expected an object", path.string());
+  for (const auto& [name, split] : splits.items()) {
+    SplitSummary& summary = info.splits[name];
+    summary.shards = field<std::vector<std::string>>(path, split, "shards", "a list of file names");
+    summary.documents = field<int64_t>(path, split, "documents", "a number");
+    summary.tokens = field<int64_t>(path, split, "tokens", "a number");
+    summary.source_bytes = field<int64_t>(path, split, "source_bytes", "a number");
+  }
+  info.inputs = field<std::vector<std::string>>(path, json, "inputs", "a list of strings");
+  info.seed = field<uint64_t>(path, json, "seed", "a number");
+  info.validation = field<double>(path, json, "validation", "a number");
+  info.replaced_characters = field<int64_t>(path, json, "replaced_characters", "a number");
+  return info;
+}
+
+std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split) {
+  std::vector<Shard> shards;
+  if (!fs::exists(corpus)) fail("corpus", "{}: expected a corpus folder or a shard, found nothing", corpus.string());
+  if (!fs::is_directory(corpus)) {
+    shards.emplace_back(corpus);
+    return shards;
+  }
+  const CorpusInfo info = read_corpus_info(corpus);
+  const auto found = info.splits.find(split);
+  if (found == info.splits.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, summary] : info.splits) names.push_back(name);
+    fail("corpus", "{}: split \"{}\": expected one of {}", corpus.string(), split, fmt::join(names, ", "));
+  }
+  int64_t documents = 0, tokens = 0;
+  for (const std::string& name : found->second.shards) {
+    shards.emplace_back(corpus / name);
+    const ShardHeader& h = shards.back().header();
+    if (h.tokenizer_fingerprint != info.tokenizer.fingerprint || h.vocab_size != info.tokenizer.vocab_size) {
+      fail("corpus", "{}: made with tokenizer {:016x} of {} entries, corpus.json names {:016x} of {}",
+           (corpus / name).string(), h.tokenizer_fingerprint, h.vocab_size, info.tokenizer.fingerprint,
+           info.tokenizer.vocab_size);
+    }
+    documents += shards.back().documents();
+    tokens += shards.back().tokens();
+  }
+  if (documents != found->second.documents || tokens != found->second.tokens) {
+    fail("corpus", "{}: split \"{}\": corpus.json says {} tokens in {} documents, the shards hold {} in {}",
+         corpus.string(), split, found->second.tokens, found->second.documents, tokens, documents);
+  }
+  return shards;
+}
+
+}  // namespace lazy

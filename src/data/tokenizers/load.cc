@@ -1,0 +1,27 @@
+#include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizer.h"
+#include "data/tokenizers/bytes.h"
+#include "data/tokenizers/sentencepiece.h"
+#include "data/tokenizers/transformers_files.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
+  if (source == "bytes") return make_bytes_tokenizer();
+  fs::path path = source;
+  if (!fs::exists(path)) fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there", source);
+  if (fs::is_directory(path)) {
+    if (is_bytes_config(path)) return make_bytes_tokenizer();
+    for (const char* name : {"tokenizer.model"}) {
+      if (fs::exists(path / name)) return load_tokenizer((path / name).string());
+    }
+    fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt in this folder",
+         source);
+  }
+  if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);
+  fail("tokenizer", "{}: expected a .model file, a tokenizer.json or a folder", source);
+}
+
+}  // namespace lazy
