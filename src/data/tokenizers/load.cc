@@ -1,6 +1,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "data/tokenizer.h"
+#include "data/tokenizers/bpe.h"
 #include "data/tokenizers/bytes.h"
 #include "data/tokenizers/sentencepiece.h"
 #include "data/tokenizers/transformers_files.h"
@@ -14,12 +15,16 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
   if (!fs::exists(path)) fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there", source);
   if (fs::is_directory(path)) {
     if (is_bytes_config(path)) return make_bytes_tokenizer();
-    for (const char* name : {"tokenizer.model"}) {
+    for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
       if (fs::exists(path / name)) return load_tokenizer((path / name).string());
+    }
+    if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
+      return make_bpe_tokenizer(read_vocab_and_merges(path / "vocab.json", path / "merges.txt"));
     }
     fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt in this folder",
          source);
   }
+  if (path.extension() == ".json") return make_bpe_tokenizer(read_tokenizer_json(path));
   if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);
   fail("tokenizer", "{}: expected a .model file, a tokenizer.json or a folder", source);
 }

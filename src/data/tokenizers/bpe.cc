@@ -1,0 +1,162 @@
+#include "data/tokenizers/bpe.h"
+
+#include <atomic>
+#include <cstring>
+#include <unordered_map>
+
+#include "core/file.h"
+#include "data/tokenizers/check.h"
+#include "data/tokenizers/merges.h"
+#include "data/tokenizers/normalizer.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+// Text repeats its words: what the merging made of the latest ones, one cache a thread, overwritten by hash.
+class WordCache {
+ public:
+  static constexpr size_t kWord = 30, kIds = 8;
+  struct Entry {
+    uint8_t length = 0, count = 0;
+    char word[kWord];
+    int32_t ids[kIds];
+  };
+  // `owner` tells tokenizers apart that take turns on one thread.
+  Entry& entry(uint64_t owner, std::string_view word) {
+    if (owner != owner_) {
+      entries_.assign(kEntries, Entry{});
+      owner_ = owner;
+    }
+    return entries_[checksum(word) % kEntries];
+  }
+
+ private:
+  static constexpr size_t kEntries = 1 << 14;
+  uint64_t owner_ = 0;
+  std::vector<Entry> entries_;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeDefinition definition)
+      : d_(std::move(definition)), merges_(d_.merges.size()), raw_(matcher(false)), normalized_(matcher(true)) {
+    static std::atomic<uint64_t> count{0};
+    number_ = ++count;
+    for (const auto& merge : d_.merges) merges_.add(merge.left, merge.right, merge.merged);
+    std::vector<bool> added(d_.tokens.size());
+    for (const AddedToken& token : d_.added) added[token.id] = true;
+    for (size_t id = 0; id < d_.tokens.size(); ++id) {
+      const std::string& token = d_.tokens[id];
+      if (token.empty() || added[id]) continue;
+      if (token.size() == 1) byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
+      if (d_.ignore_merges) whole_words_.emplace(token, static_cast<int32_t>(id));
+    }
+  }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    static thread_local WordCache cache;
+    std::vector<int32_t> ids;
+    ids.reserve(text.size() / 3);
+    const auto take = [&](int32_t id) { ids.push_back(id); };
+    const auto words = [&](std::string_view part) {
+      d_.pre_tokenizer.run(part, [&](std::string_view word) { encode_word(word, cache, ids); });
+    };
+    const auto normalized = [&](std::string_view part) { normalized_.run(part, words, take); };
+    raw_.run(
+        text, [&](std::string_view part) { d_.nfc ? normalized(to_nfc(part)) : normalized(part); }, take);
+    return ids;
+  }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      check_id(id, vocab_size());
+      text += d_.tokens[id];
+    }
+    return text;
+  }
+  std::string piece(int32_t id) const override {
+    check_id(id, vocab_size());
+    return d_.tokens[id];
+  }
+  int64_t vocab_size() const override { return static_cast<int64_t>(d_.tokens.size()); }
+  std::optional<int32_t> bos_id() const override { return d_.bos; }
+  std::optional<int32_t> eos_id() const override { return d_.eos; }
+  std::string kind() const override { return "bpe"; }
+
+  uint64_t fingerprint() const override {
+    std::string text = fmt::format("bpe {} {} {}", d_.ignore_merges, d_.nfc, d_.pre_tokenizer.description());
+    for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
+    for (const auto& merge : d_.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
+    for (const AddedToken& token : d_.added) {
+      text += fmt::format("\n{} {}{}{}", token.id, token.lstrip, token.rstrip, token.normalized);
+    }
+    return checksum(text);
+  }
+
+  void save(const fs::path& directory) const override {
+    fs::create_directories(directory);
+    for (const auto& [name, content] : d_.files) write_file_atomic(directory / name, content);
+  }
+
+ private:
+  AddedTokenMatcher matcher(bool normalized) const {
+    std::vector<AddedToken> tokens;
+    for (const AddedToken& token : d_.added) {
+      if (token.normalized == normalized) tokens.push_back(token);
+    }
+    return AddedTokenMatcher(std::move(tokens));
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const {
+    if (word.size() > WordCache::kWord) return merge_word(word, ids);
+    WordCache::Entry& entry = cache.entry(number_, word);
+    if (entry.length != word.size() || std::memcmp(entry.word, word.data(), word.size()) != 0) {
+      const size_t before = ids.size();
+      merge_word(word, ids);
+      const size_t made = ids.size() - before;
+      if (made > WordCache::kIds) return;
+      entry.length = static_cast<uint8_t>(word.size());
+      entry.count = static_cast<uint8_t>(made);
+      std::memcpy(entry.word, word.data(), word.size());
+      std::copy(ids.end() - static_cast<ptrdiff_t>(made), ids.end(), entry.ids);
+      return;
+    }
+    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
+  }
+
+  void merge_word(std::string_view word, std::vector<int32_t>& ids) const {
+    if (d_.ignore_merges) {
+      if (const auto found = whole_words_.find(word); found != whole_words_.end()) {
+        ids.push_back(found->second);
+        return;
+      }
+    }
+    static thread_local std::vector<int32_t> symbols;
+    symbols.resize(word.size());
+    for (size_t i = 0; i < word.size(); ++i) symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
+    merges_.merge(symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+  }
+
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return checksum(text); }
+  };
+  BpeDefinition d_;
+  MergeTable merges_;
+  AddedTokenMatcher raw_, normalized_;
+  std::array<int32_t, 256> byte_ids_{};
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> whole_words_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeDefinition definition) {
+  return std::make_unique<BpeTokenizer>(std::move(definition));
+}
+
+}  // namespace lazy

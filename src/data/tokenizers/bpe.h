@@ -1,0 +1,40 @@
+// Byte-level byte-pair encoding, the kind of GPT-2, Llama 3 and Qwen.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "data/tokenizers/added_tokens.h"
+#include "data/tokenizers/pretokenizer.h"
+
+namespace lazy {
+
+// Everything that a tokenizer's files say.
+struct BpeDefinition {
+  struct Merge {
+    int32_t left, right, merged;
+  };
+  std::vector<std::string> tokens;  // bytes of each id; empty where an id is unused
+  std::vector<Merge> merges;        // in order of rank
+  std::vector<AddedToken> added;
+  PreTokenizer pre_tokenizer;
+  bool nfc = false;
+  bool ignore_merges = false;       // a word that is a token is that token, whatever the merges say
+  std::optional<int32_t> bos, eos;
+  std::map<std::string, std::string> files;  // name -> content, as save() writes them
+};
+
+// From vocab.json and merges.txt (GPT-2's pre-tokenizer), and from Hugging Face's tokenizer.json. BOS and EOS come
+// from tokenizer_config.json beside them, else from well-known names. Error names the file and the field.
+BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges);
+BpeDefinition read_tokenizer_json(const std::filesystem::path& path);
+
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeDefinition definition);
+
+}  // namespace lazy

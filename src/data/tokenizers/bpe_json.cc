@@ -1,0 +1,205 @@
+// Hugging Face's tokenizer.json, as far as it describes byte-level BPE. What it asks for beyond that is an error, not
+// a silent difference.
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizers/bpe.h"
+#include "data/tokenizers/bpe_vocabulary.h"
+#include "data/tokenizers/normalizer.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+// An object inside the file, with its place for messages: "tokenizer.json: model.vocab".
+struct Node {
+  const Json* json;
+  std::string place;
+
+  [[noreturn]] void expected(const std::string& what) const {
+    std::string found = json ? json->dump(-1, ' ', false, Json::error_handler_t::replace) : "nothing";
+    if (found.size() > 60) found = found.substr(0, 60) + "...";
+    fail("tokenizer", "{}: expected {}, found {}", place, what, found);
+  }
+  bool present() const { return json && !json->is_null(); }
+  Node at(const std::string& key) const {
+    if (!json->is_object()) expected("an object");
+    const auto found = json->find(key);
+    return {found == json->end() ? nullptr : &*found, place.ends_with(": ") ? place + key : place + "." + key};
+  }
+  Node at(size_t index) const { return {&(*json)[index], fmt::format("{}[{}]", place, index)}; }
+  size_t size() const {
+    if (!json || !json->is_array()) expected("a list");
+    return json->size();
+  }
+  std::string string() const {
+    if (!json || !json->is_string()) expected("a string");
+    return json->get<std::string>();
+  }
+  bool boolean(bool fallback) const {
+    if (!present()) return fallback;
+    if (!json->is_boolean()) expected("true or false");
+    return json->get<bool>();
+  }
+};
+
+void read_normalizer(const Node& node, BpeDefinition& definition) {
+  if (!node.present()) return;
+  const std::string type = node.at("type").string();
+  if (type == "Sequence") {
+    const Node list = node.at("normalizers");
+    for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), definition);
+  } else if (type == "NFC") {
+    if (!has_nfc()) node.at("type").expected("no normalizer (NFC needs a build with libutf8proc)");
+    definition.nfc = true;
+  } else {
+    node.at("type").expected("\"NFC\" or \"Sequence\" (others are not supported)");
+  }
+}
+
+void read_split(const Node& node, BpeDefinition& definition) {
+  const Node pattern = node.at("pattern");
+  if (!pattern.present()) pattern.expected("a pattern");
+  std::string regex;
+  if (const Node found = pattern.at("Regex"); found.present()) {
+    regex = found.string();
+  } else if (const Node text = pattern.at("String"); text.present()) {
+    for (const char c : text.string()) {
+      if (!std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80) regex += '\\';
+      regex += c;
+    }
+  } else {
+    pattern.expected("{\"Regex\": ...} or {\"String\": ...}");
+  }
+  const std::string behavior = node.at("behavior").string();
+  const bool invert = node.at("invert").boolean(false);
+  if (behavior == "Removed" && invert) {
+    definition.pre_tokenizer.add_split(regex, pattern.place, true);
+  } else if (behavior == "Isolated") {
+    definition.pre_tokenizer.add_split(regex, pattern.place, false);
+  } else {
+    node.at("behavior").expected("\"Isolated\", or \"Removed\" with invert (others are not supported)");
+  }
+}
+
+// True when the step was ByteLevel.
+bool read_pre_tokenizer(const Node& node, BpeDefinition& definition) {
+  if (!node.present()) node.expected("a pre-tokenizer that ends in ByteLevel");
+  const std::string type = node.at("type").string();
+  if (type == "Sequence") {
+    const Node list = node.at("pretokenizers");
+    bool byte_level = false;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (byte_level) list.at(i).expected("nothing after ByteLevel");
+      byte_level = read_pre_tokenizer(list.at(i), definition);
+    }
+    return byte_level;
+  }
+  if (type == "ByteLevel") {
+    if (node.at("add_prefix_space").boolean(true)) definition.pre_tokenizer.add_prefix_space();
+    if (node.at("use_regex").boolean(true)) {
+      definition.pre_tokenizer.add_split(kGpt2Pattern, "GPT-2's pattern", false);
+    }
+    return true;
+  }
+  if (type == "Split") {
+    read_split(node, definition);
+  } else if (type == "Digits") {
+    const bool single = node.at("individual_digits").boolean(false);
+    definition.pre_tokenizer.add_split(single ? R"(\p{N})" : R"(\p{N}+)", node.place, false);
+  } else {
+    node.at("type").expected("ByteLevel, Split, Digits or Sequence (others are not supported)");
+  }
+  return false;
+}
+
+void read_model(const Node& model, BpeDefinition& definition) {
+  if (!model.present()) model.expected("an object");
+  if (const Node type = model.at("type"); type.present() && type.string() != "BPE") type.expected("\"BPE\"");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (const Node affix = model.at(key); affix.present() && !affix.string().empty()) {
+      affix.expected("null (affixes are not supported)");
+    }
+  }
+  if (const Node dropout = model.at("dropout"); dropout.present() && *dropout.json != 0.0) {
+    dropout.expected("null (dropout is not supported)");
+  }
+  if (model.at("byte_fallback").boolean(false)) {
+    model.at("byte_fallback").expected("false (this is not byte-level BPE; use the model's tokenizer.model)");
+  }
+  definition.ignore_merges = model.at("ignore_merges").boolean(false);
+  const Node vocab = model.at("vocab");
+  if (!vocab.present()) vocab.expected("an object of tokens and ids");
+  BpeVocabulary vocabulary(*vocab.json, vocab.place, definition);
+  const Node merges = model.at("merges");
+  const size_t count = merges.size();
+  definition.merges.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Node entry = merges.at(i);
+    if (entry.json->is_string()) {
+      const std::string& text = entry.json->get_ref<const std::string&>();
+      const size_t space = text.find(' ');
+      if (space == 0 || space == std::string::npos || space + 1 == text.size() ||
+          text.find(' ', space + 1) != std::string::npos) {
+        entry.expected("two tokens with a space between them");
+      }
+      vocabulary.add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1),
+                           entry.place);
+    } else {
+      if (!entry.json->is_array() || entry.json->size() != 2) entry.expected("a pair of tokens");
+      vocabulary.add_merge(entry.at(0).string(), entry.at(1).string(), entry.place);
+    }
+  }
+}
+
+void read_added_tokens(const Node& list, BpeDefinition& definition) {
+  if (!list.present()) return;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Node entry = list.at(i);
+    const Node id = entry.at("id");
+    if (!id.present() || !id.json->is_number_integer() || *id.json < 0 || *id.json >= (1 << 24)) {
+      id.expected("a number from 0 to 2^24 - 1");
+    }
+    if (entry.at("single_word").boolean(false)) entry.at("single_word").expected("false (true is not supported)");
+    AddedToken token;
+    token.id = id.json->get<int32_t>();
+    token.content = entry.at("content").string();
+    if (token.content.empty()) entry.at("content").expected("a text");
+    token.lstrip = entry.at("lstrip").boolean(false);
+    token.rstrip = entry.at("rstrip").boolean(false);
+    token.special = entry.at("special").boolean(false);
+    token.normalized = entry.at("normalized").boolean(!token.special);
+    if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
+    definition.tokens[token.id] = token.content;
+    definition.added.push_back(std::move(token));
+  }
+}
+
+}  // namespace
+
+BpeDefinition read_tokenizer_json(const fs::path& path) {
+  BpeDefinition definition;
+  std::string text = read_file(path);
+  std::string why;
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& e) {
+    fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
+  }
+  const Node root{&json, path.string() + ": "};
+  read_model(root.at("model"), definition);
+  read_normalizer(root.at("normalizer"), definition);
+  if (!read_pre_tokenizer(root.at("pre_tokenizer"), definition)) {
+    root.at("pre_tokenizer").expected("a pre-tokenizer that ends in ByteLevel");
+  }
+  read_added_tokens(root.at("added_tokens"), definition);
+  definition.files["tokenizer.json"] = std::move(text);
+  read_special_tokens(path.parent_path(), "PreTrainedTokenizerFast", definition);
+  return definition;
+}
+
+}  // namespace lazy

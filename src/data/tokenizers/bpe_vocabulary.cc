@@ -1,0 +1,114 @@
+#include "data/tokenizers/bpe_vocabulary.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizers/byte_unicode.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+BpeVocabulary::BpeVocabulary(const Json& vocab, std::string field, BpeDefinition& definition)
+    : field_(std::move(field)), definition_(definition) {
+  constexpr int64_t kMost = 1 << 24;
+  if (!vocab.is_object() || vocab.empty()) {
+    fail("tokenizer", "{}: expected an object of tokens and ids, found {}", field_,
+         vocab.empty() ? "an empty one" : vocab.type_name());
+  }
+  for (const auto& [token, value] : vocab.items()) {
+    if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= kMost) {
+      fail("tokenizer", "{}: \"{}\": expected an id from 0 to {}, found {}", field_, token, kMost - 1,
+           value.dump().substr(0, 40));
+    }
+    const auto id = value.get<int32_t>();
+    if (static_cast<size_t>(id) >= definition.tokens.size()) definition.tokens.resize(id + 1);
+    // A special token may stand in the vocabulary as plain text.
+    std::string bytes = printable_to_bytes(token).value_or(token);
+    if (!definition.tokens[id].empty()) {
+      fail("tokenizer", "{}: \"{}\": id {} is given to another token as well", field_, token, id);
+    }
+    definition.tokens[id] = std::move(bytes);
+    ids_.emplace(token, id);
+  }
+  for (int b = 0; b < 256; ++b) {
+    const std::string printable = bytes_to_printable(std::string(1, static_cast<char>(b)));
+    if (!ids_.contains(printable)) {
+      fail("tokenizer", "{}: expected a token for each of the 256 bytes (byte-level BPE), byte 0x{:02x} (\"{}\") has none",
+           field_, b, printable);
+    }
+  }
+}
+
+std::optional<int32_t> BpeVocabulary::find(const std::string& token) const {
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+int32_t BpeVocabulary::id_of(const std::string& token, const std::string& where) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) fail("tokenizer", "{}: token \"{}\" is not in {}", where, token, field_);
+  return found->second;
+}
+
+void BpeVocabulary::add_merge(std::string_view left, std::string_view right, const std::string& where) {
+  const std::string first(left), second(right);
+  definition_.merges.push_back({id_of(first, where), id_of(second, where), id_of(first + second, where)});
+}
+
+void read_special_tokens(const fs::path& folder, const std::string& default_class, BpeDefinition& definition) {
+  // Ids by text: added tokens first, then the vocabulary.
+  const auto id_of = [&](const std::string& text) -> std::optional<int32_t> {
+    for (const AddedToken& token : definition.added) {
+      if (token.content == text) return token.id;
+    }
+    for (size_t id = 0; id < definition.tokens.size(); ++id) {
+      if (definition.tokens[id] == text) return static_cast<int32_t>(id);
+    }
+    return std::nullopt;
+  };
+  const fs::path path = folder / "tokenizer_config.json";
+  if (fs::exists(path)) {
+    std::string content = read_file(path);
+    const Json config = Json::parse(content, nullptr, false);
+    if (!config.is_object()) fail("tokenizer", "{}: expected a JSON object", path.string());
+    const auto token = [&](const char* key) -> std::optional<int32_t> {
+      const auto found = config.find(key);
+      if (found == config.end() || found->is_null()) return std::nullopt;
+      const Json& value = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
+      if (!value.is_string()) fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, value.dump());
+      const auto id = id_of(value.get<std::string>());
+      if (!id) fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", path.string(), key, value.get<std::string>());
+      return id;
+    };
+    definition.bos = token("bos_token");
+    definition.eos = token("eos_token");
+    definition.files["tokenizer_config.json"] = std::move(content);
+    return;
+  }
+  const auto first_of = [&](std::initializer_list<const char*> names) -> std::optional<int32_t> {
+    for (const char* name : names) {
+      if (const auto id = id_of(name)) return id;
+    }
+    return std::nullopt;
+  };
+  definition.bos = first_of({"<|begin_of_text|>", "<|startoftext|>", "<s>", "<|endoftext|>"});
+  definition.eos = first_of({"<|end_of_text|>", "<|endoftext|>", "</s>", "<|im_end|>"});
+  nlohmann::ordered_json config = {{"tokenizer_class", default_class}, {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* key, std::optional<int32_t> id) {
+    if (!id) return;
+    for (const AddedToken& token : definition.added) {
+      if (token.id == *id) {
+        config[key] = token.content;
+        return;
+      }
+    }
+    config[key] = definition.tokens[*id];
+  };
+  name("bos_token", definition.bos);
+  name("eos_token", definition.eos);
+  definition.files["tokenizer_config.json"] = config.dump(2) + "\n";
+}
+
+}  // namespace lazy

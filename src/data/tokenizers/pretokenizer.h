@@ -1,0 +1,76 @@
+// The pre-tokenizers of byte-level BPE: text is cut into words, inside which the merging then stays.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizers/regex.h"
+
+namespace lazy {
+
+inline constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Steps that are applied one after the other, each to the pieces of the one before (Hugging Face's "Sequence").
+class PreTokenizer {
+ public:
+  // Cuts at the pattern. Matches are pieces; what lies between is a piece too, unless `only_matches`.
+  void add_split(const std::string& pattern, const std::string& field, bool only_matches);
+  // Puts a space before a piece that does not begin with one.
+  void add_prefix_space() {
+    steps_.push_back({nullptr, false});
+    description_ += "\3";
+  }
+  // The pattern of every step, as part of a tokenizer's fingerprint.
+  const std::string& description() const { return description_; }
+
+  // Calls emit(word) for each word of `text`, in order. Bytes that are not valid UTF-8 become words of their own.
+  template <typename Emit>
+  void run(std::string_view text, Emit&& emit) const {
+    while (!text.empty()) {
+      const size_t valid = valid_prefix(text);
+      if (valid > 0) step(0, text.substr(0, valid), emit);
+      text.remove_prefix(valid);
+      const size_t invalid = invalid_prefix(text);
+      if (invalid > 0) emit(text.substr(0, invalid));
+      text.remove_prefix(invalid);
+    }
+  }
+
+ private:
+  struct Step {
+    std::unique_ptr<Regex> regex;  // null: prefix a space
+    bool only_matches;
+  };
+  template <typename Emit>
+  void step(size_t number, std::string_view piece, Emit& emit) const {
+    if (number == steps_.size()) {
+      emit(piece);
+      return;
+    }
+    const Step& now = steps_[number];
+    if (!now.regex) {
+      if (piece.starts_with(' ')) {
+        step(number + 1, piece, emit);
+      } else {
+        step(number + 1, " " + std::string(piece), emit);
+      }
+      return;
+    }
+    Regex::Scanner scanner(*now.regex, piece);
+    size_t last = 0, begin, end;
+    while (scanner.next(&begin, &end)) {
+      if (begin > last && !now.only_matches) step(number + 1, piece.substr(last, begin - last), emit);
+      step(number + 1, piece.substr(begin, end - begin), emit);
+      last = end;
+    }
+    if (last < piece.size() && !now.only_matches) step(number + 1, piece.substr(last), emit);
+  }
+  static size_t valid_prefix(std::string_view text);    // bytes of valid UTF-8 at the beginning
+  static size_t invalid_prefix(std::string_view text);  // bytes up to the next character
+  std::vector<Step> steps_;
+  std::string description_;
+};
+
+}  // namespace lazy
