@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/checkpoint_names.h"
+#include "model/parameter_shapes.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -40,7 +42,7 @@ bool ignored(const std::string& name) {
   return ends_with(name, "inv_freq") || ends_with(name, ".mask") || ends_with(name, ".masked_bias");
 }
 
-std::string show(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string show(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 // The differences of one kind, in one line however many there are.
 class Complaints {
@@ -74,21 +76,6 @@ void check_finite(const at::Tensor& tensor, const std::string& file, const std::
 
 }  // namespace
 
-CheckpointNames CheckpointNames::llama() {
-  return {"model.embed_tokens.weight",
-          "model.norm.weight",
-          "lm_head.weight",
-          "model.layers.",
-          "input_layernorm.weight",
-          "post_attention_layernorm.weight",
-          "self_attn."};
-}
-
-CheckpointNames CheckpointNames::fla() {
-  return {"model.embeddings.weight", "model.norm.weight", "lm_head.weight", "model.layers.",
-          "attn_norm.weight",        "mlp_norm.weight",   "attn."};
-}
-
 SafetensorsFile open_weights(const fs::path& directory) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
     if (fs::exists(directory / name)) return SafetensorsFile(directory / name);
@@ -106,52 +93,59 @@ bool has_weight(const SafetensorsFile& file, const std::string& name) {
   return false;
 }
 
-void load_weights(const SafetensorsFile& file, const fs::path& directory, const NamedTensors& targets,
-                  const std::string& tied_head, const std::string& tied_to) {
-  std::map<std::string, std::string> found;  // canonical -> the file's name
+std::map<std::string, std::string> match_weights(const SafetensorsFile& file, const fs::path& directory,
+                                                 const ModelConfig& config) {
+  std::map<std::string, std::string> unmatched;  // canonical -> the file's name
   Complaints missing("missing"), unexpected("unexpected"), shapes("of the wrong shape"), dtypes("of the wrong type");
   for (const std::string& name : file.names()) {
     if (ignored(name)) continue;
-    if (!found.emplace(canonical(name), name).second) unexpected.add(name + " (a second spelling of another)");
+    if (!unmatched.emplace(canonical(name), name).second) unexpected.add(name + " (a second spelling of another)");
   }
-  const auto head = tied_head.empty() ? found.end() : found.find(canonical(tied_head));
-  const std::string stored_head = head == found.end() ? "" : head->second;
-  if (head != found.end()) found.erase(head);
-  std::vector<std::pair<std::string, at::Tensor>> plan;
-  for (const auto& [name, target] : targets) {
-    const auto place = found.find(canonical(name));
-    if (place == found.end()) {
-      missing.add(name);
+  std::map<std::string, std::string> matched;
+  std::vector<ParameterShape> expected = parameter_shapes(config);
+  const CheckpointNames names(config);
+  if (config.tie_embeddings && unmatched.count(canonical(names.head))) {
+    expected.push_back({names.head, {config.vocab_size, config.hidden_size}});
+  }
+  for (const ParameterShape& want : expected) {
+    const auto place = unmatched.find(canonical(want.name));
+    if (place == unmatched.end()) {
+      missing.add(want.name);
       continue;
     }
-    const SafetensorsEntry& entry = file.entry(place->second);
-    if (at::IntArrayRef(entry.shape) != target.sizes()) {
-      shapes.add(fmt::format("{} expected {}, found {}", place->second, show(target.sizes()), show(entry.shape)));
+    const std::string& stored = place->second;
+    const SafetensorsEntry& entry = file.entry(stored);
+    if (entry.shape != want.shape) {
+      shapes.add(fmt::format("{} expected {}, found {}", stored, show(want.shape), show(entry.shape)));
     } else if (!is_float(entry.dtype)) {
-      dtypes.add(fmt::format("{} expected F32, BF16, F16 or F64, found {}", place->second, entry.dtype));
-    } else {
-      plan.emplace_back(place->second, target);
+      dtypes.add(fmt::format("{} expected F32, BF16, F16 or F64, found {}", stored, entry.dtype));
     }
-    found.erase(place);
+    matched[want.name] = stored;
+    unmatched.erase(place);
   }
-  for (const auto& [name, stored] : found) unexpected.add(stored);
+  for (const auto& [name, stored] : unmatched) unexpected.add(stored);
   std::string text;
   for (const Complaints* kind : {&missing, &unexpected, &shapes, &dtypes}) {
     if (!kind->text().empty()) text += (text.empty() ? "" : "; ") + kind->text();
   }
   if (!text.empty()) fail(kOperation, "{}: tensors do not fit config.json: {}", directory.string(), text);
+  return matched;
+}
+
+void load_weights(const SafetensorsFile& file, const fs::path& directory, const ModelConfig& config,
+                  const NamedTensors& targets) {
+  const auto stored_names = match_weights(file, directory, config);
+  const CheckpointNames names(config);
   const at::NoGradGuard guard;
-  for (auto& [name, target] : plan) {
-    const at::Tensor stored = file.tensor(name);
-    check_finite(stored, file.where(name), name);
-    target.copy_(stored);
-  }
-  if (stored_head.empty()) return;
   for (const auto& [name, target] : targets) {
-    if (name != tied_to) continue;
-    const at::Tensor stored = file.tensor(stored_head).to(target.scalar_type()).to(target.device());
-    if (stored.sizes() != target.sizes() || !at::equal(stored, target)) {
-      fail(kOperation, "{}: {}: config.json ties it to {}, but it differs", directory.string(), stored_head, name);
+    const std::string& stored_name = stored_names.at(name);
+    const at::Tensor stored = file.tensor(stored_name);
+    check_finite(stored, file.where(stored_name), stored_name);
+    target.copy_(stored);
+    const auto head = stored_names.find(names.head);
+    if (name != names.embedding || !config.tie_embeddings || head == stored_names.end()) continue;
+    if (!at::equal(file.tensor(head->second).to(target.options()), target)) {
+      fail(kOperation, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, name);
     }
   }
 }

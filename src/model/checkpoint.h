@@ -1,21 +1,13 @@
 // A model folder's weights: the names that other programs expect, loading by name with every difference listed at once.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <string>
 
+#include "model/config.h"
 #include "model/safetensors.h"
 
 namespace lazy {
-
-// Names of the tensors in our files: Llama's for a plain softmax model, FLA's (SPEC section 5) for every other.
-struct CheckpointNames {
-  std::string embedding, final_norm, head;
-  std::string layer_prefix;  // "model.layers."
-  std::string attention_norm, mlp_norm, attention;
-
-  static CheckpointNames llama();
-  static CheckpointNames fla();
-};
 
 // model.safetensors, or model.safetensors.index.json beside its shards. Error when the folder has neither.
 SafetensorsFile open_weights(const std::filesystem::path& directory);
@@ -23,11 +15,16 @@ SafetensorsFile open_weights(const std::filesystem::path& directory);
 // True when the file has a tensor of this name under either naming, with or without `model.` / `transformer.`.
 bool has_weight(const SafetensorsFile& file, const std::string& name);
 
-// Copies the file's tensors into `targets` (in place, cast to the target's type). Both namings are accepted, with or
-// without the prefix; rotary buffers are ignored. `tied_head` names a head that need not be there; if it is, it must
-// equal the embedding `tied_to`. Error lists all missing, unexpected and wrongly shaped or typed tensors; values that
-// are not finite are an Error too (one cheap pass over each tensor), because nothing computed from them has a meaning.
-void load_weights(const SafetensorsFile& file, const std::filesystem::path& directory, const NamedTensors& targets,
-                  const std::string& tied_head = "", const std::string& tied_to = "");
+// Compares the file with what the model needs, before anything is allocated: Error lists all missing, unexpected and
+// wrongly shaped or typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are
+// ignored; a tied head may be there or not. Returns the file's name of each expected tensor.
+std::map<std::string, std::string> match_weights(const SafetensorsFile& file, const std::filesystem::path& directory,
+                                                 const ModelConfig& config);
+
+// Copies the file's tensors into `targets` (in place, cast to the target's type) after match_weights. Values that are
+// not finite are an Error (one cheap pass over each tensor), because nothing computed from them has a meaning; so is a
+// tied head that differs from the embedding.
+void load_weights(const SafetensorsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
+                  const NamedTensors& targets);
 
 }  // namespace lazy

@@ -11,6 +11,7 @@
 #include "model/blocks/decoder_block.h"
 #include "model/blocks/rms_norm.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_names.h"
 #include "model/loss.h"
 
 namespace lazy {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct LanguageModel::Impl {
   Impl(const ModelConfig& model, at::Device where)
-      : config(model), device(where), rope(model.head_dim, model.rope_base) {
+      : config(model), device(where), rope(model.head_dim, model.rope_base), names(model) {
     config.validate();
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
@@ -26,7 +27,6 @@ struct LanguageModel::Impl {
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, device);
     final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
-    names = config.is_plain_llama() ? CheckpointNames::llama() : CheckpointNames::fla();
     collect();
   }
 
@@ -36,20 +36,19 @@ struct LanguageModel::Impl {
     add(names.embedding, embedding);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
-      const std::string layer = names.layer_prefix + std::to_string(i) + ".", attention = layer + names.attention;
+      const AttentionMixer& attention = block.attention;
+      const std::string layer = names.layer(static_cast<int64_t>(i));
       add(layer + names.attention_norm, block.attention_norm);
-      add(attention + "q_proj.weight", block.attention.qkv.parts()[0]);
-      add(attention + "k_proj.weight", block.attention.qkv.parts()[1]);
-      add(attention + "v_proj.weight", block.attention.qkv.parts()[2]);
-      add(attention + "o_proj.weight", block.attention.output.parts()[0]);
-      if (block.attention.distance_bias.defined()) {
-        add(attention + "learnable_bias_diagonals", block.attention.distance_bias);
-      }
-      if (block.attention.tau.defined()) add(attention + "softmax_offset", block.attention.tau);
+      add(layer + names.q, attention.qkv.parts()[0]);
+      add(layer + names.k, attention.qkv.parts()[1]);
+      add(layer + names.v, attention.qkv.parts()[2]);
+      add(layer + names.o, attention.output.parts()[0]);
+      if (attention.distance_bias.defined()) add(layer + names.distance_bias, attention.distance_bias);
+      if (attention.tau.defined()) add(layer + names.offset, attention.tau);
       add(layer + names.mlp_norm, block.mlp_norm);
-      add(layer + "mlp.gate_proj.weight", block.gate_up.parts()[0]);
-      add(layer + "mlp.up_proj.weight", block.gate_up.parts()[1]);
-      add(layer + "mlp.down_proj.weight", block.down.parts()[0]);
+      add(layer + names.gate, block.gate_up.parts()[0]);
+      add(layer + names.up, block.gate_up.parts()[1]);
+      add(layer + names.down, block.down.parts()[0]);
     }
     add(names.final_norm, final_norm);
     if (head.defined()) add(names.head, head);
@@ -169,23 +168,20 @@ at::Tensor LanguageModel::tau(int64_t layer) const {
   return impl_->blocks.at(static_cast<size_t>(layer)).attention.tau;
 }
 
+LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 LanguageModel LanguageModel::load(const fs::path& directory) {
   ModelConfig config = ModelConfig::from_directory(directory);
   const SafetensorsFile file = open_weights(directory);
   if (!config.tie_embeddings && !has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
-  LanguageModel model{
-      ModelConfig{.vocab_size = 1, .hidden_size = 2, .num_layers = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 2},
-      0};
-  model.impl_ = std::make_unique<Impl>(config, at::kCPU);
-  const CheckpointNames& names = model.impl_->names;
-  lazy::load_weights(file, directory, model.impl_->stored, config.tie_embeddings ? names.head : "", names.embedding);
+  match_weights(file, directory, config);  // before a wrong size in config.json asks for the memory
+  LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
+  lazy::load_weights(file, directory, model.impl_->config, model.impl_->stored);
   return model;
 }
 
 void LanguageModel::load_weights(const fs::path& directory) {
-  const CheckpointNames& names = impl_->names;
-  lazy::load_weights(open_weights(directory), directory, impl_->stored, impl_->config.tie_embeddings ? names.head : "",
-                     names.embedding);
+  lazy::load_weights(open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
 void LanguageModel::save(const fs::path& directory, const std::string& dtype) const {

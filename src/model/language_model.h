@@ -77,6 +77,7 @@ class LanguageModel {
 
  private:
   struct Impl;
+  explicit LanguageModel(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

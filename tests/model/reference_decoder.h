@@ -25,24 +25,28 @@ inline Weights copy_weights(const LanguageModel& model, at::ScalarType dtype) {
 
 class ReferenceDecoder {
  public:
-  ReferenceDecoder(const ModelConfig& config, Weights weights) : c_(config), w_(std::move(weights)) {}
+  // With `bf16`, weights and what passes between the operations are rounded to bf16, the operations themselves are not:
+  // the reference for that precision.
+  ReferenceDecoder(const ModelConfig& config, Weights weights, bool bf16 = false)
+      : c_(config), w_(std::move(weights)), bf16_(bf16) {}
   const Weights& weights() const { return w_; }
 
   // ids (batch, length) -> logits (batch, length, vocabulary)
   at::Tensor logits(const at::Tensor& ids) const {
     const bool llama = c_.is_plain_llama();
-    at::Tensor x = w_.at(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
+    at::Tensor x = weight(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
     x = x.view({ids.size(0), ids.size(1), c_.hidden_size});
     for (int64_t i = 0; i < c_.num_layers; ++i) {
       const std::string p = "model.layers." + std::to_string(i) + ".";
-      x = x + attention(norm(x, p + (llama ? "input_layernorm.weight" : "attn_norm.weight")), p + (llama ? "self_attn." : "attn."));
+      const at::Tensor normed = norm(x, p + (llama ? "input_layernorm.weight" : "attn_norm.weight"));
+      x = round(x + attention(normed, p + (llama ? "self_attn." : "attn.")));
       const at::Tensor h = norm(x, p + (llama ? "post_attention_layernorm.weight" : "mlp_norm.weight"));
       const at::Tensor gate = project(h, p + "mlp.gate_proj.weight"), up = project(h, p + "mlp.up_proj.weight");
-      x = x + project(gate * at::sigmoid(gate) * up, p + "mlp.down_proj.weight");
+      x = round(x + project(round(gate * at::sigmoid(gate) * up), p + "mlp.down_proj.weight"));
     }
     x = norm(x, "model.norm.weight");
     if (!c_.tie_embeddings) return project(x, "lm_head.weight");
-    return at::matmul(x, w_.at(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").t());
+    return project(x, llama ? "model.embed_tokens.weight" : "model.embeddings.weight");
   }
 
   // (batch, length) log-probability of each label, 0 where it is negative.
@@ -57,10 +61,12 @@ class ReferenceDecoder {
   }
 
  private:
-  at::Tensor project(const at::Tensor& x, const std::string& name) const { return at::matmul(x, w_.at(name).t()); }
+  at::Tensor round(const at::Tensor& x) const { return bf16_ ? x.to(at::kBFloat16).to(x.scalar_type()) : x; }
+  at::Tensor weight(const std::string& name) const { return round(w_.at(name)); }
+  at::Tensor project(const at::Tensor& x, const std::string& name) const { return round(at::matmul(x, weight(name).t())); }
 
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return x / at::sqrt((x * x).mean(-1, true) + c_.norm_eps) * w_.at(name);
+    return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm_eps) * w_.at(name));
   }
 
   at::Tensor heads(const at::Tensor& x, int64_t n) const {  // (batch, heads, length, head_dim)
@@ -74,7 +80,7 @@ class ReferenceDecoder {
     const at::Tensor angles = at::arange(x.size(2), options).unsqueeze(1) * frequencies;
     const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
     const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
-    return at::cat({a * cos - b * sin, b * cos + a * sin}, 3);
+    return round(at::cat({a * cos - b * sin, b * cos + a * sin}, 3));
   }
 
   at::Tensor attention(const at::Tensor& x, const std::string& prefix) const {
@@ -99,12 +105,13 @@ class ReferenceDecoder {
       const at::Tensor count = c_.offset == "per_visible" ? visible.sum(1, true).to(p.scalar_type()) : at::ones({n, 1}, p.options());
       p = at::relu(p + tau.view({1, -1, 1, 1}) / count) * visible;
     }
-    const at::Tensor out = at::matmul(p, v).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
+    const at::Tensor out = round(at::matmul(p, v)).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
     return project(out, prefix + "o_proj.weight");
   }
 
   ModelConfig c_;
   Weights w_;
+  bool bf16_;
 };
 
 }  // namespace lazy::testing

@@ -18,8 +18,9 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, at::Device device)
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, RotaryTable& table, int64_t layer, const ForwardOptions& options,
                                  at::Tensor* stats) const {
-  const at::Tensor mixed = attention.forward(rms_norm(x, attention_norm, norm_eps_), x, table, layer, options, stats);
-  return down.forward_add(swiglu(gate_up.forward(rms_norm(mixed, mlp_norm, norm_eps_))), mixed);
+  const at::Tensor mixed = x + attention.forward(rms_norm(x, attention_norm, norm_eps_), table, layer, options, stats);
+  const auto gate_and_up = gate_up.forward(rms_norm(mixed, mlp_norm, norm_eps_));
+  return mixed + down.forward(swiglu(gate_and_up[0], gate_and_up[1]))[0];
 }
 
 }  // namespace lazy

@@ -9,39 +9,43 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// x (N, in), W (out, in) in x's precision; parts only receive their rows of dW, in fp32.
+// x (N, in), W (out, in) in x's precision. `parts`, the leaves that W was made of, only receive their rows of dW.
+// The gradients of the outputs arrive as separate tensors and are used as they are: joining them would be a copy.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& residual,
-                            const at::Tensor& W, at::TensorList parts) {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts) {
     ctx->save_for_backward({x, W});
-    ctx->saved_data["has_residual"] = residual.has_value();
+    ctx->set_materialize_grads(false);
+    const at::Tensor y = at::mm(x, W.t());
     std::vector<int64_t> rows;
     for (const at::Tensor& part : parts) rows.push_back(part.size(0));
     ctx->saved_data["rows"] = rows;
-    return residual ? at::addmm(*residual, x, W.t()) : at::mm(x, W.t());
+    if (rows.size() == 1) return {y};
+    return y.split_with_sizes(rows, 1);
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &W = saved[1];
-    const at::Tensor dy = grads[0].contiguous();
     const std::vector<int64_t> rows = ctx->saved_data["rows"].toIntVector();
-    tensor_list out(3 + rows.size());
-    if (ctx->needs_input_grad(0)) out[0] = at::mm(dy, W);
-    size_t input = 1;
-    if (ctx->saved_data["has_residual"].toBool()) {
-      if (ctx->needs_input_grad(input)) out[1] = dy;
-      ++input;
-    }
-    ++input;  // W itself is a plain copy of the parts
-    bool any = false;
-    for (size_t i = 0; i < rows.size(); ++i) any |= ctx->needs_input_grad(input + i);
-    if (!any) return out;
-    const at::Tensor dW = at::mm(dy.t(), x).to(at::kFloat);
+    tensor_list out(2 + rows.size());
+    at::Tensor dW = at::empty({W.size(0), W.size(1)}, W.options());
     int64_t begin = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (ctx->needs_input_grad(input + i)) out[3 + i] = dW.narrow(0, begin, rows[i]);
-      begin += rows[i];
+    for (size_t p = 0; p < rows.size(); ++p) {
+      at::Tensor dW_p = dW.narrow(0, begin, rows[p]);
+      const at::Tensor W_p = W.narrow(0, begin, rows[p]), &dy = grads[p];
+      begin += rows[p];
+      if (!dy.defined()) continue;
+      if (ctx->needs_input_grad(0)) {
+        if (out[0].defined()) {
+          out[0].addmm_(dy, W_p);
+        } else {
+          out[0] = at::mm(dy, W_p);
+        }
+      }
+      if (ctx->needs_input_grad(2 + p)) {
+        at::mm_out(dW_p, dy.t(), x);
+        out[2 + p] = dW_p.to(at::kFloat);
+      }
     }
     return out;
   }
@@ -60,16 +64,15 @@ Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at
   }
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) const { return forward_add(x, {}); }
-
-at::Tensor Linear::forward_add(const at::Tensor& x, const at::Tensor& residual) const {
-  const int64_t in = packed_.size(1), out = packed_.size(0);
+std::vector<at::Tensor> Linear::forward(const at::Tensor& x) const {
   std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = out;
-  std::optional<at::Tensor> flat;
-  if (residual.defined()) flat = residual.reshape({-1, out});
-  return LinearFunction::apply(x.reshape({-1, in}), flat, cast_.get(packed_, x.scalar_type()), at::TensorList(parts_))
-      .view(shape);
+  tensor_list out = LinearFunction::apply(x.reshape({-1, packed_.size(1)}), cast_.get(packed_, x.scalar_type()),
+                                          at::TensorList(parts_));
+  for (at::Tensor& y : out) {
+    shape.back() = y.size(1);
+    y = y.view(shape);
+  }
+  return out;
 }
 
 }  // namespace lazy

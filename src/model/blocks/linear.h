@@ -8,8 +8,8 @@
 
 namespace lazy {
 
-// y = x W^T with W (sum of out_features, in_features). The parts are separate fp32 leaves, views of one storage: the
-// optimizer and checkpoints see q_proj, k_proj and v_proj, the processor sees one matrix.
+// y_p = x W_p^T for each part p, in one product: W (sum of out_features, in_features). The parts are separate fp32
+// leaves, views of one storage: the optimizer and checkpoints see q_proj, k_proj and v_proj, the processor one matrix.
 // Not thread-safe: a copy of W in the computing precision is kept until W changes.
 class Linear {
  public:
@@ -17,10 +17,9 @@ class Linear {
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
-  // x (..., in) in the computing precision -> (..., sum of out_features).
-  at::Tensor forward(const at::Tensor& x) const;
-  // residual + x W^T, in one product; residual has the result's shape.
-  at::Tensor forward_add(const at::Tensor& x, const at::Tensor& residual) const;
+  // x (..., in) in the computing precision -> one (..., out_features[p]) a part: columns of one tensor, so the rows of
+  // several parts are strided.
+  std::vector<at::Tensor> forward(const at::Tensor& x) const;
 
  private:
   at::Tensor packed_;              // the storage; no gradient of its own

@@ -4,9 +4,6 @@
 
 namespace lazy {
 
-at::Tensor swiglu(const at::Tensor& gate_up) {
-  const auto halves = gate_up.chunk(2, -1);
-  return at::silu(halves[0]) * halves[1];
-}
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
 
 }  // namespace lazy

@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-// gate_up (..., 2 I): gate first, up after it. Returns (..., I).
-at::Tensor swiglu(const at::Tensor& gate_up);
+// gate, up (..., I), rows may be strided.
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace lazy

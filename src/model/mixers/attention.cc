@@ -49,16 +49,15 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
   if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
 }
 
-at::Tensor AttentionMixer::forward(const at::Tensor& x, const at::Tensor& residual, RotaryTable& table, int64_t layer,
+at::Tensor AttentionMixer::forward(const at::Tensor& x, RotaryTable& table, int64_t layer,
                                    const ForwardOptions& options, at::Tensor* stats) const {
   const int64_t batch = x.size(0), length = x.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto [cos, sin] = table.rows(start, length, x.device());
-  const at::Tensor packed = qkv.forward(x).view({batch, length, heads_ + 2 * kv_heads_, head_dim_});
-  const auto parts = packed.split_with_sizes({heads_ + kv_heads_, kv_heads_}, 2);
-  const auto turned = rotate(parts[0], cos, sin).split_with_sizes({heads_, kv_heads_}, 2);
-  const at::Tensor& q = turned[0];
-  at::Tensor k = turned[1], v = parts[1];
+  const auto parts = qkv.forward(x);
+  const at::Tensor q = rotate(parts[0].view({batch, length, heads_, head_dim_}), cos, sin);
+  at::Tensor k = rotate(parts[1].view({batch, length, kv_heads_, head_dim_}), cos, sin);
+  at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
   if (options.cache) std::tie(k, v) = extend_cache(*options.cache, layer, k, v);
   if (options.on_attention_input) options.on_attention_input(layer, q, k);
   ops::AttentionOptions attention;
@@ -68,7 +67,7 @@ at::Tensor AttentionMixer::forward(const at::Tensor& x, const at::Tensor& residu
   attention.return_stats = stats != nullptr;
   const auto [out, lse, statistics] = ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
-  return output.forward_add(out.reshape({batch, length, heads_ * head_dim_}), residual);
+  return output.forward(out.reshape({batch, length, heads_ * head_dim_}))[0];
 }
 
 }  // namespace lazy

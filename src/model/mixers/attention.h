@@ -15,10 +15,10 @@ class AttentionMixer {
  public:
   AttentionMixer(const ModelConfig& config, at::Device device);
 
-  // residual + attention(x); x, residual (batch, length, hidden_size). `layer` tells the cache and the hook which one
-  // this is. `stats` receives (3, batch, heads, length) when not null.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, RotaryTable& table, int64_t layer,
-                     const ForwardOptions& options, at::Tensor* stats) const;
+  // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
+  // receives (3, batch, heads, length) when not null.
+  at::Tensor forward(const at::Tensor& x, RotaryTable& table, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const;
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none

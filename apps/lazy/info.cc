@@ -1,0 +1,185 @@
+// `lazy info`: what this build can do, or the shapes and parameter counts of a configuration or a model folder.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/cpu/Utils.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "lazy/attention.h"
+#include "model/config.h"
+#include "model/parameter_shapes.h"
+
+namespace lazy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : at::cpu::get_cpu_capabilities()) {
+    if (value.isBool() && value.toBool()) out.push_back(name);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Which normalizers, precisions and devices the fast kernels serve, asked of the kernels themselves.
+Json kernel_support() {
+  Json out = Json::object();
+  for (const auto normalizer :
+       {kernels::Normalizer::softmax, kernels::Normalizer::elastic, kernels::Normalizer::sparsemax,
+        kernels::Normalizer::entmax15, kernels::Normalizer::sigmoid, kernels::Normalizer::softmax_sink}) {
+    for (const auto device : {kernels::Device::cpu, kernels::Device::cuda}) {
+      std::vector<std::string> served;
+      std::string reason;
+      for (const auto dtype : {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16}) {
+        kernels::Problem problem{.q_length = 128,
+                                 .k_length = 128,
+                                 .head_dim = 64,
+                                 .value_dim = 64,
+                                 .dtype = dtype,
+                                 .normalizer = normalizer};
+        const std::string unmet = kernels::unmet_condition(problem, device);
+        if (unmet.empty())
+          served.emplace_back(kernels::name(dtype));
+        else
+          reason = unmet;
+      }
+      out[device == kernels::Device::cpu ? "cpu" : "cuda"][kernels::name(normalizer)] =
+          served.empty() ? Json(reason) : Json(served);
+    }
+  }
+  return out;
+}
+
+Json build_info() {
+  Json out;
+  out["version"] = LAZY_VERSION;
+  out["compiler"] = __VERSION__;
+  out["torch"] = TORCH_VERSION;
+  out["devices"] = {"cpu"};
+  if (at::hasCUDA()) {
+    for (int64_t i = 0; i < at::detail::getCUDAHooks().deviceCount(); ++i)
+      out["devices"].push_back(fmt::format("cuda:{}", i));
+  }
+  out["threads"] = at::get_num_threads();
+  out["cpu_features"] = cpu_features();
+  out["blas"] = at::hasMKL() ? "mkl" : at::hasLAPACK() ? "lapack" : "none";
+  out["attention_kernels"] = kernel_support();
+  return out;
+}
+
+void print_build(const Json& info) {
+  fmt::print("lazy {} (torch {}, compiler {})\n", info["version"].get<std::string>(), info["torch"].get<std::string>(),
+             info["compiler"].get<std::string>());
+  fmt::print("devices       {}\n", fmt::join(info["devices"].get<std::vector<std::string>>(), ", "));
+  fmt::print("threads       {}\n", info["threads"].get<int>());
+  fmt::print("cpu features  {}\n", fmt::join(info["cpu_features"].get<std::vector<std::string>>(), " "));
+  fmt::print("blas          {}\n", info["blas"].get<std::string>());
+  fmt::print("attention kernels\n");
+  for (const auto& [device, normalizers] : info["attention_kernels"].items()) {
+    for (const auto& [normalizer, served] : normalizers.items()) {
+      fmt::print("  {:5} {:13} {}\n", device, normalizer,
+                 served.is_string() ? served.get<std::string>()
+                                    : fmt::format("{}", fmt::join(served.get<std::vector<std::string>>(), ", ")));
+    }
+  }
+}
+
+std::string millions(int64_t n) { return fmt::format("{:.1f} M", static_cast<double>(n) / 1e6); }
+
+Json model_info(const ModelConfig& model) {
+  const ParameterCount count = count_parameters(model);
+  Json out;
+  out["kind"] = model.kind();
+  out["config"] = model.to_json();
+  out["parameters"] = {
+      {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
+  out["kv_cache_bytes_per_token"] = {{"fp32", 8 * model.num_layers * model.num_kv_heads * model.head_dim},
+                                     {"bf16", 4 * model.num_layers * model.num_kv_heads * model.head_dim}};
+  out["tensors"] = Json::array();
+  for (const ParameterShape& p : parameter_shapes(model)) {
+    out["tensors"].push_back({{"name", p.name}, {"shape", p.shape}, {"count", p.count()}, {"trained", p.trained}});
+  }
+  return out;
+}
+
+void print_model(const ModelConfig& m) {
+  const ParameterCount count = count_parameters(m);
+  fmt::print("{}: {} layers, width {}, {} heads of {}{}, MLP {}\n", m.kind(), m.num_layers, m.hidden_size, m.num_heads,
+             m.head_dim, m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads),
+             m.intermediate());
+  fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
+  fmt::print("positions     RoPE base {:g}, training length {}\n", m.rope_base, m.max_length);
+  fmt::print("normalizer    {}{}{}\n", m.normalizer,
+             m.has_offset()
+                 ? fmt::format(", offset {} from {:g}{}", m.offset, m.offset_init, m.offset_trainable ? "" : ", fixed")
+                 : "",
+             m.window > 0 ? fmt::format(", window {}", m.window) : "");
+  if (m.distance_bias_window > 0) fmt::print("distance bias {} distances a head\n", m.distance_bias_window);
+  fmt::print("parameters    {} ({} tied, {} untied; embedding {})\n\n", millions(count.total), millions(count.tied),
+             millions(count.untied), millions(count.embedding));
+  const std::string first = "model.layers.0.";
+  for (const ParameterShape& p : parameter_shapes(m)) {
+    const bool layer = p.name.rfind("model.layers.", 0) == 0;
+    if (layer && p.name.rfind(first, 0) != 0) continue;  // all layers are alike
+    const std::string name = layer ? "model.layers.*." + p.name.substr(first.size()) : p.name;
+    fmt::print("  {:48} {:>16} {:>12}{}\n", name, fmt::format("[{}]", fmt::join(p.shape, ", ")), p.count(),
+               layer ? fmt::format(" x {}", m.num_layers) : "");
+  }
+}
+
+ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides) {
+  if (std::filesystem::is_directory(path)) {
+    if (!overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
+    return ModelConfig::from_directory(path);
+  }
+  Config config = Config::load(path, overrides);
+  return ModelConfig::from_toml(config);
+}
+
+struct Options {
+  std::string path;
+  std::vector<std::string> overrides;
+  bool json = false;
+};
+
+void run(const Options& options) {
+  if (options.path.empty()) {
+    const Json info = build_info();
+    options.json ? fmt::print("{}\n", info.dump(2)) : print_build(info);
+    return;
+  }
+  const ModelConfig model = read_model(options.path, options.overrides);
+  options.json ? fmt::print("{}\n", model_info(model).dump(2)) : print_model(model);
+}
+
+}  // namespace
+
+LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](CLI::App& command) {
+  auto o = std::make_shared<Options>();
+  command.add_option("path", o->path, "A configuration (.toml) or a model folder; without it: build, devices, kernels");
+  command.add_option("--set", o->overrides, "section.key=value: change a configuration's value")
+      ->allow_extra_args(false);
+  command.add_flag("--json", o->json, "Print JSON");
+  command.footer(
+      "Examples:\n"
+      "  lazy info\n"
+      "  lazy info configs/models/lazy-340m.toml\n"
+      "  lazy info configs/models/lazy-340m.toml --set model.tie_word_embeddings=true --json\n"
+      "  lazy info run/model");
+  command.callback([o] { run(*o); });
+});
+
+}  // namespace lazy

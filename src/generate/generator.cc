@@ -1,0 +1,67 @@
+#include "generate/generator.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lazy {
+
+namespace {
+constexpr int64_t kPromptChunk = 512;  // bounds the memory of a long prompt
+}
+
+std::vector<float> Generator::step(const std::vector<int64_t>& ids) {
+  const at::NoGradGuard guard;
+  const auto n = static_cast<int64_t>(ids.size());
+  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0).to(model_.device());
+  const at::Tensor hidden = model_.forward(input, {.cache = &cache_}).hidden;
+  const at::Tensor logits = model_.logits(hidden.select(1, n - 1)).to(at::kCPU).contiguous();
+  const float* data = logits.const_data_ptr<float>();
+  return {data, data + logits.numel()};
+}
+
+void Generator::set_prompt(const std::vector<int64_t>& ids) {
+  if (ids.empty()) fail("generate", "the prompt is empty and there is no BOS token to begin with");
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= model_.config().vocab_size) {
+      fail("generate", "prompt: token {} is outside the model's vocabulary of {}", id, model_.config().vocab_size);
+    }
+  }
+  cache_ = KVCache{};
+  for (size_t begin = 0; begin < ids.size(); begin += kPromptChunk) {
+    const size_t end = std::min(ids.size(), begin + kPromptChunk);
+    prompt_logits_ =
+        step({ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)});
+  }
+  prompt_length_ = cache_.length;
+  prompt_tokens_ = {ids.begin(), ids.end()};
+}
+
+Generation Generator::run(const GenerateOptions& options, const std::function<bool(int64_t)>& on_token) {
+  if (prompt_length_ == 0) fail("generate", "no prompt was given");
+  Sampler sampler(options.sampling);
+  cache_.length = prompt_length_;  // what an earlier text appended is overwritten
+  std::unordered_set<int64_t> seen = prompt_tokens_;
+  std::vector<float> logits = prompt_logits_;
+  Generation out;
+  while (static_cast<int64_t>(out.tokens.size()) < options.max_tokens) {
+    const int64_t token = sampler.pick(logits, seen);
+    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end()) {
+      out.finish_reason = "stop";
+      return out;
+    }
+    out.tokens.push_back(token);
+    seen.insert(token);
+    if (on_token && !on_token(token)) {
+      out.finish_reason = "stop";
+      return out;
+    }
+    if (static_cast<int64_t>(out.tokens.size()) < options.max_tokens) logits = step({token});
+  }
+  out.finish_reason = "length";
+  return out;
+}
+
+}  // namespace lazy

@@ -1,0 +1,48 @@
+#include "generate/model_folder.h"
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace lazy {
+
+void check_tokenizer(const ModelConfig& config, const Tokenizer& tokenizer, const std::string& directory) {
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    fail("tokenizer", "{}: does not match the model: expected at most {} tokens (vocab_size in config.json), found {}",
+         directory, config.vocab_size, tokenizer.vocab_size());
+  }
+  if (config.tokenizer_fingerprint != 0 && config.tokenizer_fingerprint != tokenizer.fingerprint()) {
+    fail("tokenizer", "{}: does not match the model: expected fingerprint {:016x} (config.json), found {:016x}",
+         directory, config.tokenizer_fingerprint, tokenizer.fingerprint());
+  }
+}
+
+ModelFolder load_model_folder(const std::filesystem::path& directory) {
+  // The tokenizer first: it is small, and a mismatch need not wait for the weights.
+  const ModelConfig config = ModelConfig::from_directory(directory);
+  auto tokenizer = load_tokenizer(directory.string());
+  check_tokenizer(config, *tokenizer, directory.string());
+  return {LanguageModel::load(directory), std::move(tokenizer)};
+}
+
+std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos) {
+  std::vector<int64_t> out;
+  if (bos && tokenizer.bos_id()) out.push_back(*tokenizer.bos_id());
+  for (const int32_t id : tokenizer.encode(text)) out.push_back(id);
+  return out;
+}
+
+std::string TextStream::push(int64_t token) {
+  pending_ += tokenizer_.piece(static_cast<int32_t>(token));
+  const size_t complete = complete_utf8_prefix(pending_);
+  std::string out = to_valid_utf8(pending_.substr(0, complete));
+  pending_.erase(0, complete);
+  return out;
+}
+
+std::string TextStream::finish() {
+  std::string out = to_valid_utf8(pending_);
+  pending_.clear();
+  return out;
+}
+
+}  // namespace lazy

@@ -1,0 +1,20 @@
+// Names of a decoder's tensors in our files: Llama's for a plain softmax model, so that every program reads it, and
+// FLA's, with the paper authors' two additions, for every other (SPEC section 5).
+#pragma once
+#include <string>
+
+#include "model/config.h"
+
+namespace lazy {
+
+struct CheckpointNames {
+  explicit CheckpointNames(const ModelConfig& config);
+
+  std::string embedding, final_norm = "model.norm.weight", head = "lm_head.weight";
+  std::string layer(int64_t index) const { return "model.layers." + std::to_string(index) + "."; }
+  // Within a layer:
+  std::string attention_norm, mlp_norm, q, k, v, o, distance_bias, offset;
+  std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";
+};
+
+}  // namespace lazy

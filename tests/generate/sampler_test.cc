@@ -1,0 +1,108 @@
+#include "generate/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<float> kLogits = {1.0f, 3.0f, 2.0f, -1.0f, 3.0f};
+
+std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, const std::unordered_set<int64_t>& seen = {}) {
+  Sampler sampler(options);
+  std::map<int64_t, int> out;
+  for (int i = 0; i < times; ++i) ++out[sampler.pick(kLogits, seen)];
+  return out;
+}
+
+// The expected share, and five standard deviations of a count around it.
+void expect_share(const std::map<int64_t, int>& counts, int64_t id, double probability, int times = 20000) {
+  const double sigma = std::sqrt(times * probability * (1 - probability));
+  EXPECT_NEAR(counts.count(id) ? counts.at(id) : 0, times * probability, 5 * sigma) << id;
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+  EXPECT_EQ(draw({.temperature = 0}, 10), (std::map<int64_t, int>{{1, 10}}));
+}
+
+TEST(Sampler, SharesFollowTheSoftmax) {
+  for (const double temperature : {1.0, 0.5, 3.0}) {
+    const auto counts = draw({.temperature = temperature, .seed = 3});
+    double total = 0;
+    for (const float x : kLogits) total += std::exp(x / temperature);
+    for (size_t i = 0; i < kLogits.size(); ++i) expect_share(counts, static_cast<int64_t>(i), std::exp(kLogits[i] / temperature) / total);
+  }
+}
+
+TEST(Sampler, TopKKeepsTheLargestAndBreaksTiesById) {
+  EXPECT_EQ(draw({.top_k = 1}).size(), 1u);
+  EXPECT_EQ(draw({.top_k = 1}).count(1), 1u);
+  const auto counts = draw({.top_k = 3});
+  EXPECT_EQ(counts.size(), 3u);
+  const double total = 2 * std::exp(3.0) + std::exp(2.0);
+  expect_share(counts, 2, std::exp(2.0) / total);
+  EXPECT_EQ(draw({.top_k = 99}).size(), 5u);
+}
+
+TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
+  double total = 0;
+  for (const float x : kLogits) total += std::exp(x);
+  const double two = 2 * std::exp(3.0) / total;  // the share of the two largest
+  EXPECT_EQ(draw({.top_p = two - 0.01}).size(), 2u);
+  EXPECT_EQ(draw({.top_p = two + 0.01}).size(), 3u);
+  EXPECT_EQ(draw({.top_p = 1e-9}).size(), 1u);
+}
+
+TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
+  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1}).count(4), 1u);   // 3 / 2 < 3
+  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1, 4}).count(2), 1u);
+  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {3});          // -1 becomes -2
+  const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);
+  expect_share(counts, 3, std::exp(-2.0) / total);
+}
+
+TEST(Sampler, TheSeedDecides) {
+  const auto sequence = [](uint64_t seed) {
+    Sampler sampler({.top_p = 0.99, .seed = seed});
+    std::vector<int64_t> out;
+    for (int i = 0; i < 100; ++i) out.push_back(sampler.pick(kLogits, {}));
+    return out;
+  };
+  EXPECT_EQ(sequence(5), sequence(5));
+  EXPECT_NE(sequence(5), sequence(6));
+}
+
+TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
+  Sampler sampler({});
+  const std::vector<float> masked = {-INFINITY, 0.0f, -INFINITY};
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.pick(masked, {}), 1);
+  const std::vector<float> broken = {0.0f, NAN};
+  EXPECT_THROW(sampler.pick(broken, {}), RunError);
+}
+
+TEST(Sampler, BadOptionsAreNamed) {
+  const auto error = [](const SamplingOptions& options) -> std::string {
+    try {
+      options.validate();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error({.temperature = -1}), HasSubstr("temperature"));
+  EXPECT_THAT(error({.temperature = NAN}), HasSubstr("temperature"));
+  EXPECT_THAT(error({.top_k = -1}), HasSubstr("top-k"));
+  EXPECT_THAT(error({.top_p = 0}), HasSubstr("top-p"));
+  EXPECT_THAT(error({.top_p = 1.5}), HasSubstr("top-p"));
+  EXPECT_THAT(error({.repetition_penalty = 0}), HasSubstr("repetition"));
+}
+
+}  // namespace
+}  // namespace lazy

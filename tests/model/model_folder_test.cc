@@ -1,0 +1,239 @@
+// Model folders: what is written is read back, what does not fit is named, and other programs' spellings are accepted.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "model/language_model.h"
+#include "model/parameter_shapes.h"
+#include "model/safetensors.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+ModelConfig small(const char* kind, bool tied = false) {
+  ModelConfig c{.vocab_size = 31, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .num_kv_heads = 1, .head_dim = 8,
+                .intermediate_size = 24, .tie_embeddings = tied, .max_length = 64};
+  if (std::string(kind) == "lazy") {
+    c.normalizer = "elastic";
+    c.distance_bias_window = 5;
+  }
+  c.tokenizer_fingerprint = 0x123456789abcdef0;
+  return c;
+}
+
+std::string load_error(const std::filesystem::path& folder) {
+  try {
+    LanguageModel::load(folder);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "";
+}
+
+// Reads the folder's tensors, lets `edit` change the list, and writes it again.
+void edit_weights(const std::filesystem::path& folder, const std::function<void(std::map<std::string, at::Tensor>&)>& edit) {
+  auto tensors = read_safetensors(folder / "model.safetensors");
+  edit(tensors);
+  write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
+}
+
+void edit_config(const std::filesystem::path& folder, const std::function<void(nlohmann::json&)>& edit) {
+  auto config = nlohmann::json::parse(testing::read_text(folder / "config.json"));
+  edit(config);
+  testing::write_text(folder / "config.json", config.dump());
+}
+
+TEST(ModelFolder, SavedAndLoadedIsTheSame) {
+  for (const char* kind : {"lazy", "transformer"}) {
+    for (const bool tied : {false, true}) {
+      const TemporaryFolder a, b;
+      const LanguageModel model(small(kind, tied), 5);
+      model.save(a.path());
+      const LanguageModel back = LanguageModel::load(a.path());
+      EXPECT_EQ(back.config().to_json(), model.config().to_json());
+      ASSERT_EQ(back.parameters().size(), model.parameters().size());
+      for (size_t i = 0; i < back.parameters().size(); ++i) {
+        EXPECT_EQ(back.parameters()[i].first, model.parameters()[i].first);
+        EXPECT_TRUE(at::equal(back.parameters()[i].second, model.parameters()[i].second)) << back.parameters()[i].first;
+      }
+      back.save(b.path());
+      for (const char* file : {"config.json", "model.safetensors", "generation_config.json"}) {
+        EXPECT_EQ(testing::read_text(a / file), testing::read_text(b / file)) << file;
+      }
+    }
+  }
+}
+
+TEST(ModelFolder, ParameterShapesListsTheFile) {
+  for (const char* kind : {"lazy", "transformer"}) {
+    for (const bool tied : {false, true}) {
+      const TemporaryFolder folder;
+      const LanguageModel model(small(kind, tied), 5);
+      model.save(folder.path());
+      const SafetensorsFile file(folder / "model.safetensors");
+      int64_t total = 0;
+      const auto shapes = parameter_shapes(model.config());
+      for (const ParameterShape& p : shapes) {
+        ASSERT_TRUE(file.has(p.name)) << p.name;
+        EXPECT_EQ(file.entry(p.name).shape, p.shape) << p.name;
+        total += p.count();
+      }
+      EXPECT_EQ(file.names().size(), shapes.size());
+      EXPECT_EQ(count_parameters(model.config()).total, total);
+    }
+  }
+}
+
+TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
+  const TemporaryFolder folder;
+  const LanguageModel model(small("lazy"), 5);
+  model.save(folder.path(), "bf16");
+  const SafetensorsFile file(folder / "model.safetensors");
+  for (const std::string& name : file.names()) {
+    const bool wide = name.find("softmax_offset") != std::string::npos || name.find("learnable_bias") != std::string::npos;
+    EXPECT_EQ(file.entry(name).dtype, wide ? "F32" : "BF16") << name;
+  }
+  const LanguageModel back = LanguageModel::load(folder.path());
+  for (size_t i = 0; i < back.parameters().size(); ++i) {
+    const at::Tensor& exact = model.parameters()[i].second;
+    EXPECT_LE((back.parameters()[i].second - exact).abs().max().item<double>(), exact.abs().max().item<double>() / 256);
+  }
+  EXPECT_THROW(model.save(folder.path(), "fp8"), Error);
+}
+
+TEST(ModelFolder, ShardedFoldersLoad) {
+  const TemporaryFolder folder;
+  const LanguageModel model(small("lazy"), 5);
+  model.save(folder.path());
+  auto tensors = read_safetensors(folder / "model.safetensors");
+  write_safetensors_sharded(folder.path(), "model", NamedTensors(tensors.begin(), tensors.end()), 2000);
+  ASSERT_TRUE(std::filesystem::exists(folder / "model.safetensors.index.json"));
+  const LanguageModel back = LanguageModel::load(folder.path());
+  EXPECT_TRUE(at::equal(back.parameters()[3].second, model.parameters()[3].second));
+}
+
+TEST(ModelFolder, OtherSpellingsAreAccepted) {
+  const LanguageModel model(small("transformer"), 5);
+  const std::map<std::string, std::string> words = {{"embed_tokens", "embeddings"}, {"input_layernorm", "attn_norm"},
+                                                    {"post_attention_layernorm", "mlp_norm"}, {"self_attn", "attn"}};
+  for (const char* prefix : {"", "model.", "transformer."}) {
+    for (const bool fla : {false, true}) {
+      const TemporaryFolder folder;
+      model.save(folder.path());
+      edit_weights(folder.path(), [&](auto& tensors) {
+        std::map<std::string, at::Tensor> out;
+        for (const auto& [stored, tensor] : tensors) {
+          std::string name = stored;
+          if (name.rfind("model.", 0) == 0) name = prefix + name.substr(6);
+          for (const auto& [llama, other] : words) {
+            const size_t at = name.find(llama);
+            if (fla && at != std::string::npos) name.replace(at, llama.size(), other);
+          }
+          out[name] = tensor;
+        }
+        out["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});  // old files carry it
+        tensors = out;
+      });
+      const LanguageModel back = LanguageModel::load(folder.path());
+      EXPECT_TRUE(at::equal(back.parameters()[4].second, model.parameters()[4].second)) << prefix << fla;
+    }
+  }
+}
+
+TEST(ModelFolder, AHeadThatIsAbsentIsTied) {
+  const TemporaryFolder folder;
+  LanguageModel(small("lazy", true), 5).save(folder.path());
+  edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = false; });
+  EXPECT_TRUE(LanguageModel::load(folder.path()).config().tie_embeddings);
+  // A tied head that is stored all the same must be the embedding.
+  edit_config(folder.path(), [](auto& c) { c["tie_word_embeddings"] = true; });
+  edit_weights(folder.path(), [](auto& t) { t["lm_head.weight"] = t["model.embeddings.weight"].clone(); });
+  EXPECT_EQ(load_error(folder.path()), "");
+  edit_weights(folder.path(), [](auto& t) { t["lm_head.weight"].add_(1); });
+  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("lm_head.weight"), HasSubstr("ties it")));
+}
+
+TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
+  const TemporaryFolder folder;
+  LanguageModel(small("lazy"), 5).save(folder.path());
+  edit_weights(folder.path(), [](auto& t) {
+    t.erase("model.norm.weight");
+    t.erase("model.layers.1.attn.softmax_offset");
+    t["model.layers.0.attn.q_proj.weight"] = at::zeros({16, 17});
+    t["model.layers.0.mlp_norm.weight"] = at::zeros({16}, at::kLong);
+    t["model.layers.2.attn_norm.weight"] = at::zeros({16});
+  });
+  const std::string text = load_error(folder.path());
+  EXPECT_THAT(text, HasSubstr("checkpoint: " + folder.path().string()));
+  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("model.norm.weight"), HasSubstr("layers.1.attn.softmax_offset")));
+  EXPECT_THAT(text, HasSubstr("1 unexpected: model.layers.2.attn_norm.weight"));
+  EXPECT_THAT(text, HasSubstr("model.layers.0.attn.q_proj.weight expected [16, 16], found [16, 17]"));
+  EXPECT_THAT(text, HasSubstr("model.layers.0.mlp_norm.weight expected F32, BF16, F16 or F64, found I64"));
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+}
+
+TEST(ModelFolder, ADeepMismatchStaysOneReadableLine) {
+  const TemporaryFolder folder;
+  LanguageModel(small("lazy"), 5).save(folder.path());
+  edit_config(folder.path(), [](auto& c) { c["num_hidden_layers"] = 200; });
+  const std::string text = load_error(folder.path());
+  EXPECT_THAT(text, HasSubstr("2178 missing"));
+  EXPECT_THAT(text, HasSubstr("and 2166 more"));
+  EXPECT_LT(text.size(), 2000u);
+}
+
+TEST(ModelFolder, ValuesThatAreNotFiniteAreRefused) {
+  const TemporaryFolder folder;
+  LanguageModel(small("transformer"), 5).save(folder.path());
+  edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = NAN; });
+  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("model.safetensors"), HasSubstr("layers.1.mlp.up_proj.weight"), HasSubstr("1 of 384 values are not finite")));
+  edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = -INFINITY; });
+  EXPECT_THAT(load_error(folder.path()), HasSubstr("not finite"));
+  // Large finite values whose sum leaves fp32 are fine.
+  edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"].fill_(3e38); });
+  EXPECT_EQ(load_error(folder.path()), "");
+}
+
+TEST(ModelFolder, DamagedFilesAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(load_error(folder.path()), HasSubstr("config.json"));
+  LanguageModel(small("lazy"), 5).save(folder.path());
+  const std::string whole = testing::read_text(folder / "model.safetensors");
+  for (size_t n = 0; n < whole.size(); n += 97) {
+    testing::write_text(folder / "model.safetensors", whole.substr(0, n));
+    EXPECT_THAT(load_error(folder.path()), HasSubstr("model.safetensors")) << n;
+  }
+  std::string huge = whole;
+  huge[7] = 0x10;  // the header length now claims more than 2^60 bytes
+  testing::write_text(folder / "model.safetensors", huge);
+  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("header length"), HasSubstr("11529215046")));
+  std::filesystem::remove(folder / "model.safetensors");
+  EXPECT_THAT(load_error(folder.path()), HasSubstr("found neither"));
+  testing::write_text(folder / "pytorch_model.bin", "x");
+  EXPECT_THAT(load_error(folder.path()), HasSubstr("pytorch_model.bin"));
+}
+
+TEST(ModelFolder, WeightsOfAnotherShapeAreNotLoadedIntoAModel) {
+  const TemporaryFolder folder;
+  LanguageModel(small("lazy"), 5).save(folder.path());
+  LanguageModel model(small("lazy"), 6);
+  model.load_weights(folder.path());
+  EXPECT_TRUE(at::equal(model.parameters()[0].second, LanguageModel(small("lazy"), 5).parameters()[0].second));
+  ModelConfig other = small("lazy");
+  other.intermediate_size = 32;
+  LanguageModel wrong(other, 6);
+  EXPECT_THROW(wrong.load_weights(folder.path()), Error);
+}
+
+}  // namespace
+}  // namespace lazy
