@@ -38,7 +38,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("samples", "What the models write", "", text_samples(runs));
   body += section("run", "What was run", "", what_was_run(runs, info));
   body += "</main>\n";
-  if (!info.version.empty()) body += fmt::format("<footer>lazy {}</footer>\n", html_escape(info.version));
+  body += fmt::format("<footer>lazy {}</footer>\n", LAZY_VERSION);
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "

@@ -11,7 +11,6 @@ namespace lazy::report {
 struct PageInfo {
   std::string command;  // that made this page
   std::string date;     // "2026-11-21", shown in the head
-  std::string version;
 };
 
 // Sections without data are left out, and the section "What was run" says why. Lazy runs come first in every picture.

@@ -114,8 +114,8 @@ std::string kind_of(const RunData& run) {
   }
   for (const auto& [key, value] : run.facts) {
     if (!normalizer.empty()) break;
-    if (key == "normalizer") normalizer = value;
-    if (key == "kind" || key == "model_kind" || key == "model.kind") normalizer = value == "lazy" ? "elastic" : value == "transformer" ? "softmax" : value;
+    if (key == "model.normalizer") normalizer = value;
+    if (key == "kind") normalizer = value == "lazy" ? "elastic" : value == "transformer" ? "softmax" : value;
   }
   return normalizer == "elastic" ? "lazy" : normalizer;
 }

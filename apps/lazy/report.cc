@@ -1,0 +1,51 @@
+// `lazy report RUN_DIR...`: one page about one or several runs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ctime>
+#include <memory>
+
+#include "command.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "report/report.h"
+#include "sinks/learned.h"
+
+namespace {
+namespace fs = std::filesystem;
+
+void write_report(const std::vector<std::string>& folders, const std::string& output) {
+  if (fs::is_directory(output)) lazy::fail("report", "--output {}: expected a file's name, found a folder", output);
+  std::vector<lazy::report::RunData> runs;
+  for (const std::string& folder : folders) {
+    lazy::report::RunData run = lazy::report::load_run(folder);
+    if (fs::exists(run.folder / "model" / "config.json")) {
+      run.learned = lazy::sinks::learned_parameters(run.folder / "model");
+    } else {
+      run.missing.push_back("no model/: learned offsets and distance biases left out");
+    }
+    runs.push_back(std::move(run));
+  }
+  char date[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
+  lazy::write_file_atomic(output, lazy::report::render(runs, {fmt::format("lazy report {} --output {}", fmt::join(folders, " "), output), date}));
+  fmt::print("{}\n", output);
+}
+
+}  // namespace
+
+LAZY_COMMAND(report, "One HTML page about one or several runs", [](CLI::App& command) {
+  auto folders = std::make_shared<std::vector<std::string>>();
+  auto output = std::make_shared<std::string>("report.html");
+  command.add_option("runs", *folders, "Folders of runs (docs/run-directory.md)")->required();
+  command.add_option("--output", *output, "Page to write")->capture_default_str();
+  command.footer(R"(
+Examples:
+  lazy report runs/lazy runs/softmax
+  lazy report runs/lazy --output lazy.html
+
+The page needs no network: styles and pictures are inside. What a run lacks (eval.json of `lazy eval --output`,
+sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) is left out and named at the end.)");
+  command.callback([folders, output] { write_report(*folders, *output); });
+});

@@ -1,0 +1,99 @@
+// `lazy sinks MODEL_DIR --text FILE`: where attention's weight goes, layer by layer and head by head.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <memory>
+
+#include "command.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "report/report.h"
+#include "sinks/learned.h"
+#include "sinks/study.h"
+
+namespace {
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string model, text, json, report, dtype = "fp32";
+  lazy::sinks::StudyOptions options;
+};
+
+std::string command_line(const Arguments& a) {
+  std::string line = fmt::format("lazy sinks {} --text {}", a.model, a.text);
+  if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
+  if (a.options.bos) line += " --bos";
+  if (a.options.maps != "auto") line += " --maps " + a.options.maps;
+  if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
+  if (a.dtype != "fp32") line += " --dtype " + a.dtype;
+  return line;
+}
+
+void measure(const Arguments& a) {
+  for (const std::string* file : {&a.json, &a.report}) {
+    if (!file->empty() && *file != "-" && fs::is_directory(*file)) lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
+  }
+  const std::string text = lazy::to_valid_utf8(lazy::read_file(a.text));
+  auto model = lazy::LanguageModel::load(a.model);
+  if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  const auto tokenizer = lazy::load_tokenizer(a.model);
+  const lazy::ModelConfig& config = model.config();
+  if (config.tokenizer_fingerprint != 0 && tokenizer->fingerprint() != config.tokenizer_fingerprint) {
+    lazy::fail("sinks", "tokenizer of {} does not match the model: expected fingerprint {:016x}, found {:016x}", a.model,
+               config.tokenizer_fingerprint, tokenizer->fingerprint());
+  }
+  if (tokenizer->vocab_size() > config.vocab_size) {
+    lazy::fail("sinks", "tokenizer of {} does not match the model: expected at most {} tokens, found {}", a.model, config.vocab_size,
+               tokenizer->vocab_size());
+  }
+  const auto study = lazy::sinks::study(model, *tokenizer, text, a.text, a.options);
+  const auto json = lazy::sinks::to_json(study, config, a.model, a.text, a.options, command_line(a));
+  const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
+  if (!a.report.empty()) {
+    lazy::report::RunData run;
+    run.folder = a.model;
+    run.name = fs::weakly_canonical(a.model).filename().string();
+    run.sinks = lazy::report::parse_sinks(json, a.model);
+    run.kind = config.normalizer == "elastic" ? "lazy" : config.normalizer;
+    run.learned = lazy::sinks::learned_parameters(a.model);
+    char date[32];
+    const std::time_t now = std::time(nullptr);
+    std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
+    lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), date}));
+  }
+  fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(study));
+}
+
+}  // namespace
+
+LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
+  auto a = std::make_shared<Arguments>();
+  command.add_option("model", a->model, "Model folder")->required();
+  command.add_option("--text", a->text, "Text to measure on")->required();
+  command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
+  command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_flag("--bos", a->options.bos, "BOS first in every sample");
+  command.add_option("--maps", a->options.maps, "Attention maps: auto, none, or LAYER:HEAD,... from 1")->capture_default_str();
+  command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
+  command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
+  command.add_option("--report", a->report, "Write a page with pictures here");
+  command.footer(R"(
+Examples:
+  lazy sinks runs/lazy/model --text book.txt
+  lazy sinks runs/lazy/model --text book.txt --json runs/lazy/sinks.json --report sinks.html
+  lazy sinks runs/lazy/model --text book.txt --length 32768 --samples 1 --maps 1:2,4:1
+
+Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
+visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
+100 samples of 64 tokens. Memory grows with the length, never with its square.)");
+  command.callback([a] {
+    lazy::install_stop_handlers();
+    measure(*a);
+  });
+});

@@ -1,0 +1,38 @@
+// The measurements of `lazy eval`: held-out loss of a corpus or a text, and the rolling benchmarks.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "data/sequences.h"
+#include "data/tokenizer.h"
+#include "eval/results.h"
+#include "eval/task.h"
+#include "model/language_model.h"
+
+namespace lazy::eval {
+
+struct EvalOptions {
+  int64_t max_length = 0;          // tokens a window; 0: the model's training length (decision A10)
+  bool bos = false;                // BOS before every text (or corpus sequence), as lm-evaluation-harness's add_bos_token
+  int64_t batch_size = 8;
+  std::optional<int64_t> limit;    // documents (corpus: sequences) at most
+  bool progress = true;
+};
+
+// Error when the tokenizer cannot be the model's: another fingerprint than the one recorded, or ids beyond its vocabulary.
+void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& model, const std::string& tokenizer);
+
+// "heldout": loss (nats per token), bits_per_byte, perplexity (per token) over the sequences of a corpus' validation
+// split, each predicted from its own tokens alone, as validation during training does.
+TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split, const EvalOptions& options);
+
+// The same for one text, in rolling windows, with word_perplexity and byte_perplexity besides.
+TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& source,
+                         const EvalOptions& options);
+
+// A benchmark of rolling log-likelihoods (task.h): per document -> exp(-sum ll / sum words) and so on.
+TaskResult evaluate_task(LanguageModel& model, const Tokenizer& tokenizer, const Task& task, const std::filesystem::path& data,
+                         const EvalOptions& options);
+
+}  // namespace lazy::eval

@@ -1,0 +1,80 @@
+#include "sinks/measures.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lazy::sinks {
+namespace {
+
+// Adds a (heads) tensor to row `layer`, which starts as zeros.
+void accumulate(HeadMatrix* sums, size_t layer, const at::Tensor& values) {
+  if (sums->size() <= layer) sums->resize(layer + 1);
+  const at::Tensor on_cpu = values.to(at::kCPU, at::kDouble).contiguous();
+  auto& row = (*sums)[layer];
+  if (row.empty()) row.assign(static_cast<size_t>(on_cpu.numel()), 0.0);
+  for (size_t h = 0; h < row.size(); ++h) row[h] += on_cpu.data_ptr<double>()[h];
+}
+
+HeadMatrix divided(HeadMatrix values, double by) {
+  for (auto& row : values) {
+    for (double& v : row) v /= by;
+  }
+  return values;
+}
+
+}  // namespace
+
+double visible_pairs(int64_t length, int64_t window) {
+  const int64_t w = window > 0 ? std::min(window, length) : length;
+  // The first w queries see 1, 2, ..., w keys, the others w each.
+  return double(w) * double(w + 1) / 2 + double(length - w) * double(w);
+}
+
+void MeasureSum::add(const std::vector<at::Tensor>& stats, int64_t window) {
+  for (size_t layer = 0; layer < stats.size(); ++layer) {
+    const at::Tensor sums = stats[layer].sum({1, 3}, false, at::kDouble);  // (3, heads)
+    accumulate(&first_, layer, sums[0]);
+    accumulate(&released_, layer, sums[1]);
+    accumulate(&alive_, layer, sums[2]);
+  }
+  if (stats.empty()) return;
+  const auto batch = double(stats[0].size(1));
+  queries_ += batch * double(stats[0].size(3));
+  pairs_ += batch * visible_pairs(stats[0].size(3), window);
+}
+
+Measures MeasureSum::result() const {
+  if (queries_ == 0) fail("sinks", "no samples were measured");
+  Measures m{divided(first_, queries_), {}, divided(released_, queries_), divided(alive_, pairs_)};
+  m.density = m.sink_ratio;
+  for (size_t l = 0; l < m.density.size(); ++l) {
+    for (size_t h = 0; h < m.density[l].size(); ++h) m.density[l][h] = 1 - m.sink_ratio[l][h] - m.released_mass[l][h];
+  }
+  return m;
+}
+
+void SinkRate::add(const std::vector<at::Tensor>& stats) {
+  for (size_t layer = 0; layer < stats.size(); ++layer) {
+    const at::Tensor alpha = stats[layer][0].mean(-1, false, at::kDouble);  // (batch, heads)
+    accumulate(&over_, layer, alpha.gt(threshold_).sum(0));
+  }
+  if (!stats.empty()) samples_ += stats[0].size(1);
+}
+
+HeadMatrix SinkRate::result() const {
+  if (samples_ == 0) fail("sinks", "no samples were measured");
+  return divided(over_, double(samples_));
+}
+
+double mean(const HeadMatrix& values) {
+  double sum = 0, count = 0;
+  for (const auto& row : values) {
+    for (double v : row) sum += v, ++count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+}  // namespace lazy::sinks

@@ -1,0 +1,52 @@
+// The sink measures (DESIGN section 2, SPEC section 4), from the attention kernel's per-row statistics: no n x n matrix.
+//
+//   sink ratio     mean over samples, layers, heads and queries of the weight on the first key
+//   released mass  the same mean of 1 - sum of weights
+//   density        the same mean of the weight on the other keys: 1 - sink ratio - released mass
+//   alive fraction share of visible pairs whose weight is above zero
+//   Sink_1^eps     share of (sample, layer, head) whose mean weight on the first key exceeds eps
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lazy::sinks {
+
+using HeadMatrix = std::vector<std::vector<double>>;  // [layer][head]
+
+struct Measures {
+  HeadMatrix sink_ratio, density, released_mass, alive_fraction;
+};
+
+class MeasureSum {
+ public:
+  // `stats`: ForwardResult::stats of one pass without a cache, per layer (3, batch, heads, length).
+  // `window`: the model's sliding window, -1 for none.
+  void add(const std::vector<at::Tensor>& stats, int64_t window);
+  Measures result() const;  // Error when nothing was added
+
+ private:
+  std::vector<std::vector<double>> first_, released_, alive_;  // [layer][head], sums
+  double queries_ = 0, pairs_ = 0;
+};
+
+// Counts, per layer and head, the samples of `stats` whose mean weight on the first key is above `threshold`.
+class SinkRate {
+ public:
+  explicit SinkRate(double threshold = 0.3) : threshold_(threshold) {}
+  void add(const std::vector<at::Tensor>& stats);
+  HeadMatrix result() const;
+  int64_t samples() const { return samples_; }
+
+ private:
+  double threshold_;
+  std::vector<std::vector<double>> over_;
+  int64_t samples_ = 0;
+};
+
+double mean(const HeadMatrix& values);
+// Pairs (query, key) that are visible among `length` tokens, per head.
+double visible_pairs(int64_t length, int64_t window);
+
+}  // namespace lazy::sinks

@@ -1,0 +1,159 @@
+#include "sinks/study.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cctype>
+
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/stop.h"
+#include "core/text.h"
+
+namespace lazy::sinks {
+
+std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids, int64_t length, int64_t most, std::optional<int32_t> bos) {
+  const int64_t from_text = length - (bos ? 1 : 0);
+  std::vector<std::vector<int64_t>> samples;
+  if (from_text < 1) return samples;
+  const int64_t blocks = static_cast<int64_t>(ids.size()) / from_text, count = std::min(blocks, most);
+  for (int64_t n = 0; n < count; ++n) {
+    const int64_t block = n * blocks / count;
+    std::vector<int64_t> sample;
+    if (bos) sample.push_back(*bos);
+    const auto begin = ids.begin() + block * from_text;
+    sample.insert(sample.end(), begin, begin + from_text);
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+std::string first_prose(const std::string& text) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find("\n\n", begin), text.size());
+    const std::string_view paragraph = strip(std::string_view(text).substr(begin, end - begin));
+    begin = end + 2;
+    if (paragraph.size() < 160) continue;
+    // A capital first, then at least nine in ten characters letters, spaces, commas or full stops: no code, no lists.
+    size_t plain = 0;
+    for (unsigned char c : paragraph) plain += std::isalpha(c) || c == ' ' || c == '\n' || c == ',' || c == '.' || c == '\'' || c >= 0x80;
+    if (!std::isupper(static_cast<unsigned char>(paragraph[0])) || plain * 100 < paragraph.size() * 97) continue;
+    return std::string(paragraph);
+  }
+  return std::string(strip(text));
+}
+
+namespace {
+
+constexpr int64_t kTokensPerPass = 4096;  // short samples share a pass; a longer one has its own
+
+template <typename Use>
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Use& use) {
+  const at::NoGradGuard no_grad;
+  ForwardOptions options;
+  options.return_stats = true;
+  const auto length = static_cast<int64_t>(samples.front().size());
+  const size_t batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
+  std::unique_ptr<Progress> progress;
+  if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  for (size_t begin = 0; begin < samples.size(); begin += batch) {
+    if (stop_requested()) fail_run("sinks", "stopped by signal {}", stop_signal());
+    const size_t count = std::min(batch, samples.size() - begin);
+    at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
+    for (size_t i = 0; i < count; ++i) {
+      std::copy(samples[begin + i].begin(), samples[begin + i].end(), ids.data_ptr<int64_t>() + static_cast<int64_t>(i) * length);
+    }
+    use(model.forward(ids.to(model.device()), options).stats);
+    if (progress) progress->update((begin + count) * static_cast<uint64_t>(length));
+  }
+  if (progress) progress->finish();
+}
+
+// "2:3,4:1" -> 0-based pairs. "auto": of up to four layers, evenly spaced, the head with the highest sink ratio.
+std::vector<std::pair<int64_t, int64_t>> chosen_heads(const std::string& maps, const HeadMatrix& sink_ratio) {
+  std::vector<std::pair<int64_t, int64_t>> heads;
+  if (maps == "none") return heads;
+  if (maps == "auto") {
+    const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
+    for (int64_t n = 0; n < shown; ++n) {
+      const int64_t layer = shown == 1 ? 0 : n * (layers - 1) / (shown - 1);
+      const auto& row = sink_ratio[static_cast<size_t>(layer)];
+      heads.emplace_back(layer, std::max_element(row.begin(), row.end()) - row.begin());
+    }
+    return heads;
+  }
+  for (const std::string& item : split(maps, ',')) {
+    int64_t layer = 0, head = 0;
+    const char *begin = item.data(), *end = begin + item.size();
+    const auto [colon, error] = std::from_chars(begin, end, layer);
+    const auto last = error == std::errc() && colon != end && *colon == ':' ? std::from_chars(colon + 1, end, head) : std::from_chars_result{begin, std::errc::invalid_argument};
+    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > static_cast<int64_t>(sink_ratio.size()) ||
+        head > static_cast<int64_t>(sink_ratio.front().size())) {
+      fail("sinks", "--maps {}: expected auto, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, sink_ratio.size(),
+           sink_ratio.front().size(), item);
+    }
+    heads.emplace_back(layer - 1, head - 1);
+  }
+  return heads;
+}
+
+// Text that each id adds, for labels. Bytes of a character that is split over tokens go to the last of them.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vector<int64_t>& ids, bool bos) {
+  std::vector<std::string> texts;
+  std::string pending;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i == 0 && bos) {
+      texts.push_back("⟨BOS⟩");
+      continue;
+    }
+    pending += tokenizer.piece(static_cast<int32_t>(ids[i]));
+    const size_t whole = complete_utf8_prefix(pending);
+    texts.push_back(to_valid_utf8(pending.substr(0, whole)));
+    pending.erase(0, whole);
+  }
+  return texts;
+}
+
+}  // namespace
+
+Study study(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& text_name, const StudyOptions& options) {
+  if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  Study result;
+  result.text_tokens = static_cast<int64_t>(ids.size());
+  const int64_t all = result.text_tokens + (bos ? 1 : 0);
+  result.length = options.length > 0 ? options.length : std::min(model.config().max_length, all);
+  result.sink_length = options.sink_length;
+  for (int64_t length : {result.length, result.sink_length}) {
+    if (all < length || length < 2) fail("sinks", "{}: expected at least {} tokens for a sample, found {}", text_name, std::max<int64_t>(2, length), all);
+  }
+  const auto samples = spread_samples(ids, result.length, options.samples, bos);
+  const auto sink_samples = spread_samples(ids, result.sink_length, options.sink_samples, bos);
+  result.samples = static_cast<int64_t>(samples.size());
+  result.sink_samples = static_cast<int64_t>(sink_samples.size());
+
+  MeasureSum sums;
+  pass_over(model, samples, options.progress ? "sinks" : "", [&](const auto& stats) { sums.add(stats, model.config().window); });
+  result.measures = sums.result();
+  SinkRate rate(options.threshold);
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", [&](const auto& stats) { rate.add(stats); });
+  result.sink_1 = rate.result();
+
+  const auto heads = chosen_heads(options.maps, result.measures.sink_ratio);
+  if (heads.empty()) return result;
+  std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? first_prose(text) : options.map_text);
+  const int64_t most = std::min<int64_t>(64, options.map_tokens) - (bos ? 1 : 0);
+  if (excerpt.empty()) fail("sinks", "--map-text: expected words, found none");
+  excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));
+  std::vector<int64_t> map_ids(excerpt.begin(), excerpt.end());
+  if (bos) map_ids.insert(map_ids.begin(), *bos);
+  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads);
+  const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
+  for (size_t n = 0; n < heads.size(); ++n) result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
+  return result;
+}
+
+}  // namespace lazy::sinks

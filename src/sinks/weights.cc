@@ -1,0 +1,83 @@
+#include "sinks/weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "lazy/attention.h"
+
+namespace lazy::sinks {
+namespace {
+
+kernels::Normalizer normalizer_of(const std::string& name) {
+  using kernels::Normalizer;
+  for (Normalizer n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid,
+                       Normalizer::softmax_sink}) {
+    if (name == kernels::name(n)) return n;
+  }
+  fail("sinks", "normalizer '{}': no definition of its weights", name);
+}
+
+// With the identity as values, the attention output of query i is its row of weights.
+WeightRows head_weights(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k, const at::Tensor& bias, const at::Tensor& tau) {
+  const int64_t length = q.size(0), dim = q.size(1);
+  const at::Tensor q64 = q.to(at::kCPU, at::kDouble).contiguous(), k64 = k.to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor identity = at::eye(length, at::kDouble), out = at::zeros({length, length}, at::kDouble), lse = at::zeros({length}, at::kDouble);
+  const at::Tensor bias64 = bias.defined() ? bias.to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
+  const at::Tensor tau64 = tau.defined() ? tau.to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
+  kernels::Problem p;
+  p.q_length = p.k_length = length;
+  p.head_dim = dim;
+  p.value_dim = length;
+  p.dtype = kernels::DType::f64;
+  p.scale = 1 / std::sqrt(double(dim));
+  p.window = config.window;
+  p.normalizer = normalizer_of(config.normalizer);
+  p.offset = config.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
+  p.bias_window = bias.defined() ? bias.size(0) : 0;
+  kernels::Forward<double> f;
+  const auto view = [](const at::Tensor& t) { return kernels::ConstView{t.data_ptr<double>(), 0, t.stride(0), 0, 1}; };
+  f.q = view(q64);
+  f.k = view(k64);
+  f.v = view(identity);
+  f.out = {out.data_ptr<double>(), 0, length, 0, 1};
+  f.lse = lse.data_ptr<double>();
+  f.distance_bias = bias.defined() ? bias64.data_ptr<double>() : nullptr;
+  f.tau = tau.defined() ? tau64.data_ptr<double>() : nullptr;
+  kernels::reference::forward(p, f);
+  WeightRows rows;
+  for (int64_t i = 0; i < length; ++i) {
+    const double* row = out.data_ptr<double>() + i * length;
+    rows.emplace_back(row, row + i + 1);
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids, const std::vector<std::pair<int64_t, int64_t>>& heads) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& config = model.config();
+  std::vector<WeightRows> result(heads.size());
+  ForwardOptions options;
+  options.on_attention_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
+    for (size_t n = 0; n < heads.size(); ++n) {
+      if (heads[n].first != layer) continue;
+      const int64_t head = heads[n].second, kv_head = head / (config.num_heads / config.num_kv_heads);
+      const at::Tensor bias = model.distance_bias(layer), tau = model.tau(layer);
+      result[n] = head_weights(config, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head),
+                               bias.defined() ? bias.select(0, head) : bias, tau.defined() ? tau.select(0, head).reshape({1}) : tau);
+    }
+  };
+  for (const auto& [layer, head] : heads) {
+    if (layer < 0 || layer >= config.num_layers || head < 0 || head >= config.num_heads) {
+      fail("sinks", "layer {}, head {}: the model has {} layers of {} heads", layer + 1, head + 1, config.num_layers, config.num_heads);
+    }
+  }
+  model.forward(ids.reshape({1, -1}).to(model.device()), options);
+  return result;
+}
+
+}  // namespace lazy::sinks

@@ -1,0 +1,165 @@
+#include "eval/evaluate.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "eval/score.h"
+#include "eval/windows.h"
+
+namespace lazy::eval {
+namespace fs = std::filesystem;
+
+LanguageModel tiny_model(const std::string& normalizer = "elastic", int64_t vocabulary = 300) {
+  ModelConfig config;
+  config.vocab_size = vocabulary;
+  config.hidden_size = 32;
+  config.num_layers = 2;
+  config.num_heads = config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.max_length = 48;
+  config.normalizer = normalizer;
+  config.distance_bias_window = normalizer == "elastic" ? 16 : 0;
+  config.init_std = 0.3;  // far from uniform, so that mistakes show
+  return LanguageModel(config, 7);
+}
+
+// log p of every target from the whole (length, vocabulary) matrix of logits, one window at a time, in float64.
+Score plain_score(LanguageModel& model, const Window& w) {
+  const at::NoGradGuard no_grad;
+  const std::vector<int64_t> ids(w.input.begin(), w.input.end());
+  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
+  const at::Tensor log_p = at::log_softmax(model.logits(model.forward(input).hidden).to(at::kDouble), -1)[0];
+  Score result;
+  for (size_t i = 0; i < w.targets.size(); ++i) {
+    const auto row = log_p[static_cast<int64_t>(w.input.size() - w.targets.size() + i)];
+    result.log_likelihood += row[w.targets[i]].item<double>();
+    result.greedy = result.greedy && row.argmax().item<int64_t>() == w.targets[i];
+  }
+  return result;
+}
+
+TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
+  for (const char* normalizer : {"softmax", "elastic"}) {
+    LanguageModel model = tiny_model(normalizer);
+    std::vector<Window> windows;
+    for (int n : {5, 40, 1, 17, 40, 3, 33}) {
+      Window w;
+      for (int i = 0; i < n; ++i) w.input.push_back((i * 37 + n * 11) % 300);
+      w.targets.assign(w.input.begin() + (n > 2 ? n / 2 : 0), w.input.end());
+      windows.push_back(w);
+    }
+    // A window whose targets are the model's own choices.
+    const at::NoGradGuard no_grad;
+    Window greedy{{3, 4, 5}, {}};
+    const at::Tensor best = model.logits(model.forward(at::tensor({int64_t{3}, int64_t{4}, int64_t{5}}).unsqueeze(0)).hidden)[0].argmax(-1);
+    for (int64_t i = 0; i < 3; ++i) greedy.targets.push_back(static_cast<int32_t>(best[i].item<int64_t>()));
+    windows.push_back(greedy);
+    for (int64_t batch_size : {1, 3, 100}) {
+      const auto scores = score(model, windows, {batch_size, ""});
+      ASSERT_EQ(scores.size(), windows.size());
+      for (size_t i = 0; i < windows.size(); ++i) {
+        const Score expected = plain_score(model, windows[i]);
+        // fp32 against float64: rounding of a sum of |targets| logarithms, each of size <= 20.
+        EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood, 20 * 64 * 1.2e-7 * double(windows[i].targets.size())) << i;
+        EXPECT_EQ(scores[i].greedy, expected.greedy) << i;
+      }
+      EXPECT_TRUE(scores.back().greedy);
+    }
+  }
+  LanguageModel model = tiny_model();
+  EXPECT_THROW(score(model, {{{300}, {1}}}, {1, ""}), Error);
+  EXPECT_THROW(score(model, {{{1}, {1, 2}}}, {1, ""}), Error);
+  EXPECT_THROW(score(model, {{{1}, {}}}, {1, ""}), Error);
+}
+
+TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {
+  LanguageModel model = tiny_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const std::string text = "The quick brown fox jumps over the lazy dog, and the dog does not care at all about it.\n";
+  const TaskResult result = evaluate_text(model, *tokenizer, text, "fox.txt", {.batch_size = 2, .progress = false});
+  const auto ids = tokenizer->encode(text);
+  double sum = 0;
+  const int32_t prefix = tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id();
+  for (const Window& w : rolling_windows(ids, prefix, 48)) sum += plain_score(model, w).log_likelihood;
+  const double n = double(ids.size()), bytes = double(text.size()), words = 20;  // 19 words and the empty string at the end
+  const std::vector<std::pair<std::string, double>> expected = {{"loss", -sum / n},
+                                                                {"bits_per_byte", -sum / bytes / std::numbers::ln2},
+                                                                {"perplexity", std::exp(-sum / n)},
+                                                                {"byte_perplexity", std::exp(-sum / bytes)},
+                                                                {"word_perplexity", std::exp(-sum / words)}};
+  ASSERT_EQ(result.metrics.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(result.metrics[i].name, expected[i].first);
+    EXPECT_NEAR(result.metrics[i].value / expected[i].second, 1, 1e-4) << expected[i].first;
+  }
+  // BOS in the text itself is one more token to predict.
+  const TaskResult with_bos = evaluate_text(model, *tokenizer, text, "fox.txt", {.bos = true, .progress = false});
+  EXPECT_EQ(with_bos.config["tokens"], result.config["tokens"].get<int64_t>() + 1);
+  EXPECT_THROW(evaluate_text(model, *tokenizer, "", "empty.txt", {}), Error);
+}
+
+TEST(Evaluate, WikitextWeighsDocumentsByWords) {
+  LanguageModel model = tiny_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("wikitext_{}", ::getpid());
+  fs::create_directories(folder);
+  write_file_atomic(folder / "wiki.test.raw", " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
+  const Task& task = find_task("wikitext");
+  double sum = 0, words = 0;
+  for (const Document& document : load_documents(task, folder)) {
+    for (const Window& w : rolling_windows(tokenizer->encode(document.text), tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {
+      sum += plain_score(model, w).log_likelihood;
+    }
+    words += double(document.words);
+  }
+  const TaskResult result = evaluate_task(model, *tokenizer, task, folder, {.max_length = 20, .progress = false});
+  EXPECT_EQ(result.metrics[0].name, "word_perplexity");
+  EXPECT_NEAR(std::log(result.metrics[0].value), -sum / words, 1e-4 * -sum / words);
+  EXPECT_EQ(result.original, 2);
+  const TaskResult limited = evaluate_task(model, *tokenizer, task, folder, {.limit = 1, .progress = false});
+  EXPECT_EQ(limited.effective, 1);
+  EXPECT_EQ(limited.original, 2);
+  fs::remove_all(folder);
+}
+
+TEST(Evaluate, AForeignTokenizerIsAnError) {
+  ModelConfig config;
+  config.vocab_size = 300;
+  EXPECT_NO_THROW(check_tokenizer(config, 5, 300, "m", "t"));
+  EXPECT_THROW(check_tokenizer(config, 5, 301, "m", "t"), Error);
+  config.tokenizer_fingerprint = 4;
+  EXPECT_THROW(check_tokenizer(config, 5, 300, "m", "t"), Error);
+  config.tokenizer_fingerprint = 5;
+  EXPECT_NO_THROW(check_tokenizer(config, 5, 300, "m", "t"));
+}
+
+TEST(Results, HarnessSchemaAndTable) {
+  const std::vector<TaskResult> results = {
+      {.name = "wikitext", .version = "2.0", .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}}, .original = 62, .effective = 5,
+       .config = {{"task", "wikitext"}}, .seconds = 1.5}};
+  const auto json = to_json(results, {.model_path = "runs/a/model", .limit = 5});
+  EXPECT_EQ(json["results"]["wikitext"]["word_perplexity,none"], 41.25);
+  EXPECT_TRUE(json["results"]["wikitext"]["byte_perplexity,none"].is_null());
+  EXPECT_EQ(json["results"]["wikitext"]["word_perplexity_stderr,none"], "N/A");
+  EXPECT_EQ(json["higher_is_better"]["wikitext"]["word_perplexity"], false);
+  EXPECT_EQ(json["n-samples"]["wikitext"]["original"], 62);
+  EXPECT_EQ(json["n-samples"]["wikitext"]["effective"], 5);
+  EXPECT_EQ(json["versions"]["wikitext"], "2.0");
+  EXPECT_EQ(json["n-shot"]["wikitext"], 0);
+  EXPECT_EQ(json["config"]["limit"], 5);
+  EXPECT_EQ(json["model_name_sanitized"], "runs_a_model");
+  EXPECT_EQ(to_table(results),
+            "|Tasks   |Version|Filter|n-shot|Metric         | |Value  | |Stderr|\n"
+            "|--------|------:|------|-----:|---------------|-|------:|-|-----:|\n"
+            "|wikitext|    2.0|none  |     0|byte_perplexity|↓|    nan|±|   N/A|\n"
+            "|        |       |none  |     0|word_perplexity|↓|41.2500|±|   N/A|\n");
+}
+
+}  // namespace lazy::eval

@@ -1,0 +1,44 @@
+// lm-evaluation-harness beside ours, where it is installed: LAZY_LM_EVAL_PYTHON names an interpreter that imports
+// lm_eval (0.4.13); without it the interpreter of the build is tried.
+#pragma once
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lazy::eval {
+
+inline std::string harness_python() {
+  const char* python = std::getenv("LAZY_LM_EVAL_PYTHON");
+  return python ? python : LAZY_TEST_PYTHON;
+}
+
+inline bool harness_present() {
+  return std::system(fmt::format("'{}' -c 'import lm_eval.utils' > /dev/null 2>&1", harness_python()).c_str()) == 0;
+}
+
+#define LAZY_NEEDS_HARNESS()                                                                                                     \
+  if (!harness_present()) GTEST_SKIP() << harness_python() << " does not import lm_eval: not compared with lm-evaluation-harness " \
+                                                              "(set LAZY_LM_EVAL_PYTHON to an interpreter that has it)"
+
+// Runs a script that writes JSON to the file named by its first argument; `input` is the second argument's file.
+inline nlohmann::json harness_output(const std::string& script, const std::string& input = "") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("harness_{}", ::getpid());
+  fs::create_directories(folder);
+  std::ofstream(folder / "script.py") << script;
+  std::ofstream(folder / "input", std::ios::binary) << input;
+  const std::string command = fmt::format("'{}' '{}' '{}' '{}'", harness_python(), (folder / "script.py").string(),
+                                          (folder / "out.json").string(), (folder / "input").string());
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  nlohmann::json result = nlohmann::json::parse(std::ifstream(folder / "out.json"));
+  fs::remove_all(folder);
+  return result;
+}
+
+}  // namespace lazy::eval

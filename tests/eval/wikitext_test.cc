@@ -1,0 +1,99 @@
+#include "eval/wikitext.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "eval/python_text.h"
+#include "eval/task.h"
+#include "core/error.h"
+#include "harness.h"
+
+namespace lazy::eval {
+namespace fs = std::filesystem;
+
+TEST(Wikitext, PagesStartAtSingleEqualsHeadings) {
+  const std::string raw = " \n = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n\n = Two = \n more \n";
+  const auto pages = wikitext_pages(raw);
+  ASSERT_EQ(pages.size(), 2u);
+  EXPECT_EQ(pages[0], " = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n");
+  EXPECT_EQ(pages[1], " = Two = \n more \n");
+  EXPECT_TRUE(wikitext_pages(" \n \n").empty());
+  EXPECT_EQ(wikitext_pages("no heading").size(), 1u);
+}
+
+TEST(Wikitext, DetokenizerRules) {
+  const auto d = wikitext_detokenize;
+  EXPECT_EQ(d("the boys ' game"), "the boys' game");
+  EXPECT_EQ(d("10 @,@ 000 @.@ 5 well @-@ known"), "10,000.5 well-known");
+  EXPECT_EQ(d("a : b ; c . d ! e ? f , g"), "a: b; c. d! e? f, g");
+  EXPECT_EQ(d("( one ) [ two ] { three } \" four \" ' five '"), "(one) [two] {three} \"four\" 'five'");
+  EXPECT_EQ(d("= = = = Deep = = = ="), "==== Deep ====");
+  EXPECT_EQ(d("= = Two = = \n next"), "== Two ==\nnext");
+  EXPECT_EQ(d("45 \u00b0 N of"), "45\u00b0N of");
+  EXPECT_EQ(d("at N 5"), "at 1 5");
+  EXPECT_EQ(d("Teddy 's Story"), "Teddy's Story");
+  EXPECT_EQ(d("( open"), "( open");
+  EXPECT_EQ(d("(\u00a0x\u3000)"), "(x)");  // Python's \s is Unicode's
+  EXPECT_EQ(d(""), "");
+}
+
+TEST(PythonText, SplitCountsEdgeStrings) {
+  EXPECT_EQ(python_word_count("a b"), 2);
+  EXPECT_EQ(python_word_count(" a  b \n"), 4);
+  EXPECT_EQ(python_word_count(""), 1);
+  EXPECT_EQ(python_word_count("a\u00a0b\u2003c\x1f" "d"), 4);
+  EXPECT_EQ(python_word_count("a\u200bb"), 1);  // a zero-width space is no space
+  EXPECT_EQ(python_strip("\u3000 a b\u0085"), "a b");
+  EXPECT_EQ(python_strip(" \n"), "");
+}
+
+TEST(Wikitext, EqualsTheHarnessOnTheRealTestSet) {
+  LAZY_NEEDS_HARNESS();
+  const char* data = std::getenv("LAZY_TEST_DATA");
+  if (!data) GTEST_SKIP() << "LAZY_TEST_DATA is not set: the real WikiText-2 test set was not compared";
+  const std::string raw = read_file(fs::path(data) / "eval/wikitext-2-raw-test.txt");
+  const auto pages = wikitext_pages(raw);
+  EXPECT_EQ(pages.size(), 62u);
+  nlohmann::json input = pages;
+  const auto expected = harness_output(R"(
+import json, sys
+from lm_eval.tasks.wikitext.preprocess_wikitext import wikitext_detokenizer, process_results
+pages = json.load(open(sys.argv[2], encoding='utf-8'))
+out = []
+for page in pages:
+    counts = process_results({'page': page}, (0.0,))
+    out.append([wikitext_detokenizer({'page': page}), counts['word_perplexity'][1], counts['byte_perplexity'][1]])
+json.dump(out, open(sys.argv[1], 'w'))
+)", input.dump());
+  const auto documents = load_documents(find_task("wikitext"), data);
+  ASSERT_EQ(documents.size(), expected.size());
+  for (size_t i = 0; i < documents.size(); ++i) {
+    EXPECT_EQ(documents[i].text, expected[i][0].get<std::string>()) << i;
+    EXPECT_EQ(documents[i].words, expected[i][1].get<int64_t>()) << i;
+    EXPECT_EQ(documents[i].bytes, expected[i][2].get<int64_t>()) << i;
+  }
+}
+
+TEST(Tasks, BadInputNamesWhatIsWrong) {
+  const auto message = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([] { find_task("wikitxt"); }), "eval: task 'wikitxt': expected one of heldout, wikitext; did you mean 'wikitext'?");
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("tasks_{}", ::getpid());
+  fs::create_directories(folder);
+  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("needs one of the files wikitext-2-raw-test.txt"));
+  write_file_atomic(folder / "wiki.test.raw", " = A = \n caf\xe9 \n");
+  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("expected UTF-8, found an invalid sequence at byte 12"));
+  write_file_atomic(folder / "wiki.test.raw", " \n");
+  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("expected documents, found none"));
+  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder / "absent"); }), testing::HasSubstr("expected a folder, found nothing"));
+  fs::remove_all(folder);
+}
+
+}  // namespace lazy::eval
