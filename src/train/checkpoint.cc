@@ -47,6 +47,8 @@ Json seal_files(const fs::path& folder) {
   return out;
 }
 
+std::string state_text(const Json& document) { return document.dump(1) + "\n"; }
+
 // The document without its own checksum, in the form that is summed.
 std::string own_checksum(Json document) {
   document.erase("checksum");
@@ -87,8 +89,10 @@ TrainState state_from_json(const Json& json, const std::string& file) {
 
 TrainState verify_checkpoint(const fs::path& checkpoint) {
   const fs::path state_path = checkpoint / kStateFile;
-  const Json json = Json::parse(read_file(state_path), nullptr, false);
+  const std::string text = read_file(state_path);
+  const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) fail("checkpoint", "{}: not a whole JSON object", state_path.string());
+  if (text != state_text(json)) fail("checkpoint", "{}: not as it was written", state_path.string());
   const auto expected = field<std::string>(json, "checksum", state_path.string());
   if (const auto found = own_checksum(json); found != expected) {
     fail("checkpoint", "{}: expected checksum {}, found {}", state_path.string(), expected, found);
@@ -136,7 +140,7 @@ fs::path CheckpointStore::save(const TrainState& state, const std::function<void
     Json json = to_json(state);
     json["files"] = seal_files(temporary);
     json["checksum"] = own_checksum(json);
-    write_file_atomic(temporary / kStateFile, json.dump(1) + "\n");
+    write_file_atomic(temporary / kStateFile, state_text(json));
     publish_directory(temporary, final_name);
   } catch (const std::exception& e) {
     std::error_code ignored;

@@ -1,0 +1,153 @@
+#include "train/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/error.h"
+#include "model/language_model.h"
+
+namespace lazy::train {
+namespace {
+using ::testing::HasSubstr;
+
+at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed, double scale = 1) {
+  auto generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+  generator.set_current_seed(seed);
+  return at::randn(shape, generator, at::kFloat) * scale;
+}
+
+AdamW::Parameters parameters(uint64_t seed) {
+  AdamW::Parameters out{{"model.layers.0.self_attn.q_proj.weight", random_tensor({33, 17}, seed)},
+                        {"model.layers.0.input_layernorm.weight", random_tensor({17}, seed + 1)}};
+  for (auto& [name, tensor] : out) tensor.requires_grad_();
+  return out;
+}
+
+void set_gradients(const AdamW::Parameters& parameters, uint64_t seed, double scale) {
+  for (const auto& [name, tensor] : parameters) {
+    at::Tensor handle = tensor;
+    handle.mutable_grad() = random_tensor(tensor.sizes(), seed++, scale);
+  }
+}
+
+// The definition, one number at a time in float64.
+struct Reference {
+  std::vector<double> w, m, v;
+  explicit Reference(const at::Tensor& tensor) : m(tensor.numel()), v(tensor.numel()) {
+    const at::Tensor flat = tensor.detach().contiguous();
+    w.assign(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+  }
+  void step(const at::Tensor& gradient, const AdamWOptions& o, double decay, double lr, double clip, int t) {
+    const float* g = gradient.data_ptr<float>();
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double x = g[i] * clip;
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * x;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * x * x;
+      const double m_hat = m[i] / (1 - std::pow(o.beta1, t)), v_hat = v[i] / (1 - std::pow(o.beta2, t));
+      w[i] -= lr * decay * w[i] + lr * m_hat / (std::sqrt(v_hat) + o.eps);
+    }
+  }
+};
+
+// fp32 against float64: an update of about lr is rounded by a few units in the last place of the weight a step, and
+// each of the update's own dozen operations by half a unit of lr.
+TEST(AdamW, FollowsItsDefinition) {
+  const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
+  auto p = parameters(5);
+  AdamW optimizer(p, options);
+  std::vector<Reference> references{Reference(p[0].second), Reference(p[1].second)};
+  ASSERT_TRUE(LanguageModel::decays(p[0].first));
+  ASSERT_FALSE(LanguageModel::decays(p[1].first));
+  for (int t = 1; t <= 20; ++t) {
+    const double scale = t % 2 ? 1e-3 : 10;  // odd steps stay below the clip, even ones are clipped
+    set_gradients(p, 100 * t, scale);
+    double square = 0;
+    for (const auto& [name, tensor] : p) square += tensor.grad().to(at::kDouble).square().sum().item<double>();
+    const double norm = optimizer.gradient_norm();
+    EXPECT_NEAR(norm, std::sqrt(square), 8 * std::numeric_limits<float>::epsilon() * std::sqrt(square));
+    const double clip = norm > 1.0 ? 1.0 / norm : 1.0;
+    EXPECT_EQ(norm > 1.0, t % 2 == 0);
+    const double lr = options.lr * t / 20;
+    references[0].step(p[0].second.grad(), options, options.weight_decay, lr, clip, t);
+    references[1].step(p[1].second.grad(), options, 0, lr, clip, t);
+    optimizer.step(lr, norm, 1.0);
+    for (size_t k = 0; k < p.size(); ++k) {
+      EXPECT_FALSE(p[k].second.grad().defined());
+      const float* w = p[k].second.data_ptr<float>();
+      for (size_t i = 0; i < references[k].w.size(); ++i) {
+        const double allowed = t * std::numeric_limits<float>::epsilon() * (2 * std::abs(references[k].w[i]) + 12 * options.lr);
+        ASSERT_NEAR(w[i], references[k].w[i], allowed) << "step " << t << " tensor " << k << " element " << i;
+      }
+    }
+  }
+  EXPECT_EQ(optimizer.steps_taken(), 20);
+}
+
+TEST(AdamW, AParameterWithoutGradientCountsAsZeroAndFrozenOnesAreLeftOut) {
+  auto p = parameters(5);
+  p.emplace_back("frozen.weight", random_tensor({3}, 1));
+  const at::Tensor frozen = p[2].second.clone(), norm_weight = p[1].second.detach().clone();
+  AdamW optimizer(p, {});
+  set_gradients({p[0]}, 1, 1);
+  optimizer.step(0.1, optimizer.gradient_norm(), 0);
+  EXPECT_TRUE(at::equal(p[2].second, frozen));
+  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // no gradient, no decay: unchanged
+  EXPECT_EQ(optimizer.state().size(), 1u + 2 * 2);
+}
+
+TEST(AdamW, ItsStateContinuesExactly) {
+  auto p = parameters(5), q = parameters(5);
+  AdamW straight(p, {}), first(q, {});
+  const auto run = [](AdamW& optimizer, const AdamW::Parameters& over, int from, int to) {
+    for (int t = from; t < to; ++t) {
+      set_gradients(over, 7 * t, 1);
+      optimizer.step(1e-3, optimizer.gradient_norm(), 1);
+    }
+  };
+  run(straight, p, 0, 10);
+  run(first, q, 0, 4);
+  AdamW second(q, {});
+  std::map<std::string, at::Tensor> state;
+  for (const auto& [name, tensor] : first.state()) state[name] = tensor.clone();
+  second.load_state(state, "optimizer.safetensors");
+  run(second, q, 4, 10);
+  for (size_t k = 0; k < p.size(); ++k) EXPECT_TRUE(at::equal(p[k].second, q[k].second));
+}
+
+std::string load_error(const std::map<std::string, at::Tensor>& state) {
+  auto p = parameters(5);
+  AdamW optimizer(p, {});
+  try {
+    optimizer.load_state(state, "optimizer.safetensors");
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(AdamW, StateOfAnotherModelIsAnError) {
+  auto p = parameters(5);
+  std::map<std::string, at::Tensor> good;
+  const AdamW optimizer(p, {});
+  for (const auto& [name, tensor] : optimizer.state()) good[name] = tensor;
+  EXPECT_EQ(load_error(good), "no error");
+  auto bad = good;
+  bad.erase("exp_avg_sq.model.layers.0.input_layernorm.weight");
+  EXPECT_THAT(load_error(bad), HasSubstr("missing tensor 'exp_avg_sq.model.layers.0.input_layernorm.weight'"));
+  bad = good;
+  bad["exp_avg.model.layers.0.input_layernorm.weight"] = at::zeros({16});
+  EXPECT_THAT(load_error(bad), HasSubstr("expected Float [17], found Float [16]"));
+  bad = good;
+  bad["exp_avg.lm_head.weight"] = at::zeros({16});
+  EXPECT_THAT(load_error(bad), HasSubstr("'exp_avg.lm_head.weight' belongs to no parameter"));
+  bad = good;
+  bad["step"] = at::zeros({2});
+  EXPECT_THAT(load_error(bad), HasSubstr("step"));
+}
+
+}  // namespace
+}  // namespace lazy::train

@@ -1,0 +1,195 @@
+// The program itself, ended in every way a run can end, and resumed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "core/file.h"
+#include "tiny_run.h"
+#include "train/checkpoint.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer_config.json"};
+
+int lines(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
+// The last line, where errors stand.
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+std::string config_in(const ScratchFolder& scratch) { return write_tiny_config(scratch.path()).string(); }
+
+// 40 steps without interruption, made once.
+const fs::path& straight_run() {
+  static const ScratchFolder scratch;
+  static const fs::path run = [] {
+    const Ended ended = run_lazy({config_in(scratch)}, scratch.path());
+    EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+    return scratch / "run";
+  }();
+  return run;
+}
+
+void expect_like_straight(const fs::path& run) {
+  EXPECT_EQ(log_without_times(run), log_without_times(straight_run()));
+  EXPECT_TRUE(same_files(run / "checkpoints/step-00000040", straight_run() / "checkpoints/step-00000040", kStateFiles));
+  EXPECT_TRUE(same_files(run / "model", straight_run() / "model", {"model.safetensors", "config.json"}));
+}
+
+TEST(Resume, AfterSigkillInTheMiddleOfAStep) {
+  const ScratchFolder scratch;
+  {
+    Child child({config_in(scratch)}, scratch.path());
+    ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));  // beyond the checkpoint of step 20
+    child.send(SIGKILL);
+    EXPECT_EQ(child.wait().signal, SIGKILL);
+  }
+  ASSERT_FALSE(fs::exists(scratch / "run/checkpoints/step-00000030")) << "the kill came too late to show anything";
+  const Ended ended = run_lazy({config_in(scratch), "--resume"}, scratch.path());
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("at step 20 of 40"));
+  expect_like_straight(scratch / "run");
+}
+
+TEST(Resume, AfterSigkillAtAnyTimeAndManyTimes) {
+  const ScratchFolder scratch;
+  const std::string config = config_in(scratch);
+  for (const int step : {3, 11, 12, 29}) {
+    Child child({config, "--resume"}, scratch.path());
+    ASSERT_TRUE(child.wait_for_step(scratch / "run", step));
+    child.send(SIGKILL);
+    child.wait();
+  }
+  const Ended ended = run_lazy({config, "--resume"}, scratch.path());
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  expect_like_straight(scratch / "run");
+}
+
+TEST(Resume, SignalsSaveAndLeave) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const ScratchFolder scratch;
+    const std::string config = config_in(scratch);
+    Child child({config}, scratch.path());
+    ASSERT_TRUE(child.wait_for_step(scratch / "run", 13));
+    child.send(signal);
+    const Ended stopped = child.wait();
+    EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.errors;
+    EXPECT_THAT(last_line(stopped.errors), HasSubstr(signal == SIGINT ? "stopped by SIGINT after step" : "stopped by SIGTERM"));
+    const auto saved = CheckpointStore(scratch / "run/checkpoints", 0).steps();
+    EXPECT_GE(saved.back(), 13);
+    EXPECT_NE(saved.back() % 10, 0) << "an ordinary checkpoint shows nothing";
+    const Ended ended = run_lazy({config, "--resume"}, scratch.path());
+    ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+    expect_like_straight(scratch / "run");
+  }
+}
+
+TEST(Resume, ADamagedCheckpointIsPassedOver) {
+  const ScratchFolder scratch;
+  fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
+  fs::remove_all(scratch / "run/model");
+  const fs::path weights = scratch / "run/checkpoints/step-00000040/model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) - 100);
+  const Ended ended = run_lazy({config_in(scratch), "--resume"}, scratch.path());
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("damaged checkpoint set aside"));
+  EXPECT_THAT(ended.errors, HasSubstr("at step 30 of 40"));
+  expect_like_straight(scratch / "run");
+}
+
+TEST(Resume, FinishedRunsAndExistingRuns) {
+  const ScratchFolder scratch;
+  fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
+  const std::string config = config_in(scratch), before = read_file(scratch / "run/log.jsonl");
+  const Ended done = run_lazy({config, "--resume"}, scratch.path());
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_THAT(done.errors, HasSubstr("step 40 of 40 is reached"));
+  EXPECT_THAT(done.output, EndsWith("run/model\n"));
+  const Ended refused = run_lazy({config}, scratch.path());
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(lines(refused.errors), 1);
+  EXPECT_THAT(refused.errors, HasSubstr("holds a run with a checkpoint of step 40; add --resume"));
+  EXPECT_EQ(read_file(scratch / "run/log.jsonl"), before);
+  EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));
+}
+
+TEST(Resume, TheRunsOwnConfigurationContinuesIt) {  // config.toml in the run folder, from another working directory
+  const ScratchFolder scratch;
+  fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
+  fs::remove_all(scratch / "run/checkpoints/step-00000040");
+  fs::remove_all(scratch / "run/model");
+  const Ended ended = run_lazy({(scratch / "run/config.toml").string(), "--set", "training.output=" + (scratch / "run").string(), "--resume"},
+                               scratch.path());
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, Not(HasSubstr("another run")));
+  expect_like_straight(scratch / "run");
+}
+
+TEST(Resume, OtherSettingsAreReportedAndAnotherModelRefused) {
+  const ScratchFolder scratch;
+  fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
+  const std::string config = config_in(scratch);
+  const Ended other = run_lazy({config, "--resume", "--set", "model.num_hidden_layers=3", "--set", "training.steps=50"}, scratch.path());
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.errors, HasSubstr("model.num_hidden_layers = 2, the configuration 3"));
+  const Ended longer = run_lazy({config, "--resume", "--set", "training.steps=50"}, scratch.path());
+  EXPECT_EQ(longer.exit_code, 0) << longer.errors;
+  EXPECT_THAT(longer.errors, HasSubstr("resuming with training.steps = 50, the checkpoint's run had 40"));
+  EXPECT_EQ(losses(scratch / "run").size(), 50u);
+}
+
+TEST(Resume, TwoProcessesCannotShareARun) {
+  const ScratchFolder scratch;
+  const std::string config = config_in(scratch);
+  Child first({config, "--set", "training.steps=4000"}, scratch.path());
+  ASSERT_TRUE(first.wait_for_step(scratch / "run", 1));
+  const ScratchFolder other;
+  const Ended second = run_lazy({config, "--resume"}, other.path());
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.errors, HasSubstr("another process is training in this folder"));
+}
+
+TEST(Faults, ALossThatIsNotFiniteStopsBeforeItDoesHarm) {
+  const ScratchFolder scratch;
+  const std::string config = config_in(scratch);
+  ASSERT_EQ(run_lazy({config, "--set", "training.steps=20"}, scratch.path()).exit_code, 0);
+  fs::remove_all(scratch / "run/model");
+  const Ended ended = run_lazy({config, "--resume", "--set", "optimizer.lr=1e38"}, scratch.path());
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(last_line(ended.errors), HasSubstr("train: step 2"));
+  EXPECT_THAT(last_line(ended.errors), HasSubstr("the last checkpoint is that of step 20"));
+  EXPECT_FALSE(fs::exists(scratch / "run/model"));
+  const auto found = CheckpointStore(scratch / "run/checkpoints", 0).newest_usable();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->state.step, 20);
+}
+
+TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
+  const ScratchFolder scratch;
+  const std::string config = config_in(scratch);
+  ASSERT_EQ(run_lazy({config, "--set", "training.steps=10"}, scratch.path()).exit_code, 0);
+  const fs::path checkpoints = scratch / "run/checkpoints";
+  const auto weights = static_cast<int64_t>(fs::file_size(checkpoints / "step-00000010/model.safetensors"));
+  // First the weights do not fit, then only the optimizer, whose state is twice as large.
+  for (const int64_t limit : {weights - 1, weights + 1}) {
+    const Ended ended = run_lazy({config, "--resume", "--set", "training.steps=40"}, scratch.path(), limit);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(last_line(ended.errors), HasSubstr("checkpoint of step 20 not saved"));
+    EXPECT_THAT(last_line(ended.errors), HasSubstr("File too large"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()), 1);  // no half-written folder
+    CheckpointStore store(checkpoints, 0);
+    ASSERT_TRUE(store.newest_usable().has_value());
+    EXPECT_EQ(store.newest_usable()->state.step, 10);
+  }
+  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // room again
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+}
+
+}  // namespace
+}  // namespace lazy::train

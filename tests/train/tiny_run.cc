@@ -1,0 +1,162 @@
+#include "tiny_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "core/file.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "data/prepare.h"
+
+namespace lazy::train {
+namespace fs = std::filesystem;
+
+const fs::path& tiny_corpus() {
+  static const ScratchFolder scratch;
+  static const fs::path corpus = [] {
+    const char* const words[] = {"the", "lazy", "dog", "quick", "brown", "fox", "jumps", "over", "sleeps", "under", "a", "tree"};
+    Random random(7);
+    std::ofstream text(scratch / "text.jsonl");
+    for (int document = 0; document < 300; ++document) {
+      std::string line;
+      for (int i = 0; i < 60; ++i) line += std::string(i ? " " : "") + words[random.below(std::size(words))];
+      text << nlohmann::json{{"text", line}}.dump() << "\n";
+    }
+    text.close();
+    PrepareOptions options;
+    options.inputs = {(scratch / "text.jsonl").string()};
+    options.output = scratch / "corpus";
+    options.tokenizer = "bytes";
+    options.validation = 0.1;
+    prepare_corpus(options);
+    return scratch / "corpus";
+  }();
+  return corpus;
+}
+
+fs::path write_tiny_config(const fs::path& folder, const std::string& kind, const std::string& more) {
+  const fs::path path = folder / "tiny.toml";
+  std::ofstream(path) << fmt::format(R"([model]
+kind = "{}"
+hidden_size = 64
+num_hidden_layers = 2
+num_heads = 2
+tie_word_embeddings = true
+[data]
+corpus = "{}"
+documents_per_group = 64
+[optimizer]
+lr = 1e-2
+[lr_scheduler]
+warmup_steps = 4
+[training]
+steps = 40
+seq_len = 64
+batch_size = 4
+gradient_accumulation_steps = 2
+output = "run"
+[validation]
+every = 10
+batches = 2
+[checkpoint]
+every = 10
+[metrics]
+log_every = 1
+{})",
+                                     kind, tiny_corpus().string(), more);
+  return path;
+}
+
+std::vector<nlohmann::ordered_json> log_without_times(const fs::path& run) {
+  std::vector<nlohmann::ordered_json> out;
+  for (const auto& line : split(read_file(run / "log.jsonl"), '\n')) {
+    if (line.empty()) continue;
+    auto json = nlohmann::ordered_json::parse(line);
+    for (const char* key : {"time", "throughput(tps)", "tflops", "time_metrics/end_to_end(s)", "time_metrics/data_loading(s)",
+                            "memory/max_reserved(GiB)"}) {
+      EXPECT_EQ(json.erase(key), 1u) << key;
+    }
+    out.push_back(std::move(json));
+  }
+  return out;
+}
+
+std::vector<double> losses(const fs::path& run) {
+  std::vector<double> out;
+  for (const auto& line : log_without_times(run)) out.push_back(line.at("loss_metrics/global_avg_loss").get<double>());
+  return out;
+}
+
+testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    const std::string x = read_file(a / name), y = read_file(b / name);
+    if (x == y) continue;
+    size_t at = 0;
+    while (at < std::min(x.size(), y.size()) && x[at] == y[at]) ++at;
+    return testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size() << " bytes, first difference at " << at;
+  }
+  return testing::AssertionSuccess();
+}
+
+Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch, int64_t max_file_bytes)
+    : output_(scratch / "stdout"), errors_(scratch / "stderr") {
+  std::vector<std::string> words{LAZY_BINARY, "train"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  ::dup2(::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
+  ::dup2(::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+  if (max_file_bytes > 0) {
+    std::signal(SIGXFSZ, SIG_IGN);  // the write then fails instead
+    const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits for.
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
+Child::~Child() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void Child::send(int signal) const { ::kill(pid_, signal); }
+
+Ended Child::wait() {
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  Ended ended;
+  if (WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+  ended.output = read_file(output_);
+  ended.errors = read_file(errors_);
+  return ended;
+}
+
+bool Child::wait_for_step(const fs::path& run, int64_t step) {
+  const std::string wanted = fmt::format("{{\"step\":{},", step);
+  while (true) {
+    siginfo_t info{};
+    const bool ended = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+    if (fs::exists(run / "log.jsonl") && read_file(run / "log.jsonl").find(wanted) != std::string::npos) return true;
+    if (ended) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace lazy::train
