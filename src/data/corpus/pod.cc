@@ -5,27 +5,14 @@
 #include <unordered_map>
 
 #include "core/text.h"
+#include "data/tokenizers/utf8.h"
 
 namespace lazy {
 namespace {
 
-void append_utf8(std::string& out, uint32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    if (c >= 0xD800 && c < 0xE000) return;
-    out += static_cast<char>(0xE0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x110000) {
-    out += static_cast<char>(0xF0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  }
+void append_utf8(std::string& out, uint32_t code) {
+  const bool surrogate = code >= 0xD800 && code < 0xE000;
+  if (!surrogate && code < 0x110000) out += utf8_encode(code);
 }
 
 // E<name>: the names that perlpod lists, common Latin letters, and numbers.

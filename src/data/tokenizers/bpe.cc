@@ -1,50 +1,24 @@
 #include "data/tokenizers/bpe.h"
 
-#include <atomic>
-#include <cstring>
 #include <unordered_map>
 
 #include "core/file.h"
 #include "data/tokenizers/check.h"
 #include "data/tokenizers/merges.h"
 #include "data/tokenizers/normalizer.h"
+#include "data/tokenizers/word_cache.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
 
 namespace {
 
-// Text repeats its words: what the merging made of the latest ones, one cache a thread, overwritten by hash.
-class WordCache {
- public:
-  static constexpr size_t kWord = 30, kIds = 8;
-  struct Entry {
-    uint8_t length = 0, count = 0;
-    char word[kWord];
-    int32_t ids[kIds];
-  };
-  // `owner` tells tokenizers apart that take turns on one thread.
-  Entry& entry(uint64_t owner, std::string_view word) {
-    if (owner != owner_) {
-      entries_.assign(kEntries, Entry{});
-      owner_ = owner;
-    }
-    return entries_[checksum(word) % kEntries];
-  }
-
- private:
-  static constexpr size_t kEntries = 1 << 14;
-  uint64_t owner_ = 0;
-  std::vector<Entry> entries_;
-};
-
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeDefinition definition)
       : d_(std::move(definition)), merges_(d_.merges.size()), raw_(matcher(false)), normalized_(matcher(true)) {
-    static std::atomic<uint64_t> count{0};
-    number_ = ++count;
-    for (const auto& merge : d_.merges) merges_.add(merge.left, merge.right, merge.merged);
+    uint32_t rank = 0;
+    for (const auto& merge : d_.merges) merges_.add(merge.left, merge.right, merge.merged, rank++);
     std::vector<bool> added(d_.tokens.size());
     for (const AddedToken& token : d_.added) added[token.id] = true;
     for (size_t id = 0; id < d_.tokens.size(); ++id) {
@@ -61,7 +35,9 @@ class BpeTokenizer final : public Tokenizer {
     ids.reserve(text.size() / 3);
     const auto take = [&](int32_t id) { ids.push_back(id); };
     const auto words = [&](std::string_view part) {
-      d_.pre_tokenizer.run(part, [&](std::string_view word) { encode_word(word, cache, ids); });
+      d_.pre_tokenizer.run(part, [&](std::string_view word) {
+        cache.encode(owner_, word, ids, [&] { merge_word(word, ids); });
+      });
     };
     const auto normalized = [&](std::string_view part) { normalized_.run(part, words, take); };
     raw_.run(
@@ -110,23 +86,6 @@ class BpeTokenizer final : public Tokenizer {
     return AddedTokenMatcher(std::move(tokens));
   }
 
-  void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const {
-    if (word.size() > WordCache::kWord) return merge_word(word, ids);
-    WordCache::Entry& entry = cache.entry(number_, word);
-    if (entry.length != word.size() || std::memcmp(entry.word, word.data(), word.size()) != 0) {
-      const size_t before = ids.size();
-      merge_word(word, ids);
-      const size_t made = ids.size() - before;
-      if (made > WordCache::kIds) return;
-      entry.length = static_cast<uint8_t>(word.size());
-      entry.count = static_cast<uint8_t>(made);
-      std::memcpy(entry.word, word.data(), word.size());
-      std::copy(ids.end() - static_cast<ptrdiff_t>(made), ids.end(), entry.ids);
-      return;
-    }
-    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
-  }
-
   void merge_word(std::string_view word, std::vector<int32_t>& ids) const {
     if (d_.ignore_merges) {
       if (const auto found = whole_words_.find(word); found != whole_words_.end()) {
@@ -150,7 +109,7 @@ class BpeTokenizer final : public Tokenizer {
   AddedTokenMatcher raw_, normalized_;
   std::array<int32_t, 256> byte_ids_{};
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> whole_words_;
-  uint64_t number_ = 0;
+  CacheOwner owner_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace lazy {
 namespace {
 
 constexpr size_t kShort = 48;  // symbols; below it a plain search for the lowest rank is quicker than a queue
+constexpr int32_t kGone = -1;   // merged into the symbol on its left
 
 }  // namespace
 
@@ -19,8 +20,7 @@ MergeTable::MergeTable(size_t rules) {
   shift_ = 64 - bits;
 }
 
-void MergeTable::add(int32_t left, int32_t right, int32_t merged) {
-  const uint32_t rank = next_rank_++;
+void MergeTable::add(int32_t left, int32_t right, int32_t merged, uint32_t rank) {
   if (find(left, right)) return;
   const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   size_t slot = place(pair);
@@ -89,13 +89,13 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
     const uint32_t left = top.left, right = next[left];
     if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // stale
     symbols[left] = top.merged;
-    symbols[right] = -1;  // no longer in the list
+    symbols[right] = kGone;
     next[left] = next[right];
     if (next[left] != kEnd) previous[next[left]] = left;
     candidate(left, [&](const Candidate& c) { queue.push(c); });
     candidate(previous[left], [&](const Candidate& c) { queue.push(c); });
   }
-  std::erase(symbols, -1);
+  std::erase(symbols, kGone);
 }
 
 }  // namespace lazy

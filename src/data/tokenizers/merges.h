@@ -15,9 +15,9 @@ class MergeTable {
     uint32_t rank;
     int32_t merged;
   };
-  explicit MergeTable(size_t rules);
-  // The first rule for a pair counts. Ranks must rise from call to call.
-  void add(int32_t left, int32_t right, int32_t merged);
+  explicit MergeTable(size_t rules);  // the most rules that will be added
+  // The first rule for a pair counts. Rules of equal rank are applied from left to right.
+  void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
   // Null when the pair has no rule.
   const Rule* find(int32_t left, int32_t right) const {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -26,7 +26,7 @@ class MergeTable {
       if (rules_[slot].rank == kNone) return nullptr;
     }
   }
-  // Replaces the symbols by what the rules make of them.
+  // Replaces the symbols by what the rules make of them. Symbols below -1 are allowed: no rule knows them.
   void merge(std::vector<int32_t>& symbols) const;
 
  private:
@@ -36,7 +36,6 @@ class MergeTable {
   std::vector<Rule> rules_;  // open addressing
   size_t mask_ = 0;
   int shift_ = 0;
-  uint32_t next_rank_ = 0;
 };
 
 }  // namespace lazy

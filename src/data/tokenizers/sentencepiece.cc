@@ -10,7 +10,9 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "data/tokenizers/check.h"
+#include "data/tokenizers/sentencepiece_bpe.h"
 #include "data/tokenizers/transformers_files.h"
+#include "data/tokenizers/utf8.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -21,15 +23,15 @@ namespace {
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, which stands for a space inside pieces
 constexpr size_t kChunk = 1 << 20;
 
-// Code point at `text[at]` (valid UTF-8), and the offset of the next one.
-uint32_t code_point(std::string_view text, size_t at, size_t* next) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
-  const uint32_t lead = byte(at);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  uint32_t value = length == 1 ? lead : lead & (0x7Fu >> length);
-  for (size_t i = 1; i < length && at + i < text.size(); ++i) value = value << 6 | (byte(at + i) & 0x3F);
-  *next = std::min(at + length, text.size());
-  return value;
+// The space symbol back to a space.
+std::string with_spaces(std::string_view symbols) {
+  std::string text;
+  for (size_t i = 0; i < symbols.size();) {
+    const bool space = symbols.compare(i, kSpaceSymbol.size(), kSpaceSymbol) == 0;
+    text += space ? ' ' : symbols[i];
+    i += space ? kSpaceSymbol.size() : 1;
+  }
+  return text;
 }
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -45,21 +47,22 @@ class SentencePieceTokenizer final : public Tokenizer {
     identity_ = normalizer.precompiled_charsmap().empty() && !normalizer.remove_extra_whitespaces() &&
                 normalizer.escape_whitespaces();
     byte_ids_ = byte_pieces();
-    index_neighbours();
+    quick_ = make_quick();
+    if (!quick_) index_neighbours();
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> ids;
     ids.reserve(text.size() / 3);
     std::string valid;
-    if (text.size() > kChunk && identity_) {
-      valid = to_valid_utf8(text);  // what the library itself would do, done first so that cuts fall between characters
+    if (identity_) {
+      valid = to_valid_utf8(text);  // as the library itself does
       text = valid;
     }
     bool first = true;
     while (!text.empty()) {
-      const size_t cut = identity_ ? safe_cut(text) : text.size();
-      encode_lossless(first ? first_ : rest_, text.substr(0, cut), ids);
+      const size_t cut = identity_ && !quick_ ? safe_cut(text) : text.size();
+      encode_lossless(text.substr(0, cut), first, ids);
       text.remove_prefix(cut);
       first = false;
     }
@@ -80,13 +83,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::string& symbol = first_.IdToPiece(id);
     if (first_.IsByte(id)) return std::string(1, static_cast<char>(std::stoi(symbol.substr(3, 2), nullptr, 16)));
     if (first_.IsUnknown(id)) return first_.model_proto().trainer_spec().unk_surface();
-    std::string text;
-    for (size_t i = 0; i < symbol.size();) {
-      const bool space = symbol.compare(i, kSpaceSymbol.size(), kSpaceSymbol) == 0;
-      text += space ? ' ' : symbol[i];
-      i += space ? kSpaceSymbol.size() : 1;
-    }
-    return text;
+    return with_spaces(symbol);
   }
 
   int64_t vocab_size() const override { return size_; }
@@ -139,17 +136,32 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
+  // Null when the model is not of the kind that SentencePieceBpe serves.
+  std::unique_ptr<SentencePieceBpe> make_quick() const {
+    const auto& model = first_.model_proto();
+    if (!identity_ || byte_ids_.empty() || model.trainer_spec().model_type() != spm::TrainerSpec::BPE ||
+        model.trainer_spec().treat_whitespace_as_suffix()) {
+      return nullptr;
+    }
+    using Type = spm::ModelProto::SentencePiece;
+    std::vector<SentencePieceBpe::Piece> pieces;
+    for (const auto& p : model.pieces()) {
+      if (p.type() == Type::USER_DEFINED || p.type() == Type::UNUSED) return nullptr;
+      pieces.push_back({p.piece(), p.score(), p.type() == Type::NORMAL});
+    }
+    return SentencePieceBpe::make(pieces, byte_ids_);
+  }
+
   // Remembers which characters stand side by side in any piece. Where two characters never do, no piece can cross,
   // and a long text may be cut without changing an id: memory stays bounded.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
       const std::string& symbol = first_.IdToPiece(id);
-      size_t at = 0;
       uint32_t left = 0;
-      for (bool begin = true; at < symbol.size(); begin = false) {
-        const uint32_t right = code_point(symbol, at, &at);
-        if (!begin) neighbours_.insert(static_cast<uint64_t>(left) << 32 | right);
+      for (size_t at = 0; at < symbol.size() && utf8_length(symbol, at) > 0; at += utf8_length(symbol, at)) {
+        const uint32_t right = utf8_code_point(symbol, at);
+        if (at > 0) neighbours_.insert(static_cast<uint64_t>(left) << 32 | right);
         left = right;
       }
     }
@@ -163,34 +175,36 @@ class SentencePieceTokenizer final : public Tokenizer {
     const auto shown = [](uint32_t c) { return c == ' ' ? 0x2581u : c; };
     uint32_t left = 0;
     for (bool begin = true; at < text.size(); begin = false) {
-      size_t next;
-      const uint32_t right = shown(code_point(text, at, &next));
+      const uint32_t right = shown(utf8_code_point(text, at));
       if (!begin && !neighbours_.contains(static_cast<uint64_t>(left) << 32 | right)) return at;
       left = right;
-      at = next;
+      at += utf8_length(text, at);
     }
     return text.size();
   }
 
   // The library turns U+2581 itself into a space. In models meant to give every text back (identity normalization,
   // no dummy prefix, byte fallback) it is written as bytes instead.
-  void encode_lossless(const spm::SentencePieceProcessor& processor, std::string_view text,
-                       std::vector<int32_t>& ids) const {
-    if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_plain(processor, text, ids);
+  void encode_lossless(std::string_view text, bool first, std::vector<int32_t>& ids) const {
+    if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_part(text, first, ids);
     size_t mark;
     while ((mark = text.find(kSpaceSymbol)) != std::string_view::npos) {
-      encode_plain(processor, text.substr(0, mark), ids);
+      encode_part(text.substr(0, mark), first, ids);
       for (const char c : kSpaceSymbol) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
       text.remove_prefix(mark + kSpaceSymbol.size());
     }
-    encode_plain(processor, text, ids);
+    encode_part(text, first, ids);
   }
 
-  static void encode_plain(const spm::SentencePieceProcessor& processor, std::string_view text,
-                           std::vector<int32_t>& ids) {
+  // `first`: the text begins here, where a dummy prefix belongs.
+  void encode_part(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
+    if (quick_) {
+      if (text.find(kSpaceSymbol) == std::string_view::npos) return quick_->encode(text, first && dummy_prefix_, ids);
+      return quick_->encode(with_spaces(text), first && dummy_prefix_, ids);
+    }
     std::vector<int> part;
-    const auto status = processor.Encode(text, &part);
+    const auto status = (first ? first_ : rest_).Encode(text, &part);
     if (!status.ok()) fail_run("tokenizer", "SentencePiece could not encode: {}", status.message());
     ids.insert(ids.end(), part.begin(), part.end());
   }
@@ -200,6 +214,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;
   std::vector<int32_t> byte_ids_;
+  std::unique_ptr<SentencePieceBpe> quick_;      // null: the library encodes
   std::unordered_set<uint64_t> neighbours_;
 };
 

@@ -1,7 +1,8 @@
-// Validity of UTF-8, character by character.
+// UTF-8, character by character.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace lazy {
@@ -21,6 +22,25 @@ inline size_t utf8_length(std::string_view text, size_t at) {
   }
   if (lead > 0xF4 || second < (lead == 0xF0 ? 0x90u : 0x80u) || second > (lead == 0xF4 ? 0x8Fu : 0xBFu)) return 0;
   return continues(at + 2) && continues(at + 3) ? 4 : 0;
+}
+
+// Code point of the well-formed character at `at`.
+inline uint32_t utf8_code_point(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
+  const uint32_t lead = byte(at);
+  if (lead < 0x80) return lead;
+  if (lead < 0xE0) return (lead & 0x1F) << 6 | (byte(at + 1) & 0x3F);
+  if (lead < 0xF0) return (lead & 0x0F) << 12 | (byte(at + 1) & 0x3F) << 6 | (byte(at + 2) & 0x3F);
+  return (lead & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 | (byte(at + 2) & 0x3F) << 6 | (byte(at + 3) & 0x3F);
+}
+
+// The character with this code point, which must not be a surrogate nor above U+10FFFF.
+inline std::string utf8_encode(uint32_t code) {
+  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (code >> shift & 0x3F)); };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0 | code >> 6), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0 | code >> 12), tail(6), tail(0)};
+  return {static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0)};
 }
 
 }  // namespace lazy
