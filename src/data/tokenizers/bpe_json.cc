@@ -150,7 +150,8 @@ void read_model(const Node& model, BpeDefinition& definition) {
                            entry.place);
     } else {
       if (!entry.json->is_array() || entry.json->size() != 2) entry.expected("a pair of tokens");
-      vocabulary.add_merge(entry.at(0).string(), entry.at(1).string(), entry.place);
+      const std::string left = entry.at(0).string(), right = entry.at(1).string();
+      vocabulary.add_merge(left, right, entry.place);
     }
   }
 }

@@ -109,10 +109,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     fs::create_directories(directory);
     write_file_atomic(directory / "tokenizer.model", serialized_);
     const auto name = [&](int id) { return id < 0 ? std::string() : first_.IdToPiece(id); };
-    write_sentencepiece_config(directory, {.bos_token = name(first_.bos_id()),
-                                           .eos_token = name(first_.eos_id()),
-                                           .unk_token = name(first_.unk_id()),
-                                           .add_prefix_space = dummy_prefix_});
+    const SentencePieceConfig config{.bos_token = name(first_.bos_id()),
+                                     .eos_token = name(first_.eos_id()),
+                                     .unk_token = name(first_.unk_id()),
+                                     .add_prefix_space = dummy_prefix_,
+                                     .has_json = quick_ != nullptr};
+    write_sentencepiece_config(directory, config);
+    if (quick_) write_sentencepiece_json(directory, config, pieces());
   }
 
  private:
@@ -144,12 +147,18 @@ class SentencePieceTokenizer final : public Tokenizer {
       return nullptr;
     }
     using Type = spm::ModelProto::SentencePiece;
-    std::vector<SentencePieceBpe::Piece> pieces;
     for (const auto& p : model.pieces()) {
       if (p.type() == Type::USER_DEFINED || p.type() == Type::UNUSED) return nullptr;
-      pieces.push_back({p.piece(), p.score(), p.type() == Type::NORMAL});
     }
-    return SentencePieceBpe::make(pieces, byte_ids_);
+    return SentencePieceBpe::make(pieces(), byte_ids_);
+  }
+
+  std::vector<SentencePiece> pieces() const {
+    std::vector<SentencePiece> pieces;
+    for (const auto& p : first_.model_proto().pieces()) {
+      pieces.push_back({p.piece(), p.score(), p.type() == spm::ModelProto::SentencePiece::NORMAL});
+    }
+    return pieces;
   }
 
   // Remembers which characters stand side by side in any piece. Where two characters never do, no piece can cross,

@@ -12,43 +12,57 @@ constexpr uint32_t kSpace = 0x2581;
 
 }  // namespace
 
-std::unique_ptr<SentencePieceBpe> SentencePieceBpe::make(const std::vector<Piece>& pieces,
-                                                         const std::vector<int32_t>& byte_ids) {
+std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentencePiece>& pieces) {
   std::unordered_map<std::string_view, int32_t> ids;
-  size_t splits = 0;
   std::map<float, uint32_t, std::greater<>> ranks;  // by score, the highest first; equal scores share a rank
   for (size_t id = 0; id < pieces.size(); ++id) {
     if (!pieces[id].normal) continue;
     ids.emplace(pieces[id].text, static_cast<int32_t>(id));
-    splits += pieces[id].text.size();
     ranks[pieces[id].score];
   }
   uint32_t next = 0;
   for (auto& [score, rank] : ranks) rank = next++;
+  std::vector<SentencePieceMerge> merges;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (!pieces[id].normal) continue;
+    const std::string_view text = pieces[id].text;
+    for (size_t at = 1; at < text.size(); ++at) {
+      if ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) continue;
+      const auto left = ids.find(text.substr(0, at)), right = ids.find(text.substr(at));
+      if (left == ids.end() || right == ids.end()) continue;
+      merges.push_back({left->second, right->second, static_cast<int32_t>(id), ranks[pieces[id].score]});
+    }
+  }
+  std::stable_sort(merges.begin(), merges.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return merges;
+}
 
-  std::unique_ptr<SentencePieceBpe> bpe(new SentencePieceBpe(splits));
+std::unique_ptr<SentencePieceBpe> SentencePieceBpe::make(const std::vector<SentencePiece>& pieces,
+                                                         const std::vector<int32_t>& byte_ids) {
+  const std::vector<SentencePieceMerge> merges = sentencepiece_merges(pieces);
+  std::unique_ptr<SentencePieceBpe> bpe(new SentencePieceBpe(merges.size()));
+  for (const SentencePieceMerge& m : merges) bpe->merges_.add(m.left, m.right, m.merged, m.rank);
   bpe->byte_ids_ = byte_ids;
-  bpe->cut_at_space_ = bpe->cut_at_line_end_ = true;
   bpe->ascii_.fill(-1);
-  for (const auto& [text, id] : ids) {
-    uint32_t left = 0;
-    for (size_t at = 0; at < text.size();) {
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    const std::string_view text = pieces[id].text;
+    if (!pieces[id].normal || text.empty() || utf8_length(text, 0) != text.size()) continue;
+    const uint32_t code = utf8_code_point(text, 0);
+    (code < 128 ? bpe->ascii_[code] : bpe->characters_[code]) = static_cast<int32_t>(id);
+  }
+  bpe->cut_at_space_ = bpe->cut_at_line_end_ = true;
+  for (const SentencePiece& piece : pieces) {
+    const std::string_view text = piece.text;
+    uint32_t left = kSpace;
+    for (size_t at = 0; piece.normal && at < text.size();) {
       const size_t length = utf8_length(text, at);
       if (length == 0) return nullptr;
       const uint32_t code = utf8_code_point(text, at);
-      if (!ids.contains(text.substr(at, length))) return nullptr;
-      if (at > 0 && code == kSpace && left != kSpace) bpe->cut_at_space_ = false;
+      if (bpe->character(code) < 0) return nullptr;
+      if (code == kSpace && left != kSpace) bpe->cut_at_space_ = false;
       if (code == '\n') bpe->cut_at_line_end_ = false;
-      if (length == text.size()) {
-        code < 128 ? bpe->ascii_[code] = id : bpe->characters_[code] = id;
-      }
       left = code;
       at += length;
-      if (at == text.size()) break;
-      const auto first = ids.find(text.substr(0, at)), second = ids.find(text.substr(at));
-      if (first != ids.end() && second != ids.end()) {
-        bpe->merges_.add(first->second, second->second, id, ranks[pieces[id].score]);
-      }
     }
   }
   return bpe;

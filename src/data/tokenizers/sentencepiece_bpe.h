@@ -16,16 +16,25 @@
 
 namespace lazy {
 
+struct SentencePiece {
+  std::string text;
+  float score;
+  bool normal;  // neither control, unknown nor byte
+};
+
+// Every way to make a piece of two others: (left, right, merged, rank), rank 0 for the highest score.
+struct SentencePieceMerge {
+  int32_t left, right, merged;
+  uint32_t rank;
+};
+std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentencePiece>& pieces);
+
 class SentencePieceBpe {
  public:
-  struct Piece {
-    std::string text;
-    float score;
-    bool normal;  // neither control, unknown nor byte
-  };
   // Null when some piece holds a character that is no piece itself: then only the library knows what merges.
   // `byte_ids`: the 256 byte pieces.
-  static std::unique_ptr<SentencePieceBpe> make(const std::vector<Piece>& pieces, const std::vector<int32_t>& byte_ids);
+  static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
+                                                const std::vector<int32_t>& byte_ids);
 
   // Appends the ids of `text`: valid UTF-8, not empty, spaces as they are. `prefix` puts the space symbol before it.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;

@@ -1,0 +1,200 @@
+#include "data/tokenizers/bpe.h"
+
+#include <chrono>
+
+#include "bpe_files.h"
+#include "conformance.h"
+
+namespace lazy {
+using namespace testing_support;
+using testing::HasSubstr;
+
+namespace {
+
+std::unique_ptr<Tokenizer> write_and_load(const Folder& folder, const nlohmann::ordered_json& json) {
+  return load_tokenizer(folder.write("tokenizer.json", json.dump()).string());
+}
+
+}  // namespace
+
+TEST(Bpe, VocabAndMerges) {
+  const Folder folder;
+  const SmallBpe bpe = small_bpe();
+  folder.write("vocab.json", bpe.vocab.dump());
+  std::string merges = "#version: 0.2\n";
+  for (const std::string& merge : bpe.merges) merges += merge + "\n";
+  folder.write("merges.txt", merges);
+  const auto tokenizer = load_tokenizer(folder.path().string());
+  const std::string text = "x the attention";
+  std::vector<std::string> pieces;
+  for (const int32_t id : tokenizer->encode(text)) pieces.push_back(tokenizer->piece(id));
+  EXPECT_THAT(pieces, testing::ElementsAre("x", " the", " attention"));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+}
+
+TEST(Bpe, AddedTokensAreFoundInTheText) {
+  const Folder folder;
+  const auto tokenizer = write_and_load(folder, small_tokenizer_json());
+  const auto last = static_cast<int32_t>(tokenizer->vocab_size() - 1);
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>"), std::vector<int32_t>{last - 1});
+  EXPECT_EQ(tokenizer->encode("a <|pad|> \n b"), (std::vector<int32_t>{'a', last, 'b'}));  // takes the space along
+  EXPECT_EQ(tokenizer->bos_id(), last - 1);
+  EXPECT_EQ(tokenizer->eos_id(), last - 1);
+  EXPECT_EQ(tokenizer->piece(last - 1), "<|endoftext|>");
+  EXPECT_EQ(tokenizer->encode("<|endoftex|>").size(), 12u);
+}
+
+TEST(Bpe, IgnoreMergesTakesWholeWords) {
+  const Folder folder;
+  auto json = small_tokenizer_json();
+  json["model"]["vocab"]["zzz"] = json["model"]["vocab"].size() + 2;  // no merge makes it
+  EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 3u);
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 1u);
+}
+
+TEST(Bpe, EveryTextComesBackEvenInvalidUtf8) {
+  const Folder folder;
+  const auto tokenizer = write_and_load(folder, small_tokenizer_json());
+  Random random(2);
+  for (int i = 0; i < 200; ++i) {
+    std::string text = random_text(random, random.below(40));
+    for (size_t k = 0; k < text.size() && i % 2; k += 7) text[k] = static_cast<char>(random.below(256));
+    if (text.find("<|pad|>") != std::string::npos) continue;
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  }
+}
+
+TEST(Bpe, AMegabyteOfOneLetterTakesUnderASecond) {
+  const Folder folder;
+  auto json = small_tokenizer_json();
+  const auto tokenizer = write_and_load(folder, json);
+  for (const char letter : {'a', ' ', '\n'}) {
+    const std::string text(1 << 20, letter);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto ids = tokenizer->encode(text);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(tokenizer->decode(ids), text);
+#ifdef NDEBUG
+    EXPECT_LT(seconds.count(), 1.0) << "letter " << static_cast<int>(letter);
+#endif
+  }
+}
+
+TEST(Bpe, SavedFolderLoads) {
+  const Folder folder;
+  const auto tokenizer = write_and_load(folder, small_tokenizer_json());
+  tokenizer->save(folder / "saved");
+  const auto loaded = load_tokenizer((folder / "saved").string());
+  EXPECT_EQ(loaded->fingerprint(), tokenizer->fingerprint());
+  EXPECT_EQ(loaded->eos_id(), tokenizer->eos_id());
+  auto other = small_tokenizer_json();
+  std::swap(other["model"]["merges"][0], other["model"]["merges"][1]);
+  const Folder second;
+  EXPECT_NE(write_and_load(folder, other)->fingerprint(), tokenizer->fingerprint());
+}
+
+TEST(Bpe, ConformsToGpt2) {
+  const std::string gpt2 = test_data("tokenizers/gpt2");
+  if (gpt2.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/gpt2";
+  const auto tokenizer = load_tokenizer(gpt2);
+  expect_conformance(*tokenizer, test_data("tokenizers/conformance"), "gpt-2");
+  EXPECT_EQ(tokenizer->vocab_size(), 50257);
+  EXPECT_EQ(tokenizer->bos_id(), 50256);
+}
+
+// Each case spoils one field; the message names the file, the field, what was expected and what was found.
+TEST(BpeFiles, MalformedTokenizerJson) {
+  using Json = nlohmann::ordered_json;
+  struct Case {
+    const char* name;
+    std::function<void(Json&)> spoil;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"no model", [](Json& j) { j.erase("model"); }, ": model: expected an object, found nothing"},
+      {"model type", [](Json& j) { j["model"]["type"] = "Unigram"; }, ": model.type: expected \"BPE\", found \"Unigram\""},
+      {"vocab kind", [](Json& j) { j["model"]["vocab"] = 3; }, ": model.vocab: expected an object of tokens and ids, found number"},
+      {"no vocab", [](Json& j) { j["model"].erase("vocab"); }, ": model.vocab: expected an object"},
+      {"id kind", [](Json& j) { j["model"]["vocab"]["a"] = "x"; }, ": model.vocab: \"a\": expected an id from 0 to 16777215, found \"x\""},
+      {"id negative", [](Json& j) { j["model"]["vocab"]["a"] = -4; }, ": model.vocab: \"a\": expected an id"},
+      {"id huge", [](Json& j) { j["model"]["vocab"]["a"] = 1ll << 60; }, ": model.vocab: \"a\": expected an id"},
+      {"id twice", [](Json& j) { j["model"]["vocab"]["a"] = 98; }, "is given to another token as well"},
+      {"byte missing", [](Json& j) { j["model"]["vocab"].erase("a"); }, "byte 0x61 (\"a\") has none"},
+      {"merges kind", [](Json& j) { j["model"]["merges"] = "a b"; }, ": model.merges: expected a list, found \"a b\""},
+      {"merge of three", [](Json& j) { j["model"]["merges"][2] = "a b c"; }, ": model.merges[2]: expected two tokens with a space between them, found \"a b c\""},
+      {"merge of one", [](Json& j) { j["model"]["merges"][2] = Json::array({"a"}); }, ": model.merges[2]: expected a pair of tokens"},
+      {"merge of numbers", [](Json& j) { j["model"]["merges"][2] = Json::array({1, 2}); }, ": model.merges[2][0]: expected a string, found 1"},
+      {"unknown token", [](Json& j) { j["model"]["merges"][1] = "qx z"; }, ": model.merges[1]: token \"qx\" is not in "},
+      {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; }, ": model.merges[1]: token \"qz\" is not in "},
+      {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, ": model.byte_fallback: expected false"},
+      {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, ": model.end_of_word_suffix: expected null"},
+      {"dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, ": model.dropout: expected null"},
+      {"ignore_merges", [](Json& j) { j["model"]["ignore_merges"] = 1; }, ": model.ignore_merges: expected true or false, found 1"},
+      {"normalizer", [](Json& j) { j["normalizer"] = {{"type", "Lowercase"}}; }, ": normalizer.type: expected \"NFC\""},
+      {"no pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; }, ": pre_tokenizer: expected a pre-tokenizer that ends in ByteLevel"},
+      {"pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, ": pre_tokenizer.type: expected ByteLevel, Split"},
+      {"regex", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }, "expected a regular expression, found \"(a\""},
+      {"behavior", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext"; }, ".behavior: expected \"Isolated\""},
+      {"after ByteLevel", [](Json& j) { j["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}}); }, "[2]: expected nothing after ByteLevel"},
+      {"added id", [](Json& j) { j["added_tokens"][0]["id"] = "7"; }, ": added_tokens[0].id: expected a number"},
+      {"added content", [](Json& j) { j["added_tokens"][0].erase("content"); }, ": added_tokens[0].content: expected a string, found nothing"},
+      {"single word", [](Json& j) { j["added_tokens"][1]["single_word"] = true; }, ": added_tokens[1].single_word: expected false"},
+      {"added kind", [](Json& j) { j["added_tokens"] = 5; }, ": added_tokens: expected a list, found 5"},
+  };
+  for (const Case& spoilt : cases) {
+    const Folder folder;
+    Json json = small_tokenizer_json();
+    spoilt.spoil(json);
+    const std::string message = error_of([&] { write_and_load(folder, json); });
+    EXPECT_THAT(message, testing::StartsWith("tokenizer: " + (folder / "tokenizer.json").string())) << spoilt.name;
+    EXPECT_THAT(message, HasSubstr(spoilt.message)) << spoilt.name;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << spoilt.name;
+  }
+}
+
+TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
+  const Folder folder;
+  const std::string text = small_tokenizer_json().dump();
+  for (size_t size = 0; size < text.size(); size += 61) {
+    const auto path = folder.write("tokenizer.json", std::string_view(text).substr(0, size)).string();
+    EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr("expected JSON, found an error at byte")) << size;
+  }
+}
+
+TEST(BpeFiles, MalformedMerges) {
+  const Folder folder;
+  folder.write("vocab.json", small_bpe().vocab.dump());
+  for (const auto& [merges, message] : std::vector<std::pair<const char*, const char*>>{
+           {"#version: 0.2\na\n", "merges.txt:2: expected two tokens with a space between them, found \"a\""},
+           {"a b c\n", "merges.txt:1: expected two tokens"},
+           {"i n\nq q\n", "merges.txt:2: token \"qq\" is not in "}}) {
+    folder.write("merges.txt", merges);
+    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }), HasSubstr(message));
+  }
+}
+
+TEST(BpeFiles, MalformedTokenizerConfig) {
+  const Folder folder;
+  folder.write("tokenizer_config.json", R"({"bos_token": "<nowhere>"})");
+  EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }),
+              HasSubstr("tokenizer_config.json: bos_token: \"<nowhere>\" is not in the vocabulary"));
+  folder.write("tokenizer_config.json", "[");
+  EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }), HasSubstr("expected a JSON object"));
+}
+
+TEST(Regex, WhiteSpaceIsUnicodes) {
+  const Regex regex(R"(\s+|\S+)", "test");
+  const auto pieces = [&](const std::string& text) {
+    std::vector<std::string> found;
+    Regex::Scanner scanner(regex, text);
+    for (size_t begin, end; scanner.next(&begin, &end);) found.push_back(text.substr(begin, end - begin));
+    return found;
+  };
+  EXPECT_THAT(pieces("a\xC2\xA0\xE3\x80\x80" "b"), testing::ElementsAre("a", "\xC2\xA0\xE3\x80\x80", "b"));
+  EXPECT_THAT(pieces("a\xE1\xA0\x8E" "b"), testing::SizeIs(1));  // U+180E is not white space since Unicode 6.3
+  EXPECT_THAT(pieces("a\xC2\x85" "b"), testing::SizeIs(3));
+}
+
+}  // namespace lazy

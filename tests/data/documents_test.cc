@@ -1,0 +1,162 @@
+#include "data/corpus/documents.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include "support.h"
+
+namespace lazy {
+using namespace testing_support;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+namespace {
+
+std::string gzip(const std::string& text) {
+  std::string out(compressBound(text.size()) + 64, '\0');
+  z_stream z{};
+  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  deflate(&z, Z_FINISH);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // as the command `zstd` does
+  out.resize(ZSTD_compress2(context, out.data(), out.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(context);
+  return out;
+}
+
+std::vector<std::string> documents(const std::vector<std::string>& inputs, const DocumentOptions& options = {},
+                                   int64_t* replaced = nullptr) {
+  DocumentReader reader(find_sources(inputs, TextFormat::plain), options);
+  std::vector<std::string> all;
+  RawBatch batch;
+  while (reader.next(batch)) {
+    DocumentBatch found = extract_documents(std::move(batch), options);
+    if (replaced) *replaced += found.replaced;
+    for (std::string& document : found.documents) all.push_back(std::move(document));
+    batch = {};
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST(Documents, AFileIsADocumentAndFoldersAreSorted) {
+  const Folder folder;
+  folder.write("b.txt", "second\n");
+  folder.write("a/z.txt", "first");
+  folder.write("c.jsonl", "{\"text\": \"third\"}\n\n{\"text\": \"fourth\", \"id\": 4}");
+  folder.write("ignored.bin", "no");
+  folder.write("empty.txt", "");
+  EXPECT_THAT(documents({folder.path().string()}), ElementsAre("first", "second\n", "third", "fourth"));
+}
+
+TEST(Documents, CompressedFilesReadAsPlainOnes) {
+  const Folder folder;
+  std::string text;
+  Random random(1);
+  while (text.size() < 5 << 20) text += random_text(random, 100);
+  const std::string plain = folder.write("a.txt", text).string();
+  const std::string gz = folder.write("a.txt.gz", gzip(text)).string();
+  const std::string two = folder.write("two.txt.gz", gzip(text) + gzip(text)).string();
+  const std::string zst = folder.write("a.txt.zst", zstd(text) + zstd("")).string();
+  const auto expected = documents({plain});
+  EXPECT_TRUE(documents({gz}) == expected);
+  EXPECT_TRUE(documents({zst}) == expected);
+  EXPECT_EQ(documents({two})[0].size(), 2 * expected[0].size());
+}
+
+TEST(Documents, TruncatedArchivesAreNamed) {
+  const Folder folder;
+  std::string text;
+  Random random(1);
+  while (text.size() < 300000) text += random_text(random, 100);
+  for (const auto& [name, archive] : {std::pair{"t.txt.gz", gzip(text)}, {"t.txt.zst", zstd(text)}}) {
+    for (const size_t size : {archive.size() - 1, archive.size() / 2, size_t{20}, size_t{5}}) {
+      const auto path = folder.write(name, archive.substr(0, size)).string();
+      EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("data: " + path)) << size;
+      EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("archive is cut short")) << size;
+    }
+    std::string damaged = archive;
+    for (size_t i = 100; i < 140; ++i) damaged[i] = static_cast<char>(~damaged[i]);
+    const auto path = folder.write(name, damaged).string();
+    EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("archive is damaged"));
+    folder.write(name, "plain text");
+    EXPECT_THAT(error_of([&] { documents({path}); }), HasSubstr("its first bytes are not one's"));
+  }
+}
+
+TEST(Documents, SplitAtBlankLines) {
+  const Folder folder;
+  const auto path = folder.write("a.txt", "\n\none\n\nstill one\n\n \t\r\n\ntwo\n\n\n\n").string();
+  EXPECT_THAT(documents({path}, {.split_blank = 2}), ElementsAre("one\n\nstill one\n", "two\n"));
+  EXPECT_THAT(documents({path}, {.split_blank = 1}), ElementsAre("one\n", "still one\n", "two\n"));
+  EXPECT_THAT(documents({path}, {.split_blank = 9}), ElementsAre("\n\none\n\nstill one\n\n \t\r\n\ntwo\n"));
+}
+
+TEST(Documents, SplitsDoNotDependOnHowTheFileIsRead) {
+  const Folder folder;
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 40000; ++i) {
+    expected.push_back("document " + std::to_string(i) + "\n\nwith two paragraphs of some length, and more words\n");
+    text += expected.back() + "\n\n";
+  }
+  expected.back() += "";  // the blank lines at the end belong to nobody
+  EXPECT_TRUE(documents({folder.write("a.txt", text).string()}, {.split_blank = 2}) == expected);
+}
+
+TEST(Documents, LongOnesAreCut) {
+  const Folder folder;
+  const auto path = folder.write("a.txt", "aaaa bbbb\n\ncccc dddd\neeee ffff gggg").string();
+  const auto cut = documents({path}, {.max_bytes = 12});
+  EXPECT_THAT(cut, ElementsAre("aaaa bbbb\n\n", "cccc dddd\n", "eeee ffff ", "gggg"));
+  const auto wide = folder.write("b.txt", "文字文字文字").string();
+  EXPECT_THAT(documents({wide}, {.max_bytes = 7}), ElementsAre("文字", "文字", "文字"));
+}
+
+TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
+  const Folder folder;
+  const auto message = [&](const std::string& content, const std::string& field = "text") {
+    const auto path = folder.write("x.jsonl", content).string();
+    const std::string error = error_of([&] { documents({path}, {.text_field = field}); });
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+    return error.substr(std::min(error.size(), ("data: " + folder.path().string() + "/").size()));
+  };
+  EXPECT_EQ(message("{\"text\": \"ok\"}\n\n{\"text\": \"cut\n"), "x.jsonl:3: expected a JSON object, found \"{\"text\": \"cut\"");
+  EXPECT_EQ(message("[1]\n"), "x.jsonl:1: expected a JSON object, found array");
+  EXPECT_EQ(message("{\"text\": \"ok\"}\n{\"body\": \"b\", \"id\": 1}\n"),
+            "x.jsonl:2: field \"text\" is missing; the line has body, id");
+  EXPECT_EQ(message("{\"text\": 5}"), "x.jsonl:1: field \"text\": expected a string, found number");
+  EXPECT_EQ(message("{\"body\": null}", "body"), "x.jsonl:1: field \"body\": expected a string, found null");
+}
+
+TEST(Documents, InvalidUtf8IsReplacedAndCounted) {
+  const Folder folder;
+  int64_t replaced = 0;
+  folder.write("a.txt", "\xEF\xBB\xBFgood \xFF bad \xC3");
+  folder.write("b.jsonl", "{\"text\": \"x\xFEy \xEF\xBF\xBD\"}");
+  EXPECT_THAT(documents({folder.path().string()}, {}, &replaced),
+              ElementsAre("good \xEF\xBF\xBD bad \xEF\xBF\xBD", "x\xEF\xBF\xBDy \xEF\xBF\xBD"));
+  EXPECT_EQ(replaced, 3);
+}
+
+TEST(Sources, SayWhatIsMissing) {
+  const Folder folder;
+  EXPECT_THAT(error_of([&] { find_sources({(folder / "none.txt").string()}, TextFormat::plain); }),
+              HasSubstr("no such file or folder"));
+  EXPECT_THAT(error_of([&] { find_sources({folder.path().string()}, TextFormat::plain); }), HasSubstr("found none"));
+  EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), HasSubstr("named twice"));
+}
+
+}  // namespace lazy

@@ -1,0 +1,216 @@
+#include "data/sequences.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "data/shards/corpus.h"
+#include "support.h"
+
+namespace lazy {
+using namespace testing_support;
+using testing::HasSubstr;
+
+namespace {
+
+constexpr int32_t kBos = 999;
+
+// A corpus of `count` documents over three shards whose tokens are all different: position in the corpus.
+std::vector<std::vector<int64_t>> write_corpus(const fs::path& folder, int count, int32_t bos = kBos) {
+  fs::create_directories(folder);
+  Random random(count);
+  std::vector<std::vector<int64_t>> documents;
+  CorpusInfo info;
+  info.tokenizer_kind = "bytes";
+  info.tokenizer = {.fingerprint = 5, .vocab_size = 100000, .bos_id = bos};
+  SplitSummary& split = info.splits["train"];
+  int32_t next = 1000;
+  for (int shard = 0; shard < 3; ++shard) {
+    split.shards.push_back("train-0000" + std::to_string(shard) + ".bin");
+    ShardWriter writer(folder / split.shards.back(), info.tokenizer);
+    for (int d = shard * count / 3; d < (shard + 1) * count / 3; ++d) {
+      std::vector<int32_t> document(random.below(40));
+      std::iota(document.begin(), document.end(), next);
+      next += static_cast<int32_t>(document.size());
+      writer.add(document, 2 * document.size());
+      documents.emplace_back(document.begin(), document.end());
+      split.tokens += static_cast<int64_t>(document.size());
+      split.source_bytes += 2 * static_cast<int64_t>(document.size());
+      ++split.documents;
+    }
+    writer.close();
+  }
+  write_corpus_info(folder, info);
+  return documents;
+}
+
+std::vector<std::vector<int64_t>> read_all(const Sequences& sequences, int64_t length, int64_t epoch = 0) {
+  std::vector<std::vector<int64_t>> all;
+  for (int64_t i = 0; i < sequences.size(); ++i) {
+    all.emplace_back(length, -1);
+    sequences.read(epoch * sequences.size() + i, all.back().data());
+  }
+  return all;
+}
+
+// SPEC section 1 by plain loops, in corpus order.
+std::vector<std::vector<int64_t>> by_definition(const std::vector<std::vector<int64_t>>& documents,
+                                                const SequenceOptions& o) {
+  std::vector<std::vector<int64_t>> sequences;
+  const size_t payload = o.length - (o.bos_per_sequence ? 1 : 0);
+  for (size_t begin = 0; begin < documents.size(); begin += o.documents_per_group) {
+    std::vector<int64_t> joined;
+    for (size_t d = begin; d < std::min<size_t>(documents.size(), begin + o.documents_per_group); ++d) {
+      if (o.bos_per_document) joined.push_back(kBos);
+      joined.insert(joined.end(), documents[d].begin(), documents[d].end());
+    }
+    for (size_t at = 0; at + payload <= joined.size(); at += payload) {
+      sequences.emplace_back(joined.begin() + at, joined.begin() + at + payload);
+      if (o.bos_per_sequence) sequences.back().insert(sequences.back().begin(), kBos);
+    }
+  }
+  return sequences;
+}
+
+}  // namespace
+
+TEST(Sequences, CorpusOrderFollowsTheDefinition) {
+  const Folder folder;
+  const auto documents = write_corpus(folder / "c", 100);
+  for (const int64_t length : {1, 2, 7, 64, 500}) {
+    for (const int64_t group : {1, 7, 40, 2048}) {
+      for (const bool per_document : {true, false}) {
+        for (const bool per_sequence : {true, false}) {
+          const SequenceOptions options{.length = length,
+                                        .bos_per_document = per_document,
+                                        .bos_per_sequence = per_sequence,
+                                        .documents_per_group = group,
+                                        .shuffle = false};
+          if (length == 1 && per_sequence) continue;
+          const auto expected = by_definition(documents, options);
+          if (expected.empty()) {
+            EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("fewer than one sequence"));
+            continue;
+          }
+          const Sequences sequences(folder / "c", "train", options);
+          EXPECT_EQ(read_all(sequences, length), expected) << length << " " << group;
+          EXPECT_EQ(read_all(sequences, length, 3), expected);  // the order never changes without shuffling
+        }
+      }
+    }
+  }
+}
+
+TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
+  const Folder folder;
+  const auto documents = write_corpus(folder / "c", 200);
+  const SequenceOptions options{.length = 8, .seed = 1, .documents_per_group = 10};
+  const Sequences sequences(folder / "c", "train", options);
+  const auto first = read_all(sequences, 8), second = read_all(sequences, 8, 1);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(std::multiset(first.begin(), first.end()), std::multiset(second.begin(), second.end()));
+  EXPECT_EQ(read_all(sequences, 8, 0), first);
+  EXPECT_EQ(read_all(sequences, 8, 1), second);
+
+  // Inside a sequence, each token is followed by its document's next one, or the document ends and BOS stands there.
+  std::map<int64_t, int64_t> follows;
+  std::set<int64_t> ends, begins;
+  for (const auto& document : documents) {
+    if (document.empty()) continue;
+    begins.insert(document.front());
+    ends.insert(document.back());
+    for (size_t i = 0; i + 1 < document.size(); ++i) follows[document[i]] = document[i + 1];
+  }
+  for (const auto& sequence : first) {
+    for (size_t i = 0; i + 1 < sequence.size(); ++i) {
+      const int64_t now = sequence[i], next = sequence[i + 1];
+      if (now == kBos) {
+        EXPECT_TRUE(next == kBos || begins.contains(next));
+      } else if (next == kBos) {
+        EXPECT_TRUE(ends.contains(now));
+      } else {
+        EXPECT_EQ(follows.at(now), next);
+      }
+    }
+  }
+  // The document order is shuffled too: the first group's sequences are not those of the corpus order.
+  const auto unshuffled = by_definition(documents, options);
+  EXPECT_NE(std::multiset(first.begin(), first.end()), std::multiset(unshuffled.begin(), unshuffled.end()));
+
+  SequenceOptions other = options;
+  other.seed = 2;
+  EXPECT_NE(read_all(Sequences(folder / "c", "train", other), 8), first);
+  EXPECT_EQ(read_all(Sequences(folder / "c", "train", options), 8), first);
+}
+
+// A fixed corpus, seed and index give these tokens for ever: a change here breaks every run that resumes.
+TEST(Sequences, TheOrderIsFrozen) {
+  const Folder folder;
+  write_corpus(folder / "c", 50);
+  const Sequences sequences(folder / "c", "train", {.length = 4, .seed = 42, .documents_per_group = 16});
+  std::vector<int64_t> read;
+  for (const int64_t index : {int64_t{0}, int64_t{1}, sequences.size(), 100 * sequences.size() + 7}) {
+    std::vector<int64_t> sequence(4);
+    sequences.read(index, sequence.data());
+    read.push_back(sequence[0]);
+  }
+  EXPECT_THAT(read, testing::ElementsAre(0, 0, 0, 0));
+}
+
+TEST(Sequences, Counts) {
+  const Folder folder;
+  const auto documents = write_corpus(folder / "c", 60);
+  int64_t tokens = 0;
+  for (const auto& document : documents) tokens += static_cast<int64_t>(document.size());
+  const Sequences with(folder / "c", "train", {.length = 16});
+  EXPECT_EQ(with.tokens(), tokens + 60);
+  EXPECT_DOUBLE_EQ(with.bytes_per_token(), 2.0 * tokens / (tokens + 60));
+  EXPECT_EQ(with.vocab_size(), 100000);
+  EXPECT_EQ(with.tokenizer_fingerprint(), 5u);
+  EXPECT_EQ(with.tokenizer_path(), folder / "c" / "tokenizer");
+  EXPECT_EQ(Sequences(folder / "c", "train", {.length = 16, .bos_per_document = false}).tokens(), tokens);
+  const Sequences one(folder / "c" / "train-00001.bin", "train", {.length = 16});  // one shard by itself
+  EXPECT_LT(one.tokens(), with.tokens());
+}
+
+TEST(Sequences, ManyThreadsReadTheSame) {
+  const Folder folder;
+  write_corpus(folder / "c", 100);
+  const Sequences sequences(folder / "c", "train", {.length = 16});
+  std::vector<std::vector<std::vector<int64_t>>> epochs;
+  for (int64_t e = 0; e < 4; ++e) epochs.push_back(read_all(sequences, 16, e));
+  const Sequences shared(folder / "c", "train", {.length = 16});
+  std::vector<std::thread> threads;
+  std::array<int, 4> different{};
+  for (int64_t e = 0; e < 4; ++e) threads.emplace_back([&, e] { different[e] = read_all(shared, 16, e) != epochs[e]; });
+  for (auto& thread : threads) thread.join();
+  EXPECT_THAT(different, testing::Each(0));
+}
+
+TEST(Sequences, WhatCannotWorkSaysWhy) {
+  const Folder folder;
+  write_corpus(folder / "c", 30);
+  const auto message = [&](const SequenceOptions& options) {
+    return error_of([&] { Sequences(folder / "c", "train", options); });
+  };
+  EXPECT_THAT(message({.length = 0}), HasSubstr("length: expected at least 1 tokens, found 0"));
+  EXPECT_THAT(message({.length = 1, .bos_per_sequence = true}), HasSubstr("length: expected at least 2"));
+  EXPECT_THAT(message({.length = 8, .documents_per_group = 0}), HasSubstr("documents_per_group: expected at least 1"));
+  EXPECT_THAT(message({.length = 100000}), HasSubstr("fewer than one sequence of 100000"));
+  const Sequences sequences(folder / "c", "train", {.length = 8});
+  int64_t out[8];
+  EXPECT_THAT(error_of([&] { sequences.read(-1, out); }), HasSubstr("index: expected at least 0, found -1"));
+
+  write_corpus(folder / "no_bos", 30, -1);
+  EXPECT_THAT(error_of([&] { Sequences(folder / "no_bos", "train", {.length = 8}); }),
+              HasSubstr("its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false"));
+  EXPECT_NO_THROW(Sequences(folder / "no_bos", "train", {.length = 8, .bos_per_document = false}));
+
+  std::string shard = read_file(folder / "c" / "train-00001.bin");
+  shard[140] ^= 1;
+  folder.write("c/train-00001.bin", shard);
+  EXPECT_THAT(message({.length = 8}), HasSubstr("train-00001.bin: checksum of the tokens: expected"));
+}
+
+}  // namespace lazy
