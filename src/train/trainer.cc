@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
@@ -18,6 +17,7 @@
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "train/batches.h"
+#include "train/description.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
@@ -33,15 +33,6 @@ namespace {
 constexpr const char* kRandomState = "random_state.cpu";
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
 
@@ -62,8 +53,6 @@ class Trainer {
   };
 
   void resume_from(const CheckpointStore::Found& found);
-  nlohmann::ordered_json settings() const;
-  nlohmann::ordered_json facts() const;
   bool step(Batches& batches, StepResult& result);
   void check_finite(const StepResult& result) const;
   void validate();
@@ -90,21 +79,6 @@ class Trainer {
   int64_t validation_step_ = -1;
 };
 
-// The configuration's model with what the corpus and its tokenizer decide.
-TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const Tokenizer& tokenizer) {
-  if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
-  if (sequences.vocab_size() > config.model.vocab_size) {
-    fail("train", "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the corpus's",
-         config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
-  }
-  if (config.special_ids_from_tokenizer) {
-    config.model.bos_token_id = tokenizer.bos_id().value_or(-1);
-    config.model.eos_token_id = tokenizer.eos_id().value_or(-1);
-  }
-  config.model.validate();
-  return config;
-}
-
 Trainer::Trainer(const TrainConfig& config, bool resume)
     : config_(config),
       sequences_(config.corpus, config.train_split, config.sequences),
@@ -129,12 +103,12 @@ Trainer::Trainer(const TrainConfig& config, bool resume)
   optimizer_.emplace(model_->parameters(), config_.optimizer);
   if (const auto& found = folder_.found()) resume_from(*found);
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-  state_.settings = settings();
+  state_.settings = run_settings(config_, sequences_);
 }
 
 void Trainer::resume_from(const CheckpointStore::Found& found) {
   const std::string file = (found.path / "state.json").string();
-  compare_settings(found.state.settings, settings(), file);
+  compare_settings(found.state.settings, run_settings(config_, sequences_), file);
   state_ = found.state;
   saved_step_ = state_.step;
   model_->load_weights(found.path);
@@ -146,44 +120,13 @@ void Trainer::resume_from(const CheckpointStore::Found& found) {
   optimizer_->load_state(tensors, optimizer_file.string());
 }
 
-// What must be equal for a resumed run to be the same run.
-nlohmann::ordered_json Trainer::settings() const {
-  nlohmann::ordered_json out = config_.settings();
-  const auto model = config_.model.to_json();
-  for (const auto& [key, value] : model.items()) out["model." + key] = value;
-  out["corpus.tokenizer_fingerprint"] = fmt::format("{:016x}", sequences_.tokenizer_fingerprint());
-  out["corpus.tokens"] = sequences_.tokens();
-  out["threads"] = at::get_num_threads();
-  return out;
-}
-
-nlohmann::ordered_json Trainer::facts() const {
-  const auto count = count_parameters(config_.model);
-  return {{"name", config_.name},
-          {"kind", config_.model.kind()},
-          {"model", config_.model.to_json()},
-          {"parameters", {{"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}}},
-          {"steps", config_.steps},
-          {"tokens_per_step", config_.tokens_per_step()},
-          {"tokens", config_.tokens_per_step() * config_.steps},
-          {"corpus", {{"path", config_.corpus.string()}, {"tokens", sequences_.tokens()}, {"bytes_per_token", sequences_.bytes_per_token()}}},
-          {"tokenizer", {{"kind", tokenizer_->kind()}, {"vocab_size", tokenizer_->vocab_size()},
-                         {"fingerprint", fmt::format("{:016x}", tokenizer_->fingerprint())}}},
-          {"dtype", config_.dtype},
-          {"device", config_.device},
-          {"threads", at::get_num_threads()},
-          {"seed", config_.seed},
-          {"version", LAZY_VERSION},
-          {"started", utc_now()}};
-}
-
 TrainResult Trainer::run() {
   if (state_.step >= config_.steps) {
     log::info("{}: step {} of {} is reached, nothing to train", folder_.path().string(), state_.step, config_.steps);
     if (folder_.has_model()) return {state_.step, folder_.path() / "model"};
     return finish();
   }
-  folder_.describe(config_, facts());
+  folder_.describe(config_, run_facts(config_, sequences_, *tokenizer_));
   log_.emplace(folder_.path(), state_.step, config_.tensorboard);
   if (state_.step > 0) log::info("resuming {} at step {} of {}", folder_.path().string(), state_.step, config_.steps);
   const auto count = count_parameters(config_.model);
@@ -251,7 +194,7 @@ void Trainer::check_finite(const StepResult& result) const {
   if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) return;
   fail_run("train", "step {}: {} is {}; training stops before this step changes the weights, {}", state_.step + 1,
            std::isfinite(result.loss) ? "the gradient norm" : "the loss",
-           std::isfinite(result.loss) ? result.gradient_norm : result.loss,
+           std::abs(std::isfinite(result.loss) ? result.gradient_norm : result.loss),  // NaN without a sign
            saved_step_ > 0 ? fmt::format("the last checkpoint is that of step {}", saved_step_) : "there is no checkpoint yet");
 }
 

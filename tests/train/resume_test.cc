@@ -1,8 +1,11 @@
 // The program itself, ended in every way a run can end, and resumed.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 
 #include "core/file.h"
 #include "tiny_run.h"
@@ -189,6 +192,33 @@ TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
   }
   const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // room again
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+}
+
+// The same on a file system that is really full: a small tmpfs in a mount namespace of its own.
+TEST(Faults, AFileSystemThatIsFull) {
+  if (std::system("unshare -rm true 2>/dev/null") != 0) GTEST_SKIP() << "unshare -rm (a mount of one's own) is not allowed here";
+  const ScratchFolder scratch;
+  const std::string config = config_in(scratch);
+  const auto weights = fs::file_size(straight_run() / "model/model.safetensors");
+  // A checkpoint is three times the weights and the finished model once: four fit, a second checkpoint does not.
+  std::ofstream(scratch / "script") << fmt::format(R"(set -e
+mkdir -p run && mount -t tmpfs -o size={} tmpfs run
+export OMP_WAIT_POLICY=passive
+{} train {} --set training.steps=10
+code=0; {} train {} --set training.steps=40 --resume 2> errors || code=$?
+ls -A run/checkpoints > left
+echo $code > code
+rm -rf run/model
+{} train {} --set training.steps=10 --resume 2> again
+)",
+                                                   weights * 11 / 2, LAZY_BINARY, config, LAZY_BINARY, config, LAZY_BINARY, config);
+  const std::string command = fmt::format("cd {} && unshare -rm sh ./script > output 2>&1", scratch.path().string());
+  ASSERT_EQ(std::system(command.c_str()), 0) << read_file(scratch / "output");
+  EXPECT_EQ(read_file(scratch / "code"), "1\n");
+  EXPECT_EQ(read_file(scratch / "left"), "step-00000010\n");
+  EXPECT_THAT(last_line(read_file(scratch / "errors")), HasSubstr("checkpoint of step 20 not saved"));
+  EXPECT_THAT(last_line(read_file(scratch / "errors")), HasSubstr("No space left on device"));
+  EXPECT_THAT(read_file(scratch / "again"), HasSubstr("step 10 of 10 is reached"));
 }
 
 }  // namespace
