@@ -11,6 +11,8 @@ else
   LAZY_TEST_DATA=$(realpath "$LAZY_TEST_DATA")
   export LAZY_TEST_DATA
 fi
+# Tests run side by side: threads that wait for work must not spin on the cores that others need.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:detect_odr_violation=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 status=0

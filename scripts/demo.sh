@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The main job on real text: tokenizer, shards, a Lazy model and its softmax twin on equal tokens, evaluation, sink
+# measures, samples, report. Every stage is kept: an interrupted demo continues where it stopped.
+# LAZY_DEMO_TEXT names a file or folder of your own; the default is the prose of Perl's manual (package perl-doc).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=build/demo
+lazy=build/lazy
+say() { printf '\n\033[1m==> %s\033[0m\n' "$*" >&2; }
+
+if [ -n "${LAZY_DEMO_TEXT:-}" ]; then
+  text=("$LAZY_DEMO_TEXT")
+  [ -e "${text[0]}" ] || { echo "demo: LAZY_DEMO_TEXT: ${text[0]} does not exist" >&2; exit 2; }
+else
+  mapfile -t text < <(dpkg -L perl-doc 2>/dev/null | grep '/pod/.*\.pod$' | xargs -r -n1 dirname | sort -u)
+  [ ${#text[@]} -gt 0 ] || { echo "demo: the package perl-doc is not installed; set LAZY_DEMO_TEXT to a file or folder of text" >&2; exit 2; }
+fi
+start=$SECONDS
+mkdir -p "$out"
+
+# Another text or another configuration starts over: a mixture of both would be nobody's result.
+key=$( (printf '%s\n' "${text[@]}"; cat configs/demo*.toml) | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
+  rm -rf "$out/corpus" "$out/lazy" "$out/softmax" "$out/report.html"
+  echo "$key" > "$out/key"
+fi
+
+if [ ! -f "$out/corpus/corpus.json" ]; then
+  say "1/5 tokenizer and shards from ${text[*]}"
+  "$lazy" data prepare "${text[@]}" --output "$out/corpus" --train-tokenizer 4096 --validation 0.03
+fi
+
+for kind in lazy softmax; do
+  if [ ! -f "$out/$kind/model/config.json" ]; then
+    say "$([ $kind = lazy ] && echo "2/5 training Lazy Attention" || echo "3/5 training its softmax twin on the same tokens")"
+    "$lazy" train "configs/demo-$kind.toml" $([ -d "$out/$kind/checkpoints" ] && echo --resume)
+  fi
+done
+
+say "4/5 evaluation, sinks, samples"
+for kind in lazy softmax; do
+  run=$out/$kind
+  [ -f "$run/eval.json" ] || "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --output "$run/eval.json"
+  [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --json "$run/sinks.json"
+  [ -f "$run/samples.json" ] || "$lazy" generate "$run/model" --prompt "The function returns" --prompt "To open a file, " \
+    --prompt "If you want to" --max-tokens 120 --temperature 0.7 --top-p 0.9 --seed 1 --json "$run/samples.json" > /dev/null
+done
+
+say "5/5 report"
+"$lazy" report "$out/lazy" "$out/softmax" --output "$out/report.html"
+printf '\nThe report: %s\n(%s minutes; a second `make demo` is quick, `rm -r %s` starts over)\n' \
+  "$PWD/$out/report.html" "$(( (SECONDS - start + 30) / 60 ))" "$out"
