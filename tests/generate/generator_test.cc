@@ -18,8 +18,14 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
 ModelConfig small(const char* kind) {
-  ModelConfig c{.vocab_size = 259, .hidden_size = 32, .num_layers = 2, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16,
-                .intermediate_size = 48, .max_length = 64};
+  ModelConfig c{.vocab_size = 259,
+                .hidden_size = 32,
+                .num_layers = 2,
+                .num_heads = 2,
+                .num_kv_heads = 2,
+                .head_dim = 16,
+                .intermediate_size = 48,
+                .max_length = 64};
   c.init_std = 0.2;
   if (std::string(kind) == "lazy") {
     c.normalizer = "elastic";
@@ -61,8 +67,11 @@ TEST(Generator, LongPromptsGoInChunksAndSeedsDecide) {
   for (int64_t i = 0; i < 1100; ++i) prompt.push_back(i * i % 259);
   Generator generator(model);
   generator.set_prompt(prompt);
-  EXPECT_EQ(generator.run({.sampling = {.temperature = 0}, .max_tokens = 3}).tokens, greedy_by_full_forwards(model, prompt, 3));
-  const auto with_seed = [&](uint64_t seed) { return generator.run({.sampling = {.seed = seed}, .max_tokens = 30}).tokens; };
+  EXPECT_EQ(generator.run({.sampling = {.temperature = 0}, .max_tokens = 3}).tokens,
+            greedy_by_full_forwards(model, prompt, 3));
+  const auto with_seed = [&](uint64_t seed) {
+    return generator.run({.sampling = {.seed = seed}, .max_tokens = 30}).tokens;
+  };
   EXPECT_EQ(with_seed(1), with_seed(1));
   EXPECT_NE(with_seed(1), with_seed(2));
 }

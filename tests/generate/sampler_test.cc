@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 
 const std::vector<float> kLogits = {1.0f, 3.0f, 2.0f, -1.0f, 3.0f};
 
-std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, const std::unordered_set<int64_t>& seen = {}) {
+std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000,
+                            const std::unordered_set<int64_t>& seen = {}) {
   Sampler sampler(options);
   std::map<int64_t, int> out;
   for (int i = 0; i < times; ++i) ++out[sampler.pick(kLogits, seen)];
@@ -37,7 +38,8 @@ TEST(Sampler, SharesFollowTheSoftmax) {
     const auto counts = draw({.temperature = temperature, .seed = 3});
     double total = 0;
     for (const float x : kLogits) total += std::exp(x / temperature);
-    for (size_t i = 0; i < kLogits.size(); ++i) expect_share(counts, static_cast<int64_t>(i), std::exp(kLogits[i] / temperature) / total);
+    for (size_t i = 0; i < kLogits.size(); ++i)
+      expect_share(counts, static_cast<int64_t>(i), std::exp(kLogits[i] / temperature) / total);
   }
 }
 
@@ -61,9 +63,9 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
 }
 
 TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
-  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1}).count(4), 1u);   // 3 / 2 < 3
+  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1}).count(4), 1u);  // 3 / 2 < 3
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1, 4}).count(2), 1u);
-  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {3});          // -1 becomes -2
+  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {3});  // -1 becomes -2
   const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);
   expect_share(counts, 3, std::exp(-2.0) / total);
 }

@@ -12,9 +12,9 @@
 namespace lazy {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 
 ModelConfig toml(const std::string& text) {
   Config config = Config::parse(text, "test.toml");
@@ -60,8 +60,9 @@ TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
   // The Lazy row at 760M adds an offset and 512 biases to each of 24 x 16 heads.
   Config lazy = Config::load(LAZY_SOURCE_DIR "/configs/models/lazy-760m.toml");
   Config twin = Config::load(LAZY_SOURCE_DIR "/configs/models/transformer-760m.toml");
-  EXPECT_EQ(count_parameters(ModelConfig::from_toml(lazy)).untied - count_parameters(ModelConfig::from_toml(twin)).untied,
-            24 * 16 * 513);
+  EXPECT_EQ(
+      count_parameters(ModelConfig::from_toml(lazy)).untied - count_parameters(ModelConfig::from_toml(twin)).untied,
+      24 * 16 * 513);
 }
 
 TEST(ModelConfig, KindsSetTheirDefaults) {
@@ -81,11 +82,14 @@ TEST(ModelConfig, KindsSetTheirDefaults) {
 }
 
 TEST(ModelConfig, TomlMistakesAreNamed) {
-  EXPECT_THAT(toml_error("[model]\nhiden_size = 4"), AllOf(HasSubstr("test.toml:2"), HasSubstr("did you mean 'hidden_size'")));
+  EXPECT_THAT(toml_error("[model]\nhiden_size = 4"),
+              AllOf(HasSubstr("test.toml:2"), HasSubstr("did you mean 'hidden_size'")));
   EXPECT_THAT(toml_error("[model]\nkind = \"lazzy\""), HasSubstr("did you mean 'lazy'"));
   EXPECT_THAT(toml_error("[model]\nnum_heads = 7"), AllOf(HasSubstr("num_heads"), HasSubstr("1024"), HasSubstr("7")));
-  EXPECT_THAT(toml_error("[model]\nnum_kv_heads = 5"), AllOf(HasSubstr("num_kv_heads"), HasSubstr("16"), HasSubstr("5")));
-  EXPECT_THAT(toml_error("[model]\nhead_dim = 33"), AllOf(HasSubstr("head_dim"), HasSubstr("33"), HasSubstr("test.toml")));
+  EXPECT_THAT(toml_error("[model]\nnum_kv_heads = 5"),
+              AllOf(HasSubstr("num_kv_heads"), HasSubstr("16"), HasSubstr("5")));
+  EXPECT_THAT(toml_error("[model]\nhead_dim = 33"),
+              AllOf(HasSubstr("head_dim"), HasSubstr("33"), HasSubstr("test.toml")));
   EXPECT_THAT(toml_error("[model]\nnorm_eps = 0"), HasSubstr("norm_eps"));
   EXPECT_THAT(toml_error("[model]\nrope_theta = nan"), HasSubstr("rope_theta"));
   EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e30"), HasSubstr("hidden_ratio"));
@@ -95,8 +99,9 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
 }
 
 TEST(ModelConfig, JsonRoundTrip) {
-  ModelConfig lazy = toml("[model]\nkind = \"lazy\"\nnum_kv_heads = 4\nhead_dim = 32\nwindow_size = 64\noffset = \"constant\"\n"
-                          "offset_trainable = false\ntie_word_embeddings = true\ndistance_bias_window = 100\neos_token_id = -1");
+  ModelConfig lazy = toml(
+      "[model]\nkind = \"lazy\"\nnum_kv_heads = 4\nhead_dim = 32\nwindow_size = 64\noffset = \"constant\"\n"
+      "offset_trainable = false\ntie_word_embeddings = true\ndistance_bias_window = 100\neos_token_id = -1");
   lazy.tokenizer_fingerprint = 0xfedcba9876543210;
   for (const ModelConfig& model : {lazy, toml("[model]\nkind = \"transformer\"\nrope_theta = 5e5")}) {
     const auto out = model.to_json();
@@ -110,7 +115,7 @@ TEST(ModelConfig, JsonRoundTrip) {
 }
 
 json llama() {
-  return {{"model_type", "llama"}, {"vocab_size", 100}, {"hidden_size", 64}, {"num_hidden_layers", 2},
+  return {{"model_type", "llama"},    {"vocab_size", 100},        {"hidden_size", 64},   {"num_hidden_layers", 2},
           {"num_attention_heads", 4}, {"intermediate_size", 128}, {"rms_norm_eps", 1e-5}};
 }
 
@@ -135,8 +140,10 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
     j[key] = value;
     return message([&] { ModelConfig::from_json(j, "dir/config.json"); });
   };
-  EXPECT_THAT(error("model_type", "gpt2"), AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt2")));
-  EXPECT_THAT(error("hidden_size", "64"), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer"), HasSubstr("\"64\"")));
+  EXPECT_THAT(error("model_type", "gpt2"),
+              AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt2")));
+  EXPECT_THAT(error("hidden_size", "64"),
+              AllOf(HasSubstr("hidden_size"), HasSubstr("an integer"), HasSubstr("\"64\"")));
   EXPECT_THAT(error("hidden_size", -64), AllOf(HasSubstr("hidden_size"), HasSubstr("-64")));
   EXPECT_THAT(error("hidden_size", 1.5), HasSubstr("an integer"));
   EXPECT_THAT(error("vocab_size", 18446744073709551615u), HasSubstr("vocab_size"));
@@ -149,14 +156,16 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error("rope_scaling", {{"rope_type", "llama3"}}), AllOf(HasSubstr("rope_scaling"), HasSubstr("llama3")));
   EXPECT_THAT(error("rope_parameters", 4), HasSubstr("rope_parameters"));
   EXPECT_THAT(error("tokenizer_fingerprint", "xyz"), HasSubstr("tokenizer_fingerprint"));
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
     EXPECT_THAT(error(key, nullptr), AllOf(HasSubstr(key), HasSubstr("found nothing"))) << key;
   }
   EXPECT_THAT(message([] { ModelConfig::from_json(json::array(), "c"); }), HasSubstr("JSON object"));
   const testing::TemporaryFolder folder;
   EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), HasSubstr("config.json"));
   testing::write_text(folder / "config.json", "{\"model_type\":");
-  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
+  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }),
+              AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
 }
 
 }  // namespace

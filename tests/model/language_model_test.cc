@@ -20,8 +20,14 @@ struct Shape {
 };
 
 ModelConfig small(const char* kind) {
-  ModelConfig c{.vocab_size = 97, .hidden_size = 48, .num_layers = 2, .num_heads = 4, .num_kv_heads = 4, .head_dim = 16,
-                .intermediate_size = 80, .max_length = 64};
+  ModelConfig c{.vocab_size = 97,
+                .hidden_size = 48,
+                .num_layers = 2,
+                .num_heads = 4,
+                .num_kv_heads = 4,
+                .head_dim = 16,
+                .intermediate_size = 80,
+                .max_length = 64};
   c.init_std = 0.15;  // large enough that attention, and the offset's cut, do something
   if (std::string(kind) == "lazy") {
     c.normalizer = "elastic";
@@ -62,8 +68,10 @@ double distance(const at::Tensor& a, const at::Tensor& exact) {
 }
 
 // Two references: at most twice as far from float64 as a plain fp32 computation, plus one rounding.
-void expect_close(const at::Tensor& ours, const at::Tensor& plain_fp32, const at::Tensor& exact, const std::string& what) {
-  const double rounding = std::numeric_limits<float>::epsilon() / 2 * exact.detach().to(at::kDouble).square().mean().sqrt().item<double>();
+void expect_close(const at::Tensor& ours, const at::Tensor& plain_fp32, const at::Tensor& exact,
+                  const std::string& what) {
+  const double rounding =
+      std::numeric_limits<float>::epsilon() / 2 * exact.detach().to(at::kDouble).square().mean().sqrt().item<double>();
   EXPECT_LE(distance(ours, exact), 2 * distance(plain_fp32, exact) + rounding) << what;
 }
 
@@ -75,10 +83,12 @@ TEST_P(Decoder, LogitsLossAndGradientsMatchTheDefinition) {
   const at::Tensor ids = random_ids({2, 37}, config.vocab_size, 1);
   at::Tensor labels = random_ids({2, 37}, config.vocab_size, 2);
   labels[0].narrow(0, 30, 7).fill_(kIgnoredLabel);
-  const ReferenceDecoder exact(config, copy_weights(model, at::kDouble)), plain(config, copy_weights(model, at::kFloat));
+  const ReferenceDecoder exact(config, copy_weights(model, at::kDouble)),
+      plain(config, copy_weights(model, at::kFloat));
 
   expect_close(model.logits(model.forward(ids).hidden), plain.logits(ids), exact.logits(ids), "logits");
-  const at::Tensor loss = model.loss(ids, labels), exact_loss = exact.loss(ids, labels), plain_loss = plain.loss(ids, labels);
+  const at::Tensor loss = model.loss(ids, labels), exact_loss = exact.loss(ids, labels),
+                   plain_loss = plain.loss(ids, labels);
   const at::Tensor exact_tokens = exact.log_likelihood(ids, labels), plain_tokens = plain.log_likelihood(ids, labels);
   expect_close(model.log_likelihood(ids, labels).first, plain_tokens, exact_tokens, "log-likelihood");
   // One number may be lucky; a mean is at most as far off as the root mean square of its terms.
@@ -114,7 +124,8 @@ TEST_P(Decoder, CachedForwardEqualsTheFullOne) {
   expect_close(full, plain, exact, "full");
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Decoder, ::testing::ValuesIn(shapes()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, Decoder, ::testing::ValuesIn(shapes()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(LanguageModel, GradientsAccumulateAndScaleWithTheLoss) {
   LanguageModel model(small("lazy"), 3);
@@ -153,7 +164,8 @@ TEST(LanguageModel, LossInSlicesEqualsTheWhole) {
   at::Tensor labels = random_ids({rows}, vocabulary, 2);
   labels.narrow(0, 60, 70).fill_(kIgnoredLabel);
   const auto reference = [&](at::ScalarType dtype) {
-    const at::Tensor h = hidden.detach().to(dtype, false, true).requires_grad_(true), w = weight.detach().to(dtype, false, true).requires_grad_(true);
+    const at::Tensor h = hidden.detach().to(dtype, false, true).requires_grad_(true),
+                     w = weight.detach().to(dtype, false, true).requires_grad_(true);
     const at::Tensor loss = at::nll_loss(at::log_softmax(at::linear(h, w), 1), labels);
     loss.backward();
     return std::array{loss.detach(), h.grad(), w.grad()};

@@ -20,8 +20,15 @@ using ::testing::Not;
 using testing::TemporaryFolder;
 
 ModelConfig small(const char* kind, bool tied = false) {
-  ModelConfig c{.vocab_size = 31, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .num_kv_heads = 1, .head_dim = 8,
-                .intermediate_size = 24, .tie_embeddings = tied, .max_length = 64};
+  ModelConfig c{.vocab_size = 31,
+                .hidden_size = 16,
+                .num_layers = 2,
+                .num_heads = 2,
+                .num_kv_heads = 1,
+                .head_dim = 8,
+                .intermediate_size = 24,
+                .tie_embeddings = tied,
+                .max_length = 64};
   if (std::string(kind) == "lazy") {
     c.normalizer = "elastic";
     c.distance_bias_window = 5;
@@ -41,7 +48,8 @@ std::string load_error(const std::filesystem::path& folder) {
 }
 
 // Reads the folder's tensors, lets `edit` change the list, and writes it again.
-void edit_weights(const std::filesystem::path& folder, const std::function<void(std::map<std::string, at::Tensor>&)>& edit) {
+void edit_weights(const std::filesystem::path& folder,
+                  const std::function<void(std::map<std::string, at::Tensor>&)>& edit) {
   auto tensors = read_safetensors(folder / "model.safetensors");
   edit(tensors);
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
@@ -100,7 +108,8 @@ TEST(ModelFolder, Bf16FilesRoundWeightsAndKeepOffsetsAndBiases) {
   model.save(folder.path(), "bf16");
   const SafetensorsFile file(folder / "model.safetensors");
   for (const std::string& name : file.names()) {
-    const bool wide = name.find("softmax_offset") != std::string::npos || name.find("learnable_bias") != std::string::npos;
+    const bool wide =
+        name.find("softmax_offset") != std::string::npos || name.find("learnable_bias") != std::string::npos;
     EXPECT_EQ(file.entry(name).dtype, wide ? "F32" : "BF16") << name;
   }
   const LanguageModel back = LanguageModel::load(folder.path());
@@ -124,8 +133,10 @@ TEST(ModelFolder, ShardedFoldersLoad) {
 
 TEST(ModelFolder, OtherSpellingsAreAccepted) {
   const LanguageModel model(small("transformer"), 5);
-  const std::map<std::string, std::string> words = {{"embed_tokens", "embeddings"}, {"input_layernorm", "attn_norm"},
-                                                    {"post_attention_layernorm", "mlp_norm"}, {"self_attn", "attn"}};
+  const std::map<std::string, std::string> words = {{"embed_tokens", "embeddings"},
+                                                    {"input_layernorm", "attn_norm"},
+                                                    {"post_attention_layernorm", "mlp_norm"},
+                                                    {"self_attn", "attn"}};
   for (const char* prefix : {"", "model.", "transformer."}) {
     for (const bool fla : {false, true}) {
       const TemporaryFolder folder;
@@ -175,7 +186,8 @@ TEST(ModelFolder, EveryDifferenceIsListedAtOnce) {
   });
   const std::string text = load_error(folder.path());
   EXPECT_THAT(text, HasSubstr("checkpoint: " + folder.path().string()));
-  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("model.norm.weight"), HasSubstr("layers.1.attn.softmax_offset")));
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("2 missing: "), HasSubstr("model.norm.weight"), HasSubstr("layers.1.attn.softmax_offset")));
   EXPECT_THAT(text, HasSubstr("1 unexpected: model.layers.2.attn_norm.weight"));
   EXPECT_THAT(text, HasSubstr("model.layers.0.attn.q_proj.weight expected [16, 16], found [16, 17]"));
   EXPECT_THAT(text, HasSubstr("model.layers.0.mlp_norm.weight expected F32, BF16, F16 or F64, found I64"));
@@ -196,7 +208,8 @@ TEST(ModelFolder, ValuesThatAreNotFiniteAreRefused) {
   const TemporaryFolder folder;
   LanguageModel(small("transformer"), 5).save(folder.path());
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = NAN; });
-  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("model.safetensors"), HasSubstr("layers.1.mlp.up_proj.weight"), HasSubstr("1 of 384 values are not finite")));
+  EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("model.safetensors"), HasSubstr("layers.1.mlp.up_proj.weight"),
+                                               HasSubstr("1 of 384 values are not finite")));
   edit_weights(folder.path(), [](auto& t) { t["model.layers.1.mlp.up_proj.weight"][2][3] = -INFINITY; });
   EXPECT_THAT(load_error(folder.path()), HasSubstr("not finite"));
   // Large finite values whose sum leaves fp32 are fine.

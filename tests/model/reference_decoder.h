@@ -34,7 +34,8 @@ class ReferenceDecoder {
   // ids (batch, length) -> logits (batch, length, vocabulary)
   at::Tensor logits(const at::Tensor& ids) const {
     const bool llama = c_.is_plain_llama();
-    at::Tensor x = weight(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
+    at::Tensor x =
+        weight(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
     x = x.view({ids.size(0), ids.size(1), c_.hidden_size});
     for (int64_t i = 0; i < c_.num_layers; ++i) {
       const std::string p = "model.layers." + std::to_string(i) + ".";
@@ -63,7 +64,9 @@ class ReferenceDecoder {
  private:
   at::Tensor round(const at::Tensor& x) const { return bf16_ ? x.to(at::kBFloat16).to(x.scalar_type()) : x; }
   at::Tensor weight(const std::string& name) const { return round(w_.at(name)); }
-  at::Tensor project(const at::Tensor& x, const std::string& name) const { return round(at::matmul(x, weight(name).t())); }
+  at::Tensor project(const at::Tensor& x, const std::string& name) const {
+    return round(at::matmul(x, weight(name).t()));
+  }
 
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
     return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm_eps) * w_.at(name));
@@ -76,7 +79,8 @@ class ReferenceDecoder {
   at::Tensor rotate(const at::Tensor& x) const {
     const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are fp32 by definition
     const int64_t half = c_.head_dim / 2;
-    const at::Tensor frequencies = at::reciprocal(at::pow(c_.rope_base, at::arange(0, c_.head_dim, 2, options) / static_cast<double>(c_.head_dim)));
+    const at::Tensor frequencies = at::reciprocal(
+        at::pow(c_.rope_base, at::arange(0, c_.head_dim, 2, options) / static_cast<double>(c_.head_dim)));
     const at::Tensor angles = at::arange(x.size(2), options).unsqueeze(1) * frequencies;
     const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
     const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
@@ -87,7 +91,8 @@ class ReferenceDecoder {
     const int64_t n = x.size(1);
     const at::Tensor q = rotate(heads(project(x, prefix + "q_proj.weight"), c_.num_heads));
     const int64_t group = c_.num_heads / c_.num_kv_heads;
-    const at::Tensor k = rotate(heads(project(x, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
+    const at::Tensor k =
+        rotate(heads(project(x, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
     const at::Tensor v = heads(project(x, prefix + "v_proj.weight"), c_.num_kv_heads).repeat_interleave(group, 1);
     at::Tensor s = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(c_.head_dim));
     const at::Tensor index = at::arange(n, at::kLong);
@@ -96,13 +101,16 @@ class ReferenceDecoder {
     if (c_.window > 0) visible = visible & distance.lt(c_.window);
     if (c_.distance_bias_window > 0) {
       const at::Tensor within = distance.ge(0) & distance.lt(c_.distance_bias_window);
-      const at::Tensor bias = w_.at(prefix + "learnable_bias_diagonals").index_select(1, distance.clamp(0, c_.distance_bias_window - 1).reshape({-1}));
+      const at::Tensor bias = w_.at(prefix + "learnable_bias_diagonals")
+                                  .index_select(1, distance.clamp(0, c_.distance_bias_window - 1).reshape({-1}));
       s = s + bias.view({1, c_.num_heads, n, n}) * within;
     }
     at::Tensor p = at::softmax(s.masked_fill(visible.logical_not(), -INFINITY), 3);
     if (c_.has_offset()) {
-      const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset") : at::full({c_.num_heads}, c_.offset_init, p.options());
-      const at::Tensor count = c_.offset == "per_visible" ? visible.sum(1, true).to(p.scalar_type()) : at::ones({n, 1}, p.options());
+      const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset")
+                                                 : at::full({c_.num_heads}, c_.offset_init, p.options());
+      const at::Tensor count =
+          c_.offset == "per_visible" ? visible.sum(1, true).to(p.scalar_type()) : at::ones({n, 1}, p.options());
       p = at::relu(p + tau.view({1, -1, 1, 1}) / count) * visible;
     }
     const at::Tensor out = round(at::matmul(p, v)).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});

@@ -17,7 +17,9 @@ std::string container(const std::string& header, size_t data_bytes, uint64_t len
   for (size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(length >> (8 * i));
   return out + header + std::string(data_bytes, 'x');
 }
-std::string container(const std::string& header, size_t data_bytes) { return container(header, data_bytes, header.size()); }
+std::string container(const std::string& header, size_t data_bytes) {
+  return container(header, data_bytes, header.size());
+}
 
 std::string message(const std::string& content) {
   try {
@@ -95,22 +97,43 @@ TEST(SafetensorsFormat, HostileHeadersAreNamedErrors) {
   const std::vector<Case> cases = {
       {"no JSON", "{nonsense", 0, {"expected JSON"}},
       {"not an object", "[1]", 0, {"expected a JSON object", "[1]"}},
-      {"twice", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, {"'a' appears twice"}},
-      {"field twice", R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", 1, {"'dtype' appears twice"}},
+      {"twice",
+       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+       2,
+       {"'a' appears twice"}},
+      {"field twice",
+       R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
+       1,
+       {"'dtype' appears twice"}},
       {"deep", R"({"a":{"shape":[[[[1]]]]}})", 0, {"nested deeper"}},
       {"no dtype", R"({"a":{"shape":[1],"data_offsets":[0,1]}})", 1, {"'a'", "dtype", "found nothing"}},
       {"unknown dtype", R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4, {"dtype", "F31"}},
-      {"negative size", R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, {"shape", "non-negative", "-1"}},
+      {"negative size",
+       R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})",
+       1,
+       {"shape", "non-negative", "-1"}},
       {"fractional size", R"({"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", 1, {"shape", "1.5"}},
-      {"huge size", R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1, {"shape", "2^63"}},
-      {"overflowing product", R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, {"shape", "whole number of bytes"}},
+      {"huge size",
+       R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})",
+       1,
+       {"shape", "2^63"}},
+      {"overflowing product",
+       R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})",
+       0,
+       {"shape", "whole number of bytes"}},
       {"half a byte", R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, {"whole number of bytes"}},
       {"wrong length", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, {"expected 8 bytes", "found 4"}},
       {"one offset", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, {"data_offsets", "[begin, end]"}},
       {"backwards", R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[1,0]}})", 1, {"begin <= end"}},
       {"beyond the file", R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4, {"<= 4", "[0, 9]"}},
-      {"overlap", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3, {"'b'", "begin at 2", "found 1"}},
-      {"gap", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3, {"'b'", "begin at 1", "found 2"}},
+      {"overlap",
+       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3,
+       {"'b'", "begin at 2", "found 1"}},
+      {"gap",
+       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+       3,
+       {"'b'", "begin at 1", "found 2"}},
       {"metadata", R"({"__metadata__":{"format":3}})", 0, {"__metadata__", "string"}},
   };
   for (const Case& c : cases) {

@@ -20,9 +20,15 @@ NamedTensors samples() {
   const auto random = [&](at::IntArrayRef shape, at::ScalarType type) {
     return at::randn(shape, generator, at::TensorOptions().dtype(at::kFloat)).mul(50).to(type);
   };
-  return {{"bytes", random({3}, at::kChar)},   {"wide", random({2, 5}, at::kDouble)}, {"half", random({7}, at::kHalf)},
-          {"brain", random({3, 3}, at::kBFloat16)}, {"plain", random({4, 1, 2}, at::kFloat)}, {"long", random({2}, at::kLong)},
-          {"flag", random({5}, at::kBool)},    {"scalar", random({}, at::kFloat)},    {"empty", at::empty({0, 3})},
+  return {{"bytes", random({3}, at::kChar)},
+          {"wide", random({2, 5}, at::kDouble)},
+          {"half", random({7}, at::kHalf)},
+          {"brain", random({3, 3}, at::kBFloat16)},
+          {"plain", random({4, 1, 2}, at::kFloat)},
+          {"long", random({2}, at::kLong)},
+          {"flag", random({5}, at::kBool)},
+          {"scalar", random({}, at::kFloat)},
+          {"empty", at::empty({0, 3})},
           {"strided", random({6, 4}, at::kFloat).t()}};
 }
 
@@ -133,14 +139,16 @@ TEST(Safetensors, PythonReadsOursAndWeReadPythons) {
   const TemporaryFolder folder;
   const NamedTensors tensors = samples();
   write_safetensors(folder / "ours.safetensors", tensors);
-  const auto [status, out] = testing::run_python(folder, R"(
+  const auto [status, out] = testing::run_python(
+      folder, R"(
 import sys
 from safetensors.torch import load_file, save_file
 from safetensors import safe_open
 tensors = load_file(sys.argv[1])
 with safe_open(sys.argv[1], "pt") as f: assert f.metadata() == {"format": "pt"}, f.metadata()
 save_file(tensors, sys.argv[2], {"made": "by python"})
-)", fmt::format("'{}' '{}'", (folder / "ours.safetensors").string(), (folder / "theirs.safetensors").string()));
+)",
+      fmt::format("'{}' '{}'", (folder / "ours.safetensors").string(), (folder / "theirs.safetensors").string()));
   ASSERT_EQ(status, 0) << out;
   const auto back = read_safetensors(folder / "theirs.safetensors");
   ASSERT_EQ(back.size(), tensors.size());

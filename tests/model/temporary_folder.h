@@ -56,7 +56,8 @@ inline std::pair<int, std::string> run_command(const std::string& command) {
 inline std::pair<int, std::string> run_python(const TemporaryFolder& folder, const std::string& script,
                                               const std::string& arguments = "") {
   write_text(folder / "script.py", script);
-  return run_command(fmt::format("OMP_NUM_THREADS=2 '{}' '{}' {}", LAZY_TEST_PYTHON, (folder / "script.py").string(), arguments));
+  return run_command(
+      fmt::format("OMP_NUM_THREADS=2 '{}' '{}' {}", LAZY_TEST_PYTHON, (folder / "script.py").string(), arguments));
 }
 
 // "" when the modules can be imported, else the reason for a skip.

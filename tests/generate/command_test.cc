@@ -1,0 +1,135 @@
+// `lazy info` and `lazy generate` as a person runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "generate/model_folder.h"
+#include "model/language_model.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_command;
+using ::testing::StartsWith;
+using testing::TemporaryFolder;
+
+class Commands : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
+  }
+  static std::pair<int, std::string> lazy(const std::string& arguments) {
+    return run_command(LAZY_BINARY " --threads 2 " + arguments);
+  }
+
+  // A small model with the bytes tokenizer.
+  static void make_model(const std::filesystem::path& folder) {
+    const auto tokenizer = load_tokenizer("bytes");
+    ModelConfig c{.vocab_size = tokenizer->vocab_size(),
+                  .hidden_size = 32,
+                  .num_layers = 2,
+                  .num_heads = 2,
+                  .num_kv_heads = 2,
+                  .head_dim = 16,
+                  .intermediate_size = 48,
+                  .normalizer = "elastic",
+                  .distance_bias_window = 8};
+    c.init_std = 0.2;
+    c.tokenizer_fingerprint = tokenizer->fingerprint();
+    LanguageModel(c, 3).save(folder);
+    tokenizer->save(folder);
+  }
+};
+
+TEST_F(Commands, InfoPrintsTheSpecifiedCounts) {
+  const std::string models = LAZY_SOURCE_DIR "/configs/models/";
+  for (const auto& [file, tied, untied] : {std::tuple{"transformer-340m", "341.1 M tied", "373.9 M untied"},
+                                           std::tuple{"lazy-340m", "341.3 M tied", "374.1 M untied"},
+                                           std::tuple{"transformer-760m", "728.7 M tied", "777.9 M untied"}}) {
+    const auto [status, out] = lazy("info " + models + file + ".toml");
+    EXPECT_EQ(status, 0);
+    EXPECT_THAT(out, AllOf(HasSubstr(tied), HasSubstr(untied))) << file;
+  }
+  const auto [status, out] = lazy("info " + models + "lazy-340m.toml --json --set model.tie_word_embeddings=true");
+  ASSERT_EQ(status, 0) << out;
+  const json info = json::parse(out);
+  EXPECT_EQ(info["parameters"]["total"], info["parameters"]["tied"]);
+  int64_t sum = 0;
+  for (const auto& tensor : info["tensors"]) sum += tensor["count"].get<int64_t>();
+  EXPECT_EQ(info["parameters"]["total"], sum);
+}
+
+TEST_F(Commands, InfoWithoutArgumentsDescribesTheBuild) {
+  const auto [status, out] = lazy("info --json");
+  ASSERT_EQ(status, 0) << out;
+  const json info = json::parse(out);
+  EXPECT_THAT(info["torch"].get<std::string>(), StartsWith("2."));
+  EXPECT_EQ(info["threads"], 2);
+  EXPECT_EQ(info["devices"][0], "cpu");
+  EXPECT_TRUE(info["attention_kernels"]["cpu"]["elastic"].is_array());
+  EXPECT_EQ(lazy("info").first, 0);
+}
+
+TEST_F(Commands, InfoMistakesAreOneLine) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "bad.toml", "[model]\nnum_heads = 7\n");
+  for (const std::string& path :
+       {(folder / "bad.toml").string(), (folder / "none.toml").string(), folder.path().string()}) {
+    const auto [status, out] = lazy("info '" + path + "'");
+    EXPECT_EQ(status, 2) << out;
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+    EXPECT_THAT(out, HasSubstr(folder.path().string()));
+  }
+}
+
+TEST_F(Commands, GenerateIsDeterministicAndWritesJson) {
+  const TemporaryFolder folder;
+  make_model(folder.path());
+  const std::string model = "'" + folder.path().string() + "'", file = (folder / "samples.json").string();
+  const std::string arguments = "generate " + model +
+                                " --prompt 'Once upon' --prompt 'A' --samples 2 --max-tokens 20 --seed 5 --json '" +
+                                file + "'";
+  const auto [status, out] = lazy(arguments);
+  ASSERT_EQ(status, 0) << out;
+  EXPECT_THAT(out, StartsWith("Once upon"));
+  const std::string first = testing::read_text(file);
+  EXPECT_EQ(lazy(arguments).second, out);
+  EXPECT_EQ(testing::read_text(file), first);
+  const json samples = json::parse(first);
+  ASSERT_EQ(samples.size(), 4u);
+  EXPECT_EQ(samples[0]["prompt"], "Once upon");
+  EXPECT_EQ(samples[3]["prompt"], "A");
+  EXPECT_NE(samples[0]["text"], samples[1]["text"]);
+  EXPECT_THAT(out, HasSubstr(samples[0]["text"].get<std::string>()));
+  EXPECT_NE(lazy("generate " + model + " --prompt A --max-tokens 20 --seed 6").second,
+            lazy("generate " + model + " --prompt A --max-tokens 20 --seed 7").second);
+}
+
+TEST_F(Commands, GenerateMistakesAreOneLineAndCodeTwo) {
+  const TemporaryFolder good, truncated, foreign;
+  for (const TemporaryFolder* folder : {&good, &truncated, &foreign}) make_model(folder->path());
+  const std::string weights = testing::read_text(truncated / "model.safetensors");
+  testing::write_text(truncated / "model.safetensors", weights.substr(0, weights.size() / 2));
+  json config = json::parse(testing::read_text(foreign / "config.json"));
+  config["tokenizer_fingerprint"] = "0000000000000001";
+  testing::write_text(foreign / "config.json", config.dump());
+  const auto expect = [](const std::string& arguments, const std::string& part) {
+    const auto [status, out] = lazy("generate " + arguments);
+    EXPECT_EQ(status, 2) << out;
+    EXPECT_THAT(out, HasSubstr(part));
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+  };
+  expect("'" + truncated.path().string() + "' --prompt A", "model.safetensors");
+  expect("'" + foreign.path().string() + "' --prompt A", "does not match the model");
+  expect("/nonexistent/model --prompt A", "/nonexistent/model");
+  expect("'" + good.path().string() + "' --prompt A --temperature -1", "temperature");
+  expect("'" + good.path().string() + "' --prompt A --top-p 2", "top-p");
+}
+
+}  // namespace
+}  // namespace lazy
