@@ -18,12 +18,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string model, text, json, report, dtype = "fp32";
+  std::string model, text, corpus, split = "validation", json, report, dtype = "fp32";
   lazy::sinks::StudyOptions options;
 };
 
 std::string command_line(const Arguments& a) {
-  std::string line = fmt::format("lazy sinks {} --text {}", a.model, a.text);
+  std::string line = fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
   if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
   if (a.options.bos) line += " --bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
@@ -36,7 +36,9 @@ void measure(const Arguments& a) {
   for (const std::string* file : {&a.json, &a.report}) {
     if (!file->empty() && *file != "-" && fs::is_directory(*file)) lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
   }
-  const std::string text = lazy::to_valid_utf8(lazy::read_file(a.text));
+  if (a.text.empty() == a.corpus.empty()) {
+    lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
+  }
   auto model = lazy::LanguageModel::load(a.model);
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   const auto tokenizer = lazy::load_tokenizer(a.model);
@@ -49,8 +51,10 @@ void measure(const Arguments& a) {
     lazy::fail("sinks", "tokenizer of {} does not match the model: expected at most {} tokens, found {}", a.model, config.vocab_size,
                tokenizer->vocab_size());
   }
-  const auto study = lazy::sinks::study(model, *tokenizer, text, a.text, a.options);
-  const auto json = lazy::sinks::to_json(study, config, a.model, a.text, a.options, command_line(a));
+  const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
+                                       : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  const auto study = lazy::sinks::study(model, *tokenizer, source, a.options);
+  const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, command_line(a));
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
   if (!a.report.empty()) {
@@ -73,7 +77,9 @@ void measure(const Arguments& a) {
 LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
   auto a = std::make_shared<Arguments>();
   command.add_option("model", a->model, "Model folder")->required();
-  command.add_option("--text", a->text, "Text to measure on")->required();
+  command.add_option("--text", a->text, "Text to measure on");
+  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
+  command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
   command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
   command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_flag("--bos", a->options.bos, "BOS first in every sample");

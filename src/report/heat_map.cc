@@ -119,7 +119,8 @@ void cells(Svg& svg, const AttentionMap& map, double left, double top, double ce
 }  // namespace
 
 std::string draw_square(const AttentionMap& map) {
-  const double cell = map.weights.size() > 40 ? 15 : 17, margin = 88, side = cell * double(map.weights.size());
+  // Up to 64 tokens fit into the page's column, with rows no lower than their labels.
+  const double margin = 88, cell = std::clamp(948 / double(std::max<size_t>(1, map.weights.size())), 14.8, 17.0), side = cell * double(map.weights.size());
   Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head), "map at-square");
   for (size_t i = 0; i < map.weights.size(); ++i) {
     const double middle = margin + cell * (double(i) + 0.5);

@@ -46,7 +46,9 @@ std::string attention_maps(const std::vector<RunData>& runs) {
       panels += fmt::format("<div class=\"panel\"><h4>Layer {}, head {} <small>{}</small></h4><div class=\"scroll\">{}{}</div>{}</div>", map.layer,
                             map.head, words, draw_square(map), draw_narrow(map), shaded_text(map));
     }
-    body += fmt::format("<h3>{}</h3><div class=\"maps\">{}</div>", run_name(runs, i), panels);
+    // Long texts need the page's whole width.
+    const bool long_text = runs[i].sinks->maps.front().tokens.size() > 26;
+    body += fmt::format("<h3>{}</h3><div class=\"maps{}\">{}</div>", run_name(runs, i), long_text ? " single" : "", panels);
     if (!runs[i].sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(runs[i].sinks->command);
   }
   if (body.empty()) return "";

@@ -44,16 +44,20 @@ std::vector<std::string> keys_of(const std::vector<RunData>& runs, Pairs RunData
   return keys;
 }
 
-std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, bool only_differences) {
+enum class Rows { differing, without_model, model };
+
+std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, Rows which) {
   std::string rows;
   for (const std::string& key : keys_of(runs, pairs)) {
+    const bool of_model = key.rfind("model.", 0) == 0;
+    if ((which == Rows::model && !of_model) || (which == Rows::without_model && of_model)) continue;
     std::vector<std::string> values;
     for (const RunData& run : runs) {
       const auto found = std::find_if((run.*pairs).begin(), (run.*pairs).end(), [&](const auto& pair) { return pair.first == key; });
       values.push_back(found == (run.*pairs).end() ? "–" : found->second);
     }
     const bool differ = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v != values.front(); });
-    if (only_differences && !differ) continue;
+    if (which == Rows::differing && !differ) continue;
     rows += fmt::format("<tr{}><th scope=\"row\">{}</th>", differ ? " class=\"differs\"" : "", html_escape(key));
     for (const auto& value : values) rows += "<td class=\"text\">" + html_escape(value) + "</td>";
     rows += "</tr>";
@@ -68,11 +72,14 @@ std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, boo
 
 std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info) {
   std::string body, notes;
-  if (const std::string facts = compare(runs, &RunData::facts, false); !facts.empty()) {
+  if (const std::string facts = compare(runs, &RunData::facts, Rows::without_model); !facts.empty()) {
     body += figure(facts, "From each run's " + code("run.json") + (runs.size() > 1 ? "; rows in which the runs differ are marked." : "."), "splittable");
   }
+  if (const std::string shape = compare(runs, &RunData::facts, Rows::model); !shape.empty()) {
+    body += "<details><summary>The models in full</summary>" + shape + "</details>";
+  }
   if (runs.size() > 1) {
-    if (const std::string differences = compare(runs, &RunData::settings, true); !differences.empty()) {
+    if (const std::string differences = compare(runs, &RunData::settings, Rows::differing); !differences.empty()) {
       body += "<h3>Settings that differ</h3>" + figure(differences, "From each run's resolved " + code("config.toml") + ".", "splittable");
     }
   }

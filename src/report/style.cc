@@ -105,6 +105,7 @@ svg.heat,svg.small,svg.bar,svg.at-column{max-width:344px}
 .multiples>.panel{max-width:344px}
 .stack .panel{max-width:760px}
 .maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:16px 40px}
+.maps.single{grid-template-columns:minmax(0,1fr)}
 .maps .panel,.multiples .panel,.measure,.stack .panel{break-inside:avoid;min-width:0}
 .shaded{font-size:16px;line-height:1.7;margin:10px 0 0;max-width:30em}
 .shaded span{white-space:pre-wrap;padding:2px 0;-webkit-box-decoration-break:clone;box-decoration-break:clone}
@@ -125,7 +126,7 @@ th,td{padding:7px 6px}.results tbody th{min-width:0}.swatch{margin-right:4px}
 @page{margin:14mm}
 body{max-width:none;padding:0;font-size:11pt;background:#fff}
 section{margin-top:28px}h2,h3,h4{break-after:avoid}
-.scroll{overflow:visible}details:not([open]){display:none}
+.scroll{overflow:visible}svg.at-square{max-width:100%;height:auto}details:not([open]){display:none}
 .tile{border:1px solid var(--rule)}
 }
 )";

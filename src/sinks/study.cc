@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cctype>
 
 #include "core/error.h"
 #include "core/progress.h"
@@ -28,21 +27,6 @@ std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids
     samples.push_back(std::move(sample));
   }
   return samples;
-}
-
-std::string first_prose(const std::string& text) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find("\n\n", begin), text.size());
-    const std::string_view paragraph = strip(std::string_view(text).substr(begin, end - begin));
-    begin = end + 2;
-    if (paragraph.size() < 160) continue;
-    // A capital first, then at least nine in ten characters letters, spaces, commas or full stops: no code, no lists.
-    size_t plain = 0;
-    for (unsigned char c : paragraph) plain += std::isalpha(c) || c == ' ' || c == '\n' || c == ',' || c == '.' || c == '\'' || c >= 0x80;
-    if (!std::isupper(static_cast<unsigned char>(paragraph[0])) || plain * 100 < paragraph.size() * 97) continue;
-    return std::string(paragraph);
-  }
-  return std::string(strip(text));
 }
 
 namespace {
@@ -118,17 +102,17 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vect
 
 }  // namespace
 
-Study study(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& text_name, const StudyOptions& options) {
+Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& source, const StudyOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
-  const std::vector<int32_t> ids = tokenizer.encode(text);
+  const std::vector<int32_t>& ids = source.ids;
   Study result;
   result.text_tokens = static_cast<int64_t>(ids.size());
   const int64_t all = result.text_tokens + (bos ? 1 : 0);
   result.length = options.length > 0 ? options.length : std::min(model.config().max_length, all);
   result.sink_length = options.sink_length;
   for (int64_t length : {result.length, result.sink_length}) {
-    if (all < length || length < 2) fail("sinks", "{}: expected at least {} tokens for a sample, found {}", text_name, std::max<int64_t>(2, length), all);
+    if (all < length || length < 2) fail("sinks", "{}: expected at least {} tokens for a sample, found {}", source.name, std::max<int64_t>(2, length), all);
   }
   const auto samples = spread_samples(ids, result.length, options.samples, bos);
   const auto sink_samples = spread_samples(ids, result.sink_length, options.sink_samples, bos);
@@ -144,7 +128,7 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const std::string&
 
   const auto heads = chosen_heads(options.maps, result.measures.sink_ratio);
   if (heads.empty()) return result;
-  std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? first_prose(text) : options.map_text);
+  std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? source.prose : options.map_text);
   const int64_t most = std::min<int64_t>(64, options.map_tokens) - (bos ? 1 : 0);
   if (excerpt.empty()) fail("sinks", "--map-text: expected words, found none");
   excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));

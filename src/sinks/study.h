@@ -9,6 +9,7 @@
 #include "data/tokenizer.h"
 #include "model/language_model.h"
 #include "sinks/measures.h"
+#include "sinks/source.h"
 #include "sinks/weights.h"
 
 namespace lazy::sinks {
@@ -39,8 +40,8 @@ struct Study {
   std::vector<Map> maps;
 };
 
-// Error when the text has fewer tokens than one sample needs, or names a head that is not there.
-Study study(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& text_name, const StudyOptions& options);
+// Error when the source has fewer tokens than one sample needs, or `maps` names a head that is not there.
+Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& source, const StudyOptions& options);
 
 // The format of sinks.json (docs/report.md).
 nlohmann::ordered_json to_json(const Study& study, const ModelConfig& config, const std::string& model, const std::string& text,
@@ -49,7 +50,4 @@ std::string to_table(const Study& study);
 
 // Samples of `length` tokens spread evenly over `ids`, without overlap, at most `most`.
 std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids, int64_t length, int64_t most, std::optional<int32_t> bos);
-// The beginning of the first paragraph that reads like prose, for the maps; the text's own beginning if there is none.
-std::string first_prose(const std::string& text);
-
 }  // namespace lazy::sinks

@@ -90,7 +90,9 @@ fs::path write_synthetic_run(const fs::path& parent, const SyntheticRun& what) {
   const fs::path folder = parent / what.name;
   fs::create_directories(folder);
   const auto write = [&](const char* file, const std::string& text) { write_file_atomic(folder / file, text); };
-  write("run.json", Json{{"name", what.name}, {"kind", what.lazy ? "lazy" : "transformer"}, {"parameters", 2360000 + 4112 * what.lazy},
+  write("run.json", Json{{"name", what.name}, {"kind", what.lazy ? "lazy" : "transformer"},
+                         {"model", {{"hidden_size", 192}, {"num_hidden_layers", what.layers}, {"normalizer", what.lazy ? "elastic" : "softmax"}}},
+                         {"parameters", {{"total", 2360000 + 4112 * what.lazy}, {"embedding", 786432}}},
                          {"tokens_per_step", 2048}, {"tokenizer", "sentencepiece, 4096 pieces"}, {"dtype", "bf16"},
                          {"version", "0.1.0"}, {"started", "2026-01-02T03:04:05Z"}}.dump(2));
   write("config.toml", fmt::format("[model]\nkind = \"{}\"\nhidden_size = 192\nnum_layers = {}\nnum_heads = {}\n\n[training]\nsteps = 1000\n"

@@ -66,7 +66,7 @@ TEST(Study, WritesWhatTheReportReads) {
   StudyOptions options;
   options.samples = 5;
   options.progress = false;
-  const Study result = study(model, *tokenizer, kText, "text.txt", options);
+  const Study result = study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
   EXPECT_EQ(result.length, 48);
   EXPECT_EQ(result.samples, 5);
   EXPECT_EQ(result.sink_samples, std::min<int64_t>(100, int64_t(kText.size()) / 64));
@@ -95,20 +95,20 @@ TEST(Study, ChosenHeadsAndBadInput) {
   options.progress = false;
   options.maps = "3:2,1:4";
   options.map_text = "Na\u00efve";
-  const Study result = study(model, *tokenizer, kText, "text.txt", options);
+  const Study result = study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
   ASSERT_EQ(result.maps.size(), 2u);
   EXPECT_EQ(result.maps[0].layer, 3);
   EXPECT_EQ(result.maps[1].head, 4);
   EXPECT_EQ(result.maps[0].tokens, (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
   for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
-    EXPECT_THAT(message_of([&] { study(model, *tokenizer, kText, "text.txt", options); }), HasSubstr("expected auto, none or LAYER:HEAD")) << bad;
+    EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, none or LAYER:HEAD")) << bad;
   }
   options.maps = "none";
-  EXPECT_TRUE(study(model, *tokenizer, kText, "text.txt", options).maps.empty());
-  EXPECT_THAT(message_of([&] { study(model, *tokenizer, "too short", "s.txt", options); }), HasSubstr("s.txt: expected at least 64 tokens"));
+  EXPECT_TRUE(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.empty());
+  EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }), HasSubstr("s.txt: expected at least 64 tokens"));
   options.length = 100000;
-  EXPECT_THAT(message_of([&] { study(model, *tokenizer, kText, "text.txt", options); }), HasSubstr("expected at least 100000 tokens"));
+  EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected at least 100000 tokens"));
 }
 
 TEST(Learned, ReadFromAModelFolder) {
@@ -151,7 +151,7 @@ TEST(Study, ThirtyTwoThousandTokensInAFewHundredMegabytes) {
     options.length = 32768;
     options.samples = 1;
     options.progress = false;
-    const Study result = study(model, *tokenizer, text, "long.txt", options);
+    const Study result = study(model, *tokenizer, text_source(*tokenizer, text, "long.txt"), options);
     getrusage(RUSAGE_SELF, &after);
     const long megabytes = (after.ru_maxrss - before.ru_maxrss) / 1024;
     std::fprintf(stderr, "32k tokens: peak grew by %ld MiB\n", megabytes);
