@@ -31,7 +31,6 @@ std::string unmet_condition(const Problem& p, Device device) {
   if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic) {
     return std::string("normalizer \"") + name(p.normalizer) + "\" is not served yet";
   }
-  if (p.alibi) return "alibi_slopes is not served yet";
   return {};
 }
 

@@ -1,5 +1,6 @@
 // Autograd of lazy::attention. The backward is an operator of its own, so that torch.compile sees through it.
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -83,40 +84,12 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
   return {result[0], result[1], result[2]};
 }
 
-// A second derivative is refused when it is asked for, not when the first is taken with create_graph.
-struct NoDoubleBackward : torch::autograd::Function<NoDoubleBackward> {
-  static variable_list forward(AutogradContext*, const variable_list& inputs, const variable_list& outputs) {
-    return outputs;
-  }
-  static variable_list backward(AutogradContext*, variable_list) {
-    TORCH_CHECK(false, "lazy::attention: expected at most one backward pass, received a request for second derivatives, "
-                "which the operator does not have");
-  }
-};
-
-BackwardOutputs attention_backward_autograd(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
-  BackwardOutputs g;
-  {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    g = backward_op().call(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
-                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic, output_mask);
-  }
-  if (!at::GradMode::is_enabled()) return g;
-  variable_list inputs{d_out, q, k, v};
-  for (const OptionalTensor* t : {&distance_bias, &tau, &sink, &alibi_slopes}) {
-    if (given(*t)) inputs.push_back(**t);
-  }
-  const variable_list refused = NoDoubleBackward::apply(
-      inputs, variable_list{std::get<0>(g), std::get<1>(g), std::get<2>(g), std::get<3>(g), std::get<4>(g),
-                            std::get<5>(g), std::get<6>(g)});
-  return {refused[0], refused[1], refused[2], refused[3], refused[4], refused[5], refused[6]};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   m.impl("attention", attention_autograd);
-  m.impl("attention_backward", attention_backward_autograd);
+  // A second derivative is refused when it is asked for, not when the first is taken with create_graph.
+  m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
 
 }  // namespace lazy::ops

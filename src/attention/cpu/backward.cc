@@ -26,16 +26,12 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Enough independent items for many cores while the sums stay small beside the work.
+// Enough independent items for many cores, each long enough (1024 rows) that its sums stay small beside its work.
 int64_t split_count(const Problem& p, const Schedule& schedule) {
-  if (schedule.units.empty()) return 1;
-  int64_t most_blocks = 1;
-  for (const Unit& unit : schedule.units) {
-    most_blocks = std::max(most_blocks, (unit.sequence.q_length + schedule.rows - 1) / schedule.rows);
-  }
-  most_blocks *= p.heads / p.kv_heads;
-  const int64_t wanted = (63 + static_cast<int64_t>(schedule.units.size())) / static_cast<int64_t>(schedule.units.size());
-  return std::clamp<int64_t>(std::min(wanted, most_blocks / 4), 1, 16);
+  int64_t longest = 1;
+  for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);
+  const int64_t units = std::max<int64_t>(1, static_cast<int64_t>(schedule.units.size()));
+  return std::clamp<int64_t>(std::min((63 + units) / units, longest * (p.heads / p.kv_heads) / 1024), 1, 16);
 }
 
 // Sums over everything that a head meets, in order of sequence and split.
@@ -107,7 +103,7 @@ void store_keys(const Problem& p, const Backward<float>& a, const Sizes& sizes, 
   for (int64_t n = 0; n < sizes.splits; ++n) slabs.push_back(items[n].slab);
   const Sequence& s = unit.sequence;
   if (a.d_k.data) {
-    store_sum(p.dtype, slabs.data(), slabs.size(), sizes.k_stride, begin, end, p.head_dim, 1.0f, a.d_k, s.batch,
+    store_sum(p.dtype, slabs.data(), slabs.size(), sizes.k_stride, begin, end, p.head_dim, static_cast<float>(p.scale), a.d_k, s.batch,
               s.k_begin, unit.kv_head);
   }
   for (const float*& slab : slabs) slab += sizes.keys(unit) * sizes.k_stride;
@@ -151,6 +147,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];
       float* at = memory;
+      unit.packed.keys = sizes.keys(unit);
       unit.packed.k_panels = at;
       unit.packed.v_panels = at += aligned_floats(sizes.keys(unit) * p.head_dim);
       unit.packed.k_rows = at += aligned_floats(sizes.keys(unit) * p.value_dim);

@@ -14,13 +14,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-void load_block(const Problem& p, const ConstView& view, const RowBlock& block, size_t dim, size_t stride, float scale,
+void load_block(const Problem& p, const ConstView& view, const RowBlock& block, size_t dim, size_t stride,
                 float* to) {
   const Sequence& s = block.sequence;
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t token = s.q_begin + block.first + r;
     load_row(p.dtype, view.data, s.batch * view.batch + token * view.token + block.head * view.head, view.dim, dim,
-             scale, to + r * stride);
+             1.0f, to + r * stride);
     fill(to + r * stride, dim, stride, 0);
   }
 }
@@ -57,10 +57,11 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* d_q = d_out + rows * packed.v_stride;
   float* weights = d_q + rows * packed.k_stride;
   float* gradients = weights + rows * stride;
-  load_block(p, a.q, block, p.head_dim, packed.k_stride, static_cast<float>(p.scale), q);
-  load_block(p, a.d_out, block, p.value_dim, packed.v_stride, 1.0f, d_out);
-  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, weights, stride);
-  times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, gradients, stride);
+  load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
+  load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
+  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, static_cast<float>(p.scale), weights,
+               stride);
+  times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, 1.0f, gradients, stride);
   for (size_t r = 0; r < rows; ++r) {
     const Row row = make_row(p, block, r);
     float* scores = weights + r * stride;
@@ -81,7 +82,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   if (a.d_k.data) transposed_times(block, gradients, stride, q, packed.k_stride, slab.d_k);
   if (a.d_q.data) {
     std::fill_n(d_q, rows * packed.k_stride, 0.0f);
-    times_rows(p, block, gradients, stride, packed.k_rows, packed.k_stride, d_q);
+    times_rows(p, block, gradients, stride, nullptr, packed.k_rows, packed.keys, packed.k_stride, d_q);
     for (size_t r = 0; r < rows; ++r) {
       store_row(p.dtype, d_q + r * packed.k_stride, p.head_dim, static_cast<float>(p.scale), a.d_q.data,
                 s.batch * a.d_q.batch + (s.q_begin + block.first + r) * a.d_q.token + block.head * a.d_q.head,

@@ -11,14 +11,18 @@ constexpr size_t kKeyChunk = 64;            // a multiple of every instruction s
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // fp32 copies of one sequence's keys and values of one kv head, laid out for the products. Panels are groups of as
-// many keys as a register block is wide, dimension-major: (key / P, dim, key % P). Rows are (key, dim), padded.
+// many keys as a register block is wide, dimension-major: (key / P, dim, key % P). Rows are (key, dim), with the dims
+// rounded up to 16 and cut into slices of 64, one slice of all keys after the other: a run of keys is then a run of
+// memory, which L1's sets hold evenly.
 struct PackedKeys {
   float* k_panels = nullptr;
   float* v_panels = nullptr;                // backward only
   float* k_rows = nullptr;                  // backward only
   float* v_rows = nullptr;                  // forward only
-  size_t k_stride = 0, v_stride = 0;        // of the rows: dims rounded up to 16
+  size_t k_stride = 0, v_stride = 0;        // dims rounded up to 16
+  size_t keys = 0;                          // rounded up to kKeyChunk
 };
+constexpr size_t kSlice = 64;
 
 // A block of consecutive query rows of one head.
 struct RowBlock {
@@ -40,6 +44,7 @@ inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int
 // Row stride of a strip of scores: 16 more than the columns, so that rows do not fall on the same cache sets.
 inline size_t strip_stride(size_t columns) { return columns + 16; }
 
+constexpr int64_t kMostRows = 60;
 // Rows a block has: as many as keep the strips within L2, a multiple of 6 (the register block's rows), at most 60
 // (columns of a strip are then a 64-bit mask).
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);

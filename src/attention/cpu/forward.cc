@@ -20,6 +20,7 @@ size_t unit_floats(const Problem& p, const Unit& unit) {
 
 void place(const Problem& p, Unit& unit, float* memory) {
   const size_t keys = round_up(unit.sequence.k_length, kKeyChunk);
+  unit.packed.keys = keys;
   unit.packed.k_panels = memory;
   unit.packed.v_rows = memory + aligned_floats(keys * p.head_dim);
   unit.packed.k_stride = round_up(p.head_dim, 16);

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "attention/cpu/forward_block.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "attention/cpu/alive-inl.h"
 #include "attention/cpu/convert-inl.h"
 #include "attention/cpu/dispatch.h"
 #include "attention/cpu/products-inl.h"
@@ -35,26 +36,35 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
   float* strip = out + rows * packed.v_stride;
   for (size_t r = 0; r < rows; ++r) {
     load_row(p.dtype, a.q.data, s.batch * a.q.batch + (s.q_begin + block.first + r) * a.q.token + block.head * a.q.head,
-             a.q.dim, p.head_dim, static_cast<float>(p.scale), q + r * p.head_dim);
+             a.q.dim, p.head_dim, 1.0f, q + r * p.head_dim);
   }
   std::fill_n(out, rows * packed.v_stride, 0.0f);
-  times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, strip, stride);
-  for (size_t r = 0; r < rows; ++r) {
-    const Row row = make_row(p, block, r);
-    float* scores = strip + r * stride;
-    RowSummary summary;
-    float first = 0;
-    if (row.begin < row.end) {
-      finish_scores(p, row, head, scores);
-      summary = normalize_row(p, row, head, scores, 0, columns);
-      if (block.keys_begin == 0 && row.begin == 0) first = scores[0];
-    } else {
-      summary.lse = -std::numeric_limits<float>::infinity();
-      fill(scores, 0, columns, 0);
+  times_panels(p, block, q, p.head_dim, p.head_dim, packed.k_panels, static_cast<float>(p.scale), strip, stride);
+  bool sparse[kMostRows / kRows] = {};
+  for (size_t group = 0; group < rows; group += kRows) {
+    const size_t last = std::min<size_t>(group + kRows, rows);
+    int64_t alive_pairs = 0, visible_pairs = 0;
+    for (size_t r = group; r < last; ++r) {
+      const Row row = make_row(p, block, r);
+      float* scores = strip + r * stride;
+      RowSummary summary;
+      float first = 0;
+      if (row.begin < row.end) {
+        finish_scores(p, row, head, scores);
+        summary = normalize_row(p, row, head, scores, 0, columns);
+        if (block.keys_begin == 0 && row.begin == 0) first = scores[0];
+      } else {
+        summary.lse = -std::numeric_limits<float>::infinity();
+        fill(scores, 0, columns, 0);
+      }
+      write_statistics(p, a, block, r, first, summary);
+      alive_pairs += summary.alive;
+      visible_pairs += row.end - row.begin;
     }
-    write_statistics(p, a, block, r, first, summary);
+    sparse[group / kRows] = static_cast<double>(alive_pairs) < kDenseShare * static_cast<double>(visible_pairs);
   }
-  times_rows(p, block, strip, stride, packed.v_rows, packed.v_stride, out);
+  times_rows(p, block, strip, stride, sparse, packed.v_rows, packed.keys, packed.v_stride, out);
+  alive_times_rows(p, block, strip, stride, sparse, packed.v_rows, packed.keys, packed.v_stride, out);
   for (size_t r = 0; r < rows; ++r) {
     store_row(p.dtype, out + r * packed.v_stride, p.value_dim, 1.0f, a.out.data,
               s.batch * a.out.batch + (s.q_begin + block.first + r) * a.out.token + block.head * a.out.head, a.out.dim);

@@ -1,5 +1,5 @@
 // Products of small blocks on the FMA units. One micro-kernel serves every product of the attention:
-//   C[r][c] (+)= sum_k A[r * a_row + k * a_step] B[k * b_step + c]
+//   C[r][c] = scale sum_k A[..] B[..]   or   C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c]
 // A is broadcast element by element, B is read as vectors, a 6 x (kVectors lanes) block of C stays in registers: 24
 // accumulators of the 32 registers of AVX-512, 12 of the 16 of AVX2.
 #if defined(LAZY_ATTENTION_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -35,9 +35,10 @@ struct Operand {
   size_t row, step;    // strides: along C's rows, along the summed index
 };
 
+// kAdd: adds to C; otherwise C is overwritten with the sum times `scale`.
 template <int kR, int kV, bool kAdd>
 HWY_INLINE void block(const Operand a, const float* HWY_RESTRICT b, const size_t b_step, const size_t depth,
-                      float* HWY_RESTRICT c, const size_t c_row) {
+                      float* HWY_RESTRICT c, const size_t c_row, const float scale) {
   const F f;
   VF sum[kR][kV];
   HWY_UNROLL(6)
@@ -60,21 +61,23 @@ HWY_INLINE void block(const Operand a, const float* HWY_RESTRICT b, const size_t
   HWY_UNROLL(6)
   for (int r = 0; r < kR; ++r) {
     HWY_UNROLL(4)
-    for (int v = 0; v < kV; ++v) hn::StoreU(sum[r][v], f, c + r * c_row + v * kLanes);
+    for (int v = 0; v < kV; ++v) {
+      hn::StoreU(kAdd ? sum[r][v] : hn::Mul(sum[r][v], hn::Set(f, scale)), f, c + r * c_row + v * kLanes);
+    }
   }
 }
 
 // rows in 1..kRows, columns a multiple of kLanes up to kPanel.
 template <bool kAdd, int kV>
 HWY_INLINE void block_rows(size_t rows, const Operand a, const float* b, size_t b_step, size_t depth, float* c,
-                           size_t c_row) {
+                           size_t c_row, float scale = 1) {
   switch (rows) {
-    case 6: return block<6, kV, kAdd>(a, b, b_step, depth, c, c_row);
-    case 5: return block<5, kV, kAdd>(a, b, b_step, depth, c, c_row);
-    case 4: return block<4, kV, kAdd>(a, b, b_step, depth, c, c_row);
-    case 3: return block<3, kV, kAdd>(a, b, b_step, depth, c, c_row);
-    case 2: return block<2, kV, kAdd>(a, b, b_step, depth, c, c_row);
-    case 1: return block<1, kV, kAdd>(a, b, b_step, depth, c, c_row);
+    case 6: return block<6, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 5: return block<5, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 4: return block<4, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 3: return block<3, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 2: return block<2, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 1: return block<1, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
   }
 }
 

@@ -19,25 +19,36 @@ void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim,
   }
 }
 
+// Moves a panel's rows into slices of kSlice dimensions.
+void slice_rows(const float* rows, size_t stride, size_t count, size_t first_key, size_t keys, float* HWY_RESTRICT to) {
+  for (size_t d = 0; d < stride; d += kSlice) {
+    const size_t width = std::min(kSlice, stride - d);
+    float* slice = to + d * keys + first_key * width;
+    for (size_t n = 0; n < count; ++n) std::copy_n(rows + n * stride + d, width, slice + n * width);
+  }
+}
+
 void pack_one(DType dtype, const ConstView& view, const Sequence& s, int64_t kv_head, int64_t begin, int64_t end,
-              size_t dim, float* rows, float* panels, size_t stride) {
-  float* temporary = rows ? nullptr : static_cast<float*>(__builtin_alloca(kPanel * stride * sizeof(float)));
+              size_t dim, float* rows, float* panels, size_t stride, size_t keys) {
+  float* row = static_cast<float*>(__builtin_alloca(kPanel * stride * sizeof(float)));
   for (int64_t j = begin; j < end; j += kPanel) {
     const size_t count = static_cast<size_t>(std::min<int64_t>(kPanel, end - j));
-    float* to = rows ? rows + j * stride : temporary;
     for (size_t n = 0; n < count; ++n) {
       const int64_t offset = s.batch * view.batch + (s.k_begin + j + n) * view.token + kv_head * view.head;
-      load_row(dtype, view.data, offset, view.dim, dim, 1.0f, to + n * stride);
-      for (size_t d = dim; d < stride; ++d) to[n * stride + d] = 0;
+      load_row(dtype, view.data, offset, view.dim, dim, 1.0f, row + n * stride);
+      for (size_t d = dim; d < stride; ++d) row[n * stride + d] = 0;
     }
-    if (panels) transpose_panel(to, stride, count, dim, panels + j * dim);
+    if (rows) slice_rows(row, stride, count, j, keys, rows);
+    if (panels) transpose_panel(row, stride, count, dim, panels + j * dim);
   }
 }
 
 void pack_keys(const Problem& p, const ConstView& k, const ConstView& v, const Sequence& s, int64_t kv_head,
                int64_t begin, int64_t end, const PackedKeys& packed) {
-  pack_one(p.dtype, k, s, kv_head, begin, end, p.head_dim, packed.k_rows, packed.k_panels, packed.k_stride);
-  pack_one(p.dtype, v, s, kv_head, begin, end, p.value_dim, packed.v_rows, packed.v_panels, packed.v_stride);
+  pack_one(p.dtype, k, s, kv_head, begin, end, p.head_dim, packed.k_rows, packed.k_panels, packed.k_stride,
+           packed.keys);
+  pack_one(p.dtype, v, s, kv_head, begin, end, p.value_dim, packed.v_rows, packed.v_panels, packed.v_stride,
+           packed.keys);
 }
 
 void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stride, int64_t begin, int64_t end,

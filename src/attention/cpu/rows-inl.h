@@ -39,7 +39,7 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
 // Adds what depends on the distance, and hides what the row does not see but its whole vectors contain.
-HWY_INLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
   const F f;
   const int64_t w = p.bias_window;
   if (w > 0) {
@@ -73,7 +73,7 @@ struct RowSummary {
 };
 
 // s becomes exp(s - max); returns the maximum and the sum.
-HWY_INLINE std::pair<float, float> exponentiate(const Row& row, float* s) {
+inline HWY_NOINLINE std::pair<float, float> exponentiate(const Row& row, float* s) {
   const F f;
   VF m0 = hn::Set(f, -std::numeric_limits<float>::infinity()), m1 = m0;
   size_t j = row.vector_begin;
@@ -109,7 +109,7 @@ HWY_INLINE std::pair<float, float> exponentiate(const Row& row, float* s) {
 }
 
 // s: scores in, weights out; outside the visible columns of [lo, hi) zero.
-HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
+inline HWY_NOINLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
                                     size_t hi) {
   const F f;
   const auto [largest, sum] = exponentiate(row, s);
@@ -151,27 +151,31 @@ struct RowGradientSums {
 // s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)
 // both become zero.
 //   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g      (SPEC section 2)
-HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float lse, float* s,
-                                        float* g, size_t lo, size_t hi) {
+// lse carries a rounding of its own size, so exp(s - lse) is divided by its sum once more: where one key holds nearly
+// all of the mass, g - sum p g would magnify the difference.
+inline HWY_NOINLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float lse,
+                                                 float* s, float* g, size_t lo, size_t hi) {
   const F f;
   const float offset = offset_of(p, row, head);
   const bool all_alive = offset >= 0;
   fill(g, row.vector_begin, row.begin, 0);
   fill(g, row.end, row.vector_end, 0);
   const VF vlse = hn::Set(f, lse), add = hn::Set(f, offset), zero = hn::Zero(f);
-  VF delta = zero, total = zero;
+  VF mass = zero, delta = zero, total = zero;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
     const VF probability = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), vlse));
     VF dw = hn::LoadU(f, g + j);
     if (!all_alive) dw = hn::IfThenElseZero(hn::Gt(hn::Add(probability, add), zero), dw);
+    mass = hn::Add(mass, probability);
     delta = hn::MulAdd(probability, dw, delta);
     total = hn::Add(total, dw);
     hn::StoreU(probability, f, s + j);
     hn::StoreU(dw, f, g + j);
   }
-  const VF vdelta = hn::Set(f, sum_lanes(delta));
+  const float inverse = 1 / sum_lanes(mass);
+  const VF vinverse = hn::Set(f, inverse), vdelta = hn::Set(f, sum_lanes(delta) * inverse);
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
-    const VF probability = hn::LoadU(f, s + j);
+    const VF probability = hn::Mul(hn::LoadU(f, s + j), vinverse);
     hn::StoreU(hn::Mul(probability, hn::Sub(hn::LoadU(f, g + j), vdelta)), f, g + j);
     const VF weight = hn::Add(probability, add);
     hn::StoreU(all_alive ? weight : hn::Max(weight, zero), f, s + j);

@@ -7,9 +7,9 @@
 namespace lazy::kernels::cpu {
 
 int64_t rows_per_block(const Problem& p, int64_t widest, int strips) {
-  constexpr int64_t kStripFloats = 256 * 1024;  // 1 MiB
+  constexpr int64_t kStripFloats = 512 * 1024;  // 2 MiB
   const int64_t rows = kStripFloats / std::max<int64_t>(strips * widest, 1) / 6 * 6;
-  return std::clamp<int64_t>(rows, 12, 60);
+  return std::clamp<int64_t>(rows, 12, kMostRows);
 }
 
 Schedule make_schedule(const Problem& p, int strips) {
@@ -21,7 +21,6 @@ Schedule make_schedule(const Problem& p, int strips) {
     schedule.longest_keys = std::max(schedule.longest_keys, s.k_length);
     for (int64_t h = 0; h < p.kv_heads; ++h) schedule.units.push_back({s, h, {}});
   }
-  constexpr int64_t kMostRows = 60;
   int64_t widest = schedule.longest_keys;
   if (p.window >= 0) widest = std::min(widest, (p.causal ? 1 : 2) * p.window + kMostRows + 64);
   schedule.widest = static_cast<int64_t>(round_up(widest, kKeyChunk));

@@ -1,0 +1,140 @@
+// The weighted sum over alive columns only. Rows go in pairs: the columns where either row is alive are gathered into
+// short lists that stay in L1, so that a row of V is read once for two rows of weights and no n x n list exists.
+#if defined(LAZY_ATTENTION_CPU_ALIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAZY_ATTENTION_CPU_ALIVE_INL_H_
+#undef LAZY_ATTENTION_CPU_ALIVE_INL_H_
+#else
+#define LAZY_ATTENTION_CPU_ALIVE_INL_H_
+#endif
+
+#include "attention/cpu/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+
+// Below this share of alive pairs the pairs' lists are shorter than the dense register blocks' work.
+constexpr double kDenseShare = 0.55;
+
+struct AliveList {
+  HWY_ALIGN float weight[2][kDepth + kLanes];
+  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // key times width, from the segment's first key
+  size_t count;
+};
+
+// Columns [0, n) of two rows of weights (n at most kDepth; whole vectors are read).
+HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
+                           AliveList& list) {
+  const F f;
+  const hn::RebindToUnsigned<F> u32;
+  auto offset = hn::Mul(hn::Iota(u32, 0), hn::Set(u32, static_cast<uint32_t>(width)));
+  const auto step = hn::Set(u32, static_cast<uint32_t>(width * kLanes));
+  size_t count = 0;
+  for (size_t j = 0; j < n; j += kLanes) {
+    const VF a = hn::LoadU(f, first + j), b = hn::LoadU(f, second + j);
+    const auto alive = hn::Gt(hn::Max(a, b), hn::Zero(f));
+    hn::StoreU(hn::Compress(a, alive), f, list.weight[0] + count);
+    hn::StoreU(hn::Compress(b, alive), f, list.weight[1] + count);
+    hn::StoreU(hn::Compress(offset, hn::RebindMask(u32, alive)), u32, list.offset + count);
+    offset = hn::Add(offset, step);
+    count += hn::CountTrue(f, alive);
+  }
+  list.count = count;
+}
+
+// out[r] (kV vectors) += sum_n weight[r][n] keys[offset[n]]
+template <int kR, int kV>
+HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, float* HWY_RESTRICT out, size_t out_row) {
+  const F f;
+  VF sum[2][kR][kV];
+  HWY_UNROLL(2)
+  for (int r = 0; r < kR; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kV; ++v) {
+      sum[0][r][v] = hn::LoadU(f, out + r * out_row + v * kLanes);
+      sum[1][r][v] = hn::Zero(f);
+    }
+  }
+  size_t n = 0;
+  for (; n + 2 <= list.count; n += 2) {
+    HWY_UNROLL(2)
+    for (int u = 0; u < 2; ++u) {
+      const float* HWY_RESTRICT row = keys + list.offset[n + u];
+      VF value[kV];
+      HWY_UNROLL(4)
+      for (int v = 0; v < kV; ++v) value[v] = hn::LoadU(f, row + v * kLanes);
+      HWY_UNROLL(2)
+      for (int r = 0; r < kR; ++r) {
+        const VF weight = hn::Set(f, list.weight[r][n + u]);
+        HWY_UNROLL(4)
+        for (int v = 0; v < kV; ++v) sum[u][r][v] = hn::MulAdd(weight, value[v], sum[u][r][v]);
+      }
+    }
+  }
+  if (n < list.count) {
+    const float* HWY_RESTRICT row = keys + list.offset[n];
+    HWY_UNROLL(2)
+    for (int r = 0; r < kR; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kV; ++v) {
+        sum[0][r][v] = hn::MulAdd(hn::Set(f, list.weight[r][n]), hn::LoadU(f, row + v * kLanes), sum[0][r][v]);
+      }
+    }
+  }
+  HWY_UNROLL(2)
+  for (int r = 0; r < kR; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kV; ++v) {
+      hn::StoreU(hn::Add(sum[0][r][v], sum[1][r][v]), f, out + r * out_row + v * kLanes);
+    }
+  }
+}
+
+template <int kR>
+HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* keys, float* out, size_t out_row) {
+  switch (vectors) {
+    case 4: return gather<kR, kVectors>(list, keys, out, out_row);
+    case 3: return gather<kR, std::min(3, kVectors)>(list, keys, out, out_row);
+    case 2: return gather<kR, std::min(2, kVectors)>(list, keys, out, out_row);
+    case 1: return gather<kR, 1>(list, keys, out, out_row);
+  }
+}
+
+// The counterpart of times_rows for the groups with `alive[group]`.
+inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
+                                          const bool* alive, const float* keys, size_t all_keys, size_t stride,
+                                          float* out) {
+  const size_t columns = block.keys_end - block.keys_begin;
+  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // 32 KiB of values for head sizes up to 128
+  AliveList list;
+  for (size_t c = 0; c < columns; c += depth) {
+    for (size_t r = 0; r < static_cast<size_t>(block.rows); r += 2) {
+      if (!alive[r / kRows]) continue;
+      const size_t rows = std::min<size_t>(2, block.rows - r);
+      const KeyRange range = group_range(p, block, r, rows);
+      const size_t begin = std::max<size_t>(c, range.begin / kLanes * kLanes);
+      const size_t end = std::min<size_t>(c + depth, range.end);
+      if (begin >= end) continue;
+      const float* weights = strip + r * strip_row + begin;
+      const size_t last = std::min(kSlice, stride);
+      list_alive(weights, weights + (rows - 1) * strip_row, end - begin, last, list);
+      for (size_t d = 0; d < stride; d += kPanel) {
+        const size_t slice = d / kSlice * kSlice, width = std::min(kSlice, stride - slice);
+        const float* from = keys + slice * all_keys + (block.keys_begin + begin) * width + (d - slice);
+        if (width != last && d == slice) {
+          for (size_t n = 0; n < list.count; ++n) list.offset[n] = list.offset[n] / last * width;
+        }
+        const size_t vectors = std::min(kPanel, stride - d) / kLanes;
+        if (rows == 2) {
+          gather_any<2>(vectors, list, from, out + r * stride + d, stride);
+        } else {
+          gather_any<1>(vectors, list, from, out + r * stride + d, stride);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

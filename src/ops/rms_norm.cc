@@ -1,0 +1,161 @@
+#include "ops/rms_norm.h"
+
+#include "ops/fused.h"
+#include "ops/rows.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
+
+void check(const at::Tensor& x, const at::Tensor& weight) {
+  row_type("rms_norm", x);
+  LAZY_CHECK("rms_norm", x.dim() >= 1 && weight.dim() == 1 && weight.sym_size(0) == x.sym_size(-1),
+             "weight of shape (", x.dim() ? x.sym_size(-1) : c10::SymInt(0), "), received ", weight.sym_sizes());
+  LAZY_CHECK("rms_norm", weight.scalar_type() == at::kFloat || weight.scalar_type() == x.scalar_type(),
+             "weight of type float32 or x's, ", x.scalar_type(), ", received ", weight.scalar_type());
+}
+
+int64_t row_count(const at::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
+
+at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  check(x, weight);
+  const at::Tensor in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
+  at::Tensor y = at::empty_like(in);
+  parallel_rows(row_count(x), x.size(-1), [&](int64_t begin, int64_t end) {
+    rows::rms_norm(row_type("rms_norm", x), in.const_data_ptr(), nullptr, nullptr, w.const_data_ptr<float>(),
+                   static_cast<float>(eps), y.mutable_data_ptr(), begin, end, x.size(-1));
+  });
+  return y;
+}
+
+Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
+  check(x, weight);
+  LAZY_CHECK("add_rms_norm", residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type(),
+             "residual like x, ", x.sizes(), ", received ", residual.sizes());
+  const at::Tensor in = x.contiguous(), other = residual.contiguous(), w = weight.to(at::kFloat).contiguous();
+  at::Tensor y = at::empty_like(in), sum = at::empty_like(in);
+  parallel_rows(row_count(x), x.size(-1), [&](int64_t begin, int64_t end) {
+    rows::rms_norm(row_type("rms_norm", x), in.const_data_ptr(), other.const_data_ptr(), sum.mutable_data_ptr(),
+                   w.const_data_ptr<float>(), static_cast<float>(eps), y.mutable_data_ptr(), begin, end, x.size(-1));
+  });
+  return {y, sum};
+}
+
+// The weight's gradient is summed in parts that depend on the number of rows alone, then added in order.
+Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
+                  const OptionalTensor& d_sum) {
+  const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
+  const at::Tensor more = d_sum && d_sum->defined() ? d_sum->contiguous() : at::Tensor();
+  const int64_t rows = row_count(x), dim = x.size(-1);
+  const int64_t parts = std::clamp<int64_t>(rows * dim / 32768, 1, 64), part = (rows + parts - 1) / parts;
+  at::Tensor d_x = at::empty_like(in), d_weight = at::zeros({parts, dim}, w.options());
+  at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n < last; ++n) {
+      rows::rms_norm_backward(row_type("rms_norm", x), dy.const_data_ptr(), in.const_data_ptr(),
+                              w.const_data_ptr<float>(), static_cast<float>(eps),
+                              more.defined() ? more.const_data_ptr() : nullptr, d_x.mutable_data_ptr(),
+                              d_weight.mutable_data_ptr<float>() + n * dim, std::min(n * part, rows),
+                              std::min((n + 1) * part, rows), dim);
+    }
+  });
+  return {d_x, d_weight.sum(0).to(weight.scalar_type())};
+}
+
+at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, double) {
+  check(x, weight);
+  return at::empty_like(x, at::MemoryFormat::Contiguous);
+}
+Pair add_forward_meta(const at::Tensor& x, const at::Tensor&, const at::Tensor& weight, double) {
+  check(x, weight);
+  return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(x, at::MemoryFormat::Contiguous)};
+}
+Pair backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, double, const OptionalTensor&) {
+  return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(weight)};
+}
+
+Pair backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
+              const OptionalTensor& d_sum) {
+  static const auto op = operator_handle<decltype(backward_cpu)>("lazy::rms_norm_backward");
+  return op.call(d_y, x, weight, eps, d_sum);
+}
+
+struct Norm : torch::autograd::Function<Norm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double eps) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    context->save_for_backward({x, weight});
+    context->saved_data["eps"] = eps;
+    return rms_norm(x, weight, eps);
+  }
+  static variable_list backward(AutogradContext* context, variable_list d) {
+    const variable_list saved = context->get_saved_variables();
+    auto [d_x, d_weight] = ops::backward(d[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), {});
+    return {d_x, d_weight, {}};
+  }
+};
+
+struct AddNorm : torch::autograd::Function<AddNorm> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& residual,
+                               const at::Tensor& weight, double eps) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    auto [y, sum] = add_rms_norm(x, residual, weight, eps);
+    context->save_for_backward({sum, weight});
+    context->saved_data["eps"] = eps;
+    return {y, sum};
+  }
+  static variable_list backward(AutogradContext* context, variable_list d) {
+    const variable_list saved = context->get_saved_variables();
+    if (!d[0].defined()) return {d[1], d[1], {}, {}};
+    auto [d_x, d_weight] = ops::backward(d[0], saved[0], saved[1], context->saved_data["eps"].toDouble(),
+                                         d[1].defined() ? OptionalTensor(d[1]) : OptionalTensor());
+    return {d_x, d_x, d_weight, {}};
+  }
+};
+
+at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return Norm::apply(x, weight, eps);
+}
+Pair add_forward_autograd(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
+  const variable_list result = AddNorm::apply(x, residual, weight, eps);
+  return {result[0], result[1]};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(lazy, m) {
+  m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
+  m.def("add_rms_norm(Tensor x, Tensor residual, Tensor weight, float eps) -> (Tensor y, Tensor sum)");
+  m.def("rms_norm_backward(Tensor d_y, Tensor x, Tensor weight, float eps, Tensor? d_sum) -> (Tensor d_x, Tensor d_weight)");
+}
+TORCH_LIBRARY_IMPL(lazy, CPU, m) {
+  m.impl("rms_norm", forward_cpu);
+  m.impl("add_rms_norm", add_forward_cpu);
+  m.impl("rms_norm_backward", backward_cpu);
+}
+TORCH_LIBRARY_IMPL(lazy, Meta, m) {
+  m.impl("rms_norm", forward_meta);
+  m.impl("add_rms_norm", add_forward_meta);
+  m.impl("rms_norm_backward", backward_meta);
+}
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
+  m.impl("rms_norm", forward_autograd);
+  m.impl("add_rms_norm", add_forward_autograd);
+  m.impl("rms_norm_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  static const auto op = operator_handle<decltype(forward_cpu)>("lazy::rms_norm");
+  return op.call(x, weight, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                                                const at::Tensor& weight, double eps) {
+  static const auto op = operator_handle<decltype(add_forward_cpu)>("lazy::add_rms_norm");
+  return op.call(x, residual, weight, eps);
+}
+
+}  // namespace lazy::ops

@@ -1,0 +1,35 @@
+// Row kernels of the fused operators: raw pointers, fp32 arithmetic, the best instruction set chosen at run time. All rows
+// are contiguous unless a stride is given. type: f32 or bf16.
+#pragma once
+#include <cstdint>
+
+#include "lazy/attention.h"
+
+namespace lazy::ops::rows {
+
+using kernels::DType;
+
+// Rows [begin, end) of (rows, dim). residual and sum may be null (then x is normalized as it is).
+void rms_norm(DType type, const void* x, const void* residual, void* sum, const float* weight, float eps, void* y,
+              int64_t begin, int64_t end, int64_t dim);
+// d_x = gradient of rms_norm at x, plus d_sum if it is not null; adds to d_weight (dim).
+void rms_norm_backward(DType type, const void* d_y, const void* x, const float* weight, float eps, const void* d_sum,
+                       void* d_x, float* d_weight, int64_t begin, int64_t end, int64_t dim);
+
+void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y, int64_t begin,
+            int64_t end, int64_t dim);
+void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
+                     int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim);
+
+// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (dim / 2). direction -1 turns back.
+void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
+          float direction, void* y, int64_t y_offset, int64_t heads, int64_t dim);
+
+struct CrossEntropy {
+  float log_prob = 0;
+  bool correct = false;
+};
+// One row of logits. With gradient_scale != 0 it becomes gradient_scale (softmax - onehot(label)).
+CrossEntropy cross_entropy(float* logits, int64_t vocabulary, int64_t label, float gradient_scale);
+
+}  // namespace lazy::ops::rows

@@ -1,0 +1,217 @@
+#include "case.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "attention/reference/rows.h"
+#include "lazy/visibility.h"
+
+namespace lazy::kernels::test {
+
+std::string Shape::text() const {
+  std::ostringstream s;
+  s << name(dtype) << ' ' << name(normalizer) << " batch " << batch << " q " << q_length << " k " << k_length << " heads "
+    << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim << (causal ? " causal" : " full")
+    << " window " << window << " bias " << bias_window << " tau " << tau << " score scale " << score_scale
+    << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
+    << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed");
+  return s.str();
+}
+
+Problem make_problem(const Shape& s) {
+  Problem p;
+  p.batch = s.batch;
+  p.q_length = s.q_length;
+  p.k_length = s.k_length;
+  p.heads = s.heads;
+  p.kv_heads = s.kv_heads;
+  p.head_dim = s.head_dim;
+  p.value_dim = s.value_dim;
+  p.dtype = s.dtype;
+  p.scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  p.causal = s.causal;
+  p.window = s.window;
+  p.normalizer = s.normalizer;
+  p.offset = s.offset;
+  p.bias_window = s.bias_window;
+  p.alibi = s.alibi;
+  if (!s.cu_q.empty()) {
+    p.cu_seqlens_q = s.cu_q.data();
+    p.cu_seqlens_k = s.cu_k.data();
+    p.sequences = static_cast<int64_t>(s.cu_q.size()) - 1;
+  }
+  return p;
+}
+
+double liveness_band(double largest_score) { return 0x1p-20 * (4 + largest_score); }
+
+namespace {
+
+template <typename Arguments>
+void set_parameters(Arguments& a, const Inputs& inputs) {
+  auto pointer = [](const std::vector<double>& x) { return x.empty() ? nullptr : x.data(); };
+  a.distance_bias = pointer(inputs.distance_bias);
+  a.tau = pointer(inputs.tau);
+  a.sink = pointer(inputs.sink);
+  a.alibi_slopes = pointer(inputs.alibi_slopes);
+}
+
+// The distance of the row's scores from the score at which weights vanish, in float64; infinite where none does.
+bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
+  const KeyRange keys = visible_keys(p, s, row);
+  if (keys.count() < 2) return false;  // p = 1 exactly
+  Forward<double> a;
+  a.q = inputs.q.view();
+  a.k = inputs.k.view();
+  set_parameters(a, inputs);
+  const std::vector<double> scores = reference::row_scores(p, a, s, head, row, keys);
+  const reference::RowParameters parameters = reference::row_parameters(p, a, head, keys);
+  double threshold = 0, largest = 0;
+  if (p.normalizer == Normalizer::elastic && parameters.offset < 0) {
+    threshold = reference::softmax(scores, parameters).lse + std::log(-parameters.offset);
+  } else if (p.normalizer == Normalizer::sparsemax) {
+    threshold = reference::sparsemax(scores, parameters).lse;
+  } else if (p.normalizer == Normalizer::entmax15) {
+    threshold = 2 * reference::entmax15(scores, parameters).lse;
+  } else {
+    return false;
+  }
+  for (double score : scores) largest = std::max(largest, std::abs(score));
+  return std::any_of(scores.begin(), scores.end(), [&](double score) {
+    return std::abs(score - threshold) < liveness_band(largest);
+  });
+}
+
+}  // namespace
+
+Inputs make_inputs(const Shape& s, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  const Problem p = make_problem(s);
+  Inputs in;
+  in.q = random_tensor(s.batch, s.q_length, s.heads, s.head_dim, s.dtype, s.score_scale, random);
+  in.k = random_tensor(s.batch, s.k_length, s.kv_heads, s.head_dim, s.dtype, 1, random);
+  in.v = random_tensor(s.batch, s.k_length, s.kv_heads, s.value_dim, s.dtype, 1, random);
+  in.d_out = random_tensor(s.batch, s.q_length, s.heads, s.value_dim, s.dtype, 1, random);
+  auto parameter = [&](int64_t count, double scale, double shift) {
+    std::vector<double> x(count);
+    for (double& value : x) value = static_cast<float>(scale * normal(random) + shift);
+    return x;
+  };
+  if (s.bias_window > 0) in.distance_bias = parameter(s.heads * s.bias_window, 0.5, 0);
+  if (s.normalizer == Normalizer::elastic) in.tau = std::vector<double>(s.heads, s.tau);
+  if (s.normalizer == Normalizer::softmax_sink) in.sink = parameter(s.heads, 1, 0);
+  if (s.alibi) in.alibi_slopes = parameter(s.heads, 0.01, 0.1);
+  for (int64_t n = 0; n < sequence_count(p); ++n) {
+    const Sequence sequence = kernels::sequence(p, n);
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t row = 0; row < sequence.q_length; ++row) {
+        for (int attempt = 0; near_threshold(p, in, sequence, h, row); ++attempt) {
+          if (attempt == 1000) throw std::runtime_error("no inputs away from the threshold: " + s.text());
+          double* q = in.q.row(sequence.batch, sequence.q_begin + row, h);
+          for (int64_t d = 0; d < s.head_dim; ++d) q[d] = round_to(s.dtype, s.score_scale * normal(random));
+        }
+      }
+    }
+  }
+  return in;
+}
+
+static Results empty_results(const Shape& s, const Inputs& in, double value) {
+  Results r{in.d_out, in.q, in.k, in.v, {}, {}, {}, {}, {}, {}};
+  for (Tensor* t : {&r.out, &r.d_q, &r.d_k, &r.d_v}) std::fill(t->data.begin(), t->data.end(), value);
+  r.lse.assign(s.batch * s.heads * s.q_length, value);
+  r.stats.assign(3 * s.batch * s.heads * s.q_length, value);
+  r.d_distance_bias.assign(in.distance_bias.size(), value);
+  r.d_tau.assign(in.tau.size(), value);
+  r.d_sink.assign(in.sink.size(), value);
+  r.d_alibi_slopes.assign(in.alibi_slopes.size(), value);
+  return r;
+}
+
+Results run_reference(const Shape& s, const Inputs& in) {
+  Problem p = make_problem(s);
+  p.dtype = DType::f64;
+  Results r = empty_results(s, in, std::numeric_limits<double>::quiet_NaN());
+  Forward<double> f;
+  f.q = in.q.view();
+  f.k = in.k.view();
+  f.v = in.v.view();
+  set_parameters(f, in);
+  f.out = r.out.view();
+  f.lse = r.lse.data();
+  f.stats = r.stats.data();
+  reference::forward(p, f);
+  Backward<double> b;
+  b.q = f.q;
+  b.k = f.k;
+  b.v = f.v;
+  b.d_out = in.d_out.view();
+  set_parameters(b, in);
+  b.d_q = r.d_q.view();
+  b.d_k = r.d_k.view();
+  b.d_v = r.d_v.view();
+  auto pointer = [](std::vector<double>& x) { return x.empty() ? nullptr : x.data(); };
+  b.d_distance_bias = pointer(r.d_distance_bias);
+  b.d_tau = pointer(r.d_tau);
+  b.d_sink = pointer(r.d_sink);
+  b.d_alibi_slopes = pointer(r.d_alibi_slopes);
+  reference::backward(p, b);
+  return r;
+}
+
+Results run_fast(const Shape& s, const Inputs& in, int threads) {
+  Problem p = make_problem(s);
+  p.threads = threads;
+  Buffer q(in.q, s.dtype, s.layout), k(in.k, s.dtype, s.layout), v(in.v, s.dtype, s.layout);
+  Buffer d_out(in.d_out, s.dtype, s.layout), out(in.d_out, s.dtype, s.layout);
+  Buffer d_q(in.q, s.dtype, s.layout), d_k(in.k, s.dtype, s.layout), d_v(in.v, s.dtype, s.layout);
+  q.fill(in.q);
+  k.fill(in.k);
+  v.fill(in.v);
+  d_out.fill(in.d_out);
+  auto narrow = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
+  const std::vector<float> bias = narrow(in.distance_bias), tau = narrow(in.tau), sink = narrow(in.sink),
+                           slopes = narrow(in.alibi_slopes);
+  const float poison = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> lse(s.batch * s.heads * s.q_length, poison), stats(3 * lse.size(), poison);
+  std::vector<float> d_bias(bias.size(), poison), d_tau(tau.size(), poison), d_sink(sink.size(), poison),
+      d_slopes(slopes.size(), poison);
+  auto fill = [&](auto& a) {
+    auto pointer = [](const std::vector<float>& x) { return x.empty() ? nullptr : x.data(); };
+    a.q = q.const_view();
+    a.k = k.const_view();
+    a.v = v.const_view();
+    a.distance_bias = pointer(bias);
+    a.tau = pointer(tau);
+    a.sink = pointer(sink);
+    a.alibi_slopes = pointer(slopes);
+  };
+  Forward<float> f;
+  fill(f);
+  f.out = out.view();
+  f.lse = lse.data();
+  f.stats = stats.data();
+  forward(p, f);
+  Backward<float> b;
+  fill(b);
+  b.out = out.const_view();
+  b.d_out = d_out.const_view();
+  b.lse = lse.data();
+  b.d_q = d_q.view();
+  b.d_k = d_k.view();
+  b.d_v = d_v.view();
+  auto pointer = [](std::vector<float>& x) { return x.empty() ? nullptr : x.data(); };
+  b.d_distance_bias = pointer(d_bias);
+  b.d_tau = pointer(d_tau);
+  b.d_sink = pointer(d_sink);
+  b.d_alibi_slopes = pointer(d_slopes);
+  backward(p, b);
+  auto widen = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+  return {out.read(), d_q.read(), d_k.read(), d_v.read(), widen(lse), widen(stats), widen(d_bias), widen(d_tau),
+          widen(d_sink), widen(d_slopes)};
+}
+
+}  // namespace lazy::kernels::test

@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "case.h"
+
+namespace lazy::kernels::test {
+
+namespace {
+
+using Values = std::vector<double>;
+
+// Relative to the reference's largest value and root mean square.
+struct Errors {
+  double largest = 0, mean_square = 0;
+};
+
+Errors errors(const Values& reference, const Values& x) {
+  double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0, differences = 0;  // below is underflow
+  for (size_t n = 0; n < x.size(); ++n) {
+    if (reference[n] == x[n]) continue;  // infinities too
+    const double d = std::abs(reference[n] - x[n]);
+    if (!(d <= difference)) difference = d;  // NaN counts
+    differences += d * d / static_cast<double>(x.size());
+  }
+  for (double r : reference) {
+    if (!std::isfinite(r)) continue;
+    largest = std::max(largest, std::abs(r));
+    mean_square += r * r / static_cast<double>(x.size());
+  }
+  return {difference / largest, differences / mean_square};
+}
+
+Values part_of(const Values& stats, size_t n) {
+  const size_t part = stats.size() / 3;
+  return Values(stats.begin() + n * part, stats.begin() + (n + 1) * part);
+}
+
+}  // namespace
+
+void TwoReferences::add(const Shape& s, const Inputs& in) {
+  const Results reference = run_reference(s, in), fast = run_fast(s, in);
+  std::vector<Results> plain;
+  for (int n = 0; n < (s.q_length <= 111 ? 4 : 2); ++n) plain.push_back(run_plain(s, in, cases_++));
+  auto one = [&](const char* what, DType type, auto&& values) {
+    const Values r = values(reference), f = values(fast);
+    ASSERT_EQ(r.size(), f.size()) << what;
+    if (r.empty()) return;
+    const Errors found = errors(r, f);
+    ASSERT_FALSE(std::isnan(found.mean_square)) << what << " holds NaN: " << s.text();
+    Pool& pool = pools_[{what, s.score_scale}];
+    pool.rounding = unit_roundoff(type);
+    ++pool.cases;
+    double mean_square = 0;
+    for (const Results& other : plain) {
+      const Errors expected = errors(r, values(other));
+      pool.expected_largest = std::max(pool.expected_largest, expected.largest);
+      mean_square = std::max(mean_square, expected.mean_square);
+    }
+    pool.expected_mean_square += mean_square;
+    pool.found_mean_square += found.mean_square;
+    if (found.largest >= pool.found_largest) {
+      pool.found_largest = found.largest;
+      pool.worst = s.text();
+    }
+  };
+  one("out", s.dtype, [](const Results& r) { return r.out.data; });
+  one("d_q", s.dtype, [](const Results& r) { return r.d_q.data; });
+  one("d_k", s.dtype, [](const Results& r) { return r.d_k.data; });
+  one("d_v", s.dtype, [](const Results& r) { return r.d_v.data; });
+  if (s.normalizer != Normalizer::sigmoid) one("lse", DType::f32, [](const Results& r) { return r.lse; });
+  one("d_distance_bias", DType::f32, [](const Results& r) { return r.d_distance_bias; });
+  one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
+  one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
+  one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
+  one("weight on the first key", DType::f32, [](const Results& r) { return part_of(r.stats, 0); });
+  one("mass", DType::f32, [](const Results& r) {
+    Values mass = part_of(r.stats, 1);  // 1 - released: a sum of weights, whose rounding is that of a number near one
+    for (double& x : mass) x = 1 - x;
+    return mass;
+  });
+  EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2)) << "alive counts: " << s.text();
+}
+
+void TwoReferences::check() const {
+  for (const auto& [key, pool] : pools_) {
+    SCOPED_TRACE(key.first + " over " + std::to_string(pool.cases) + " cases, the worst: " + pool.worst);
+    EXPECT_LE(pool.found_largest, 2 * pool.expected_largest + pool.rounding) << "largest error";
+    const double cases = static_cast<double>(pool.cases);
+    EXPECT_LE(std::sqrt(pool.found_mean_square / cases),
+              2 * std::sqrt(pool.expected_mean_square / cases) + pool.rounding) << "root mean square error";
+  }
+}
+
+}  // namespace lazy::kernels::test

@@ -1,0 +1,89 @@
+// The kernels against the reference over the product of shapes, one test a (type, normalizer, two lengths).
+#include <gtest/gtest.h>
+
+#include "case.h"
+
+namespace lazy::kernels::test {
+
+namespace {
+
+using Parameter = std::tuple<DType, Normalizer, std::vector<int64_t>>;
+
+std::string test_name(const testing::TestParamInfo<Parameter>& info) {
+  return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param)) + "_" +
+         std::to_string(std::get<2>(info.param)[0]);
+}
+
+// Every combination for short rows; for longer ones every stride-th, the stride without a factor in common with the
+// numbers of choices, so that all pairs of choices still occur.
+std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
+  std::vector<Shape> all;
+  const bool elastic = normalizer == Normalizer::elastic;
+  for (int64_t cached : {0, 37, -20}) {                 // keys before the first query; queries before the first key
+    if (length + cached < 1) continue;
+    for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
+      for (int64_t window : {-1, 1, 50}) {
+        for (int64_t bias_window : {0, 1, 16, 600}) {
+          for (double tau : {-30.0, -1.0, 0.0, 0.5}) {
+            if (!elastic && tau != -1.0) continue;
+            for (bool causal : {true, false}) {
+              for (auto [head_dim, value_dim] : {std::pair{64, 64}, std::pair{40, 24}, std::pair{128, 96}}) {
+                Shape s;
+                s.dtype = dtype;
+                s.normalizer = normalizer;
+                s.q_length = length;
+                s.k_length = length + cached;
+                s.heads = heads;
+                s.kv_heads = kv_heads;
+                s.window = window;
+                s.bias_window = bias_window;
+                s.tau = tau;
+                s.causal = causal;
+                s.head_dim = head_dim;
+                s.value_dim = value_dim;
+                s.batch = 1 + all.size() % 2;
+                s.alibi = all.size() % 5 == 0;
+                s.layout = static_cast<Layout>(all.size() % 3);
+                s.score_scale = all.size() % 7 == 3 ? 40 : 1;
+                s.offset = all.size() % 11 == 6 ? Offset::constant : Offset::per_visible;
+                all.push_back(s);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  const size_t stride = length <= 111 ? (elastic ? 61 : 17) : length <= 513 ? (elastic ? 193 : 53) : (elastic ? 467 : 151);
+  std::vector<Shape> chosen;
+  for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += stride) chosen.push_back(all[n]);
+  if (chosen.empty()) chosen.push_back(all[0]);
+  return chosen;
+}
+
+class Fast : public testing::TestWithParam<Parameter> {};
+
+TEST_P(Fast, MatchesReference) {
+  const auto [dtype, normalizer, lengths] = GetParam();
+  TwoReferences comparison;
+  uint64_t seed = 1;
+  for (int64_t length : lengths) {
+    for (const Shape& shape : shapes(dtype, normalizer, length)) {
+      ASSERT_EQ(unmet_condition(make_problem(shape), Device::cpu), "") << shape.text();
+      comparison.add(shape, make_inputs(shape, seed++));
+      if (HasFailure()) return;
+    }
+  }
+  comparison.check();
+}
+
+INSTANTIATE_TEST_SUITE_P(Product, Fast,
+                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic),
+                                          testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111},
+                                                          std::vector<int64_t>{513, 1000})),
+                         test_name);
+
+}  // namespace
+
+}  // namespace lazy::kernels::test

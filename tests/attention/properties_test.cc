@@ -1,0 +1,156 @@
+// What the kernels promise beyond numbers: the same bits for any number of threads, no NaN from rows that see nothing,
+// ties and first rows exactly zero, statistics that add up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "case.h"
+
+namespace lazy::kernels::test {
+
+namespace {
+
+Shape elastic_shape(int64_t q, int64_t k) {
+  Shape s;
+  s.normalizer = Normalizer::elastic;
+  s.q_length = q;
+  s.k_length = k;
+  s.head_dim = s.value_dim = 64;
+  s.bias_window = 20;
+  return s;
+}
+
+bool same(const std::vector<double>& x, const std::vector<double>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+TEST(Properties, SameBitsForAnyNumberOfThreads) {
+  for (DType type : {DType::f32, DType::bf16}) {
+    Shape s = elastic_shape(2100, 2100);   // long enough that the backward splits
+    s.dtype = type;
+    s.heads = 4;
+    const Inputs in = make_inputs(s, 3);
+    const Results one = run_fast(s, in, 1);
+    for (int threads : {2, 5}) {
+      const Results more = run_fast(s, in, threads);
+      EXPECT_TRUE(same(one.out.data, more.out.data));
+      EXPECT_TRUE(same(one.lse, more.lse));
+      EXPECT_TRUE(same(one.stats, more.stats));
+      EXPECT_TRUE(same(one.d_q.data, more.d_q.data));
+      EXPECT_TRUE(same(one.d_k.data, more.d_k.data));
+      EXPECT_TRUE(same(one.d_v.data, more.d_v.data));
+      EXPECT_TRUE(same(one.d_distance_bias, more.d_distance_bias));
+      EXPECT_TRUE(same(one.d_tau, more.d_tau));
+    }
+  }
+}
+
+TEST(Properties, RowsThatSeeNothingAreZero) {
+  Shape s = elastic_shape(70, 3);
+  const Inputs in = make_inputs(s, 4);
+  const Results r = run_fast(s, in);
+  for (int64_t h = 0; h < s.heads; ++h) {
+    for (int64_t row = 0; row < 67; ++row) {
+      for (int64_t d = 0; d < 64; ++d) {
+        ASSERT_EQ(r.out.row(0, row, h)[d], 0);
+        ASSERT_EQ(r.d_q.row(0, row, h)[d], 0);
+      }
+      ASSERT_EQ(r.lse[h * 70 + row], -std::numeric_limits<double>::infinity());
+      ASSERT_EQ(r.stats[140 + h * 70 + row], 1);
+      ASSERT_EQ(r.stats[280 + h * 70 + row], 0);
+    }
+  }
+  for (double x : r.d_k.data) ASSERT_TRUE(std::isfinite(x));
+}
+
+TEST(Properties, ZeroLengths) {
+  for (auto [q, k] : {std::pair{0, 5}, std::pair{5, 0}, std::pair{0, 0}}) {
+    const Shape s = elastic_shape(q, k);
+    const Inputs in = make_inputs(s, 4);
+    const Results r = run_fast(s, in);
+    for (double x : r.out.data) ASSERT_EQ(x, 0);
+    for (double x : r.d_q.data) ASSERT_EQ(x, 0);
+    for (double x : r.d_k.data) ASSERT_EQ(x, 0);
+    for (double x : r.d_v.data) ASSERT_EQ(x, 0);
+    for (double x : r.d_tau) ASSERT_EQ(x, 0);
+    for (double x : r.d_distance_bias) ASSERT_EQ(x, 0);
+  }
+}
+
+TEST(Properties, FirstRowOfElasticIsExactlyZero) {
+  Shape s = elastic_shape(40, 40);
+  s.score_scale = 30;
+  const Results r = run_fast(s, make_inputs(s, 8));
+  for (int64_t h = 0; h < s.heads; ++h) {
+    for (int64_t d = 0; d < 64; ++d) ASSERT_EQ(r.out.row(0, 0, h)[d], 0);
+    ASSERT_EQ(r.stats[2 * 80 + h * 40], 0);
+  }
+}
+
+// All scores equal: every weight sits on the kink. Whatever a rounding makes of a pair, the output is next to nothing.
+TEST(Properties, TiesReleaseEverything) {
+  Shape s = elastic_shape(130, 130);
+  s.bias_window = 0;
+  Shape at_zero = s;
+  at_zero.tau = 0;                           // no threshold, so that equal scores are accepted as inputs
+  Inputs in = make_inputs(at_zero, 9);
+  in.tau.assign(s.heads, -1);
+  std::fill(in.q.data.begin(), in.q.data.end(), 0.0);
+  const Results r = run_fast(s, in);
+  for (double x : r.out.data) ASSERT_NEAR(x, 0, 130 * 4 * 0x1p-24);
+}
+
+// With tau >= 0 every visible key is alive, although at this scale most probabilities underflow, and none beyond.
+TEST(Properties, OffsetsAboveZeroKeepEveryVisibleKey) {
+  for (double tau : {0.0, 0.5}) {
+    Shape s = elastic_shape(130, 130);
+    s.tau = tau;
+    s.score_scale = 200;
+    const Results r = run_fast(s, make_inputs(s, 10));
+    for (int64_t row = 0; row < 130; ++row) {
+      ASSERT_EQ(r.stats[2 * 260 + row], row + 1);
+      ASSERT_NEAR(r.stats[260 + row], -tau, 1e-6);
+    }
+  }
+}
+
+TEST(Properties, PackedDocumentsAreSeparateProblems) {
+  Shape packed = elastic_shape(150, 170);
+  packed.cu_q = {0, 60, 60, 61, 150};
+  packed.cu_k = {0, 70, 75, 76, 170};
+  const Inputs in = make_inputs(packed, 12);
+  const Results all = run_fast(packed, in);
+  TwoReferences comparison;
+  comparison.add(packed, in);
+  comparison.check();
+  // The last document alone gives the same bits.
+  Shape alone = elastic_shape(89, 94);
+  Inputs part = in;
+  auto slice = [](const Tensor& from, int64_t begin) {
+    Tensor t(1, from.tokens - begin, from.heads, from.dim);
+    std::copy(from.row(0, begin, 0), from.row(0, begin, 0) + t.data.size(), t.data.begin());
+    return t;
+  };
+  part.q = slice(in.q, 61);
+  part.k = slice(in.k, 76);
+  part.v = slice(in.v, 76);
+  part.d_out = slice(in.d_out, 61);
+  const Results one = run_fast(alone, part);
+  EXPECT_TRUE(same(one.out.data, slice(all.out, 61).data));
+  EXPECT_TRUE(same(one.d_k.data, slice(all.d_k, 76).data));
+}
+
+TEST(Properties, UnmetConditionsAreNamed) {
+  Problem p = make_problem(elastic_shape(4, 4));
+  EXPECT_EQ(unmet_condition(p, Device::cpu), "");
+  EXPECT_NE(unmet_condition(p, Device::cuda), "");
+  p.dtype = DType::f64;
+  EXPECT_THAT(unmet_condition(p, Device::cpu), testing::HasSubstr("float64"));
+  Forward<float> a;
+  EXPECT_THROW(forward(p, a), std::invalid_argument);
+}
+
+}  // namespace
+
+}  // namespace lazy::kernels::test
