@@ -40,7 +40,7 @@ void add_prepare(CLI::App& data) {
       ->transform(CLI::AsSizeValue(false))->capture_default_str();
   command.add_option("--text-field", options->documents.text_field, "Field of JSON lines that holds the text")
       ->capture_default_str();
-  command.add_option("--format", *format, "Format of standard input")
+  command.add_option("--format", *format, "Format of standard input, and of files with other endings")
       ->check(CLI::IsMember({"text", "jsonl", "pod"}))->capture_default_str();
   command.add_option("--split-blank", options->documents.split_blank,
                      "Plain text: part documents at this many blank lines (0: one file is one document)")
@@ -60,7 +60,7 @@ void add_prepare(CLI::App& data) {
                  "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
                  "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
   command.callback([options, format] {
-    options->standard_input = *format == "jsonl"  ? TextFormat::json_lines
+    options->other_format = *format == "jsonl"  ? TextFormat::json_lines
                               : *format == "pod" ? TextFormat::pod
                                                  : TextFormat::plain;
     prepare(*options);

@@ -1,7 +1,6 @@
 // `lazy tokenize`: text to ids, ids to text.
-#include <fmt/ranges.h>
-
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <iostream>

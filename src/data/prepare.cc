@@ -1,9 +1,9 @@
 #include "data/prepare.h"
 
 #include <fmt/ranges.h>
-
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <numeric>
 #include <optional>
@@ -123,13 +123,15 @@ void check_options(const PrepareOptions& options) {
   }
 }
 
-// Standard input can be read once; when two passes are needed it goes to a file first.
-void spool_standard_input(std::vector<Source>& sources, const fs::path& folder) {
-  for (Source& source : sources) {
-    if (source.path != "-") continue;
-    const fs::path spool = folder / "standard-input";
+// Standard input and pipes can be read once; when two passes are needed they go to files first.
+void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
+  fs::create_directories(folder);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Source& source = sources[i];
+    if (source.path != "-" && fs::is_regular_file(source.path)) continue;
+    const fs::path spool = folder / std::to_string(i);
     FileWriter writer(spool);
-    const auto stream = open_stream("-");
+    const auto stream = open_stream(source.path);
     std::string piece;
     while (stream->read(piece)) {
       writer.write(piece);
@@ -176,6 +178,13 @@ class Preparation {
     uint64_t consumed = 0;
   };
 
+  // The inputs, for messages.
+  std::string names() const {
+    std::vector<std::string> names = options_.inputs;
+    std::replace(names.begin(), names.end(), std::string("-"), std::string("standard input"));
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
   bool is_validation(uint64_t document) const {
     return Random(options_.seed ^ Random(document).next()).uniform() < options_.validation;
   }
@@ -208,7 +217,7 @@ class Preparation {
           }
         });
     const std::vector<std::string> texts = sample.take();
-    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on", fmt::join(options_.inputs, ", "));
+    if (texts.empty()) fail("data", "{}: no text to train a tokenizer on", names());
     const size_t bytes = std::accumulate(texts.begin(), texts.end(), size_t{0},
                                          [](size_t sum, const std::string& text) { return sum + text.size(); });
     log::info("training a tokenizer of {} pieces on {}", options_.train_pieces,
@@ -244,7 +253,7 @@ class Preparation {
         });
     train.close();
     validation.close();
-    if (document == 0) fail("data", "{}: holds no text", fmt::join(options_.inputs, ", "));
+    if (document == 0) fail("data", "{}: holds no text", names());
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
@@ -270,12 +279,13 @@ CorpusInfo prepare_corpus(const PrepareOptions& options) {
   check_options(options);
   fs::path output = options.output;
   if (!output.has_filename()) output = output.parent_path();  // "folder/" means "folder"
-  std::vector<Source> sources = find_sources(options.inputs, options.standard_input);
+  std::vector<Source> sources = find_sources(options.inputs, options.other_format);
   remove_leftovers(output);
   TemporaryFolder temporary(output);
-  if (options.tokenizer.empty()) spool_standard_input(sources, temporary.path());
+  const fs::path spool = temporary.path() / "spool";
+  if (options.tokenizer.empty()) spool_pipes(sources, spool);
   const CorpusInfo info = Preparation(options, std::move(sources), temporary.path()).run();
-  fs::remove(temporary.path() / "standard-input");
+  fs::remove_all(spool);
   stop_if_asked();
   temporary.publish(output);
   return info;

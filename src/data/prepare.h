@@ -21,7 +21,7 @@ struct PrepareOptions {
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
-  TextFormat standard_input = TextFormat::plain;
+  TextFormat other_format = TextFormat::plain;  // of standard input and of files with unknown endings
   DocumentOptions documents;
 };
 

@@ -163,6 +163,16 @@ TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
   }
 }
 
+TEST(BpeFiles, DeepNestingIsAPlainError) {
+  const Folder folder;
+  std::string text = small_tokenizer_json().dump();
+  const std::string field = "\"normalizer\":null";
+  text.replace(text.find(field), field.size(),
+               "\"normalizer\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']'));
+  const auto path = folder.write("tokenizer.json", text).string();
+  EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr(": normalizer: expected an object, found array"));
+}
+
 TEST(BpeFiles, MalformedMerges) {
   const Folder folder;
   folder.write("vocab.json", small_bpe().vocab.dump());

@@ -22,7 +22,7 @@ std::optional<TextFormat> format_of(fs::path name) {
 
 }  // namespace
 
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat standard_input) {
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other) {
   std::vector<Source> sources;
   bool standard_input_seen = false;
   for (const std::string& input : inputs) {
@@ -30,19 +30,23 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
     if (input == "-") {
       if (standard_input_seen) fail("data", "standard input (-) is named twice");
       standard_input_seen = true;
-      sources.push_back({path, standard_input, 0});
+      sources.push_back({path, other, 0});
       continue;
     }
     if (!fs::exists(path)) fail("data", "{}: no such file or folder", input);
     if (!fs::is_directory(path)) {
       const uint64_t bytes = fs::is_regular_file(path) ? fs::file_size(path) : 0;
-      sources.push_back({path, format_of(path).value_or(TextFormat::plain), bytes});
+      sources.push_back({path, format_of(path).value_or(other), bytes});
       continue;
     }
     std::vector<Source> found;
-    for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      if (!entry.is_regular_file()) continue;
-      if (const auto format = format_of(entry.path())) found.push_back({entry.path(), *format, entry.file_size()});
+    try {
+      for (const auto& entry : fs::recursive_directory_iterator(path)) {
+        if (!entry.is_regular_file()) continue;
+        if (const auto format = format_of(entry.path())) found.push_back({entry.path(), *format, entry.file_size()});
+      }
+    } catch (const fs::filesystem_error& e) {
+      fail("data", "{}: {}", e.path1().string(), e.code().message());
     }
     if (found.empty()) fail("data", "{}: expected .txt, .md, .jsonl or .pod files (also .gz, .zst), found none", input);
     std::sort(found.begin(), found.end(),

@@ -19,9 +19,9 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. In folders only the known endings
-// are taken: .txt .text .md .jsonl .pod and these with .gz or .zst. A file that is named itself may end in anything
-// and is read as plain text. Error when a name does not exist or a folder holds nothing to read.
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat standard_input);
+// are taken: .txt .text .md .jsonl .pod and these with .gz or .zst. Standard input, and a file that is named itself and
+// ends otherwise, have the format `other`. Error when a name does not exist or a folder holds nothing to read.
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other);
 
 // Decompressed bytes of a file, in pieces. .gz and .zst are recognized by their first bytes.
 class ByteStream {

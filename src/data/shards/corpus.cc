@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "data/json_summary.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ T field(const fs::path& path, const Json& json, const std::string& key, const ch
   try {
     return found->get<T>();
   } catch (const Json::exception&) {
-    fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, found->dump().substr(0, 60));
+    fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
   }
 }
 

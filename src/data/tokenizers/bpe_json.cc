@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "data/json_summary.h"
 #include "data/tokenizers/bpe.h"
 #include "data/tokenizers/bpe_vocabulary.h"
 #include "data/tokenizers/normalizer.h"
@@ -20,9 +21,7 @@ struct Node {
   std::string place;
 
   [[noreturn]] void expected(const std::string& what) const {
-    std::string found = json ? json->dump(-1, ' ', false, Json::error_handler_t::replace) : "nothing";
-    if (found.size() > 60) found = found.substr(0, 60) + "...";
-    fail("tokenizer", "{}: expected {}, found {}", place, what, found);
+    fail("tokenizer", "{}: expected {}, found {}", place, what, json ? json_summary(*json) : "nothing");
   }
   bool present() const { return json && !json->is_null(); }
   Node at(const std::string& key) const {
@@ -184,7 +183,6 @@ void read_added_tokens(const Node& list, BpeDefinition& definition) {
 BpeDefinition read_tokenizer_json(const fs::path& path) {
   BpeDefinition definition;
   std::string text = read_file(path);
-  std::string why;
   Json json;
   try {
     json = Json::parse(text);

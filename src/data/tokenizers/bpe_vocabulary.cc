@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "data/json_summary.h"
 #include "data/tokenizers/byte_unicode.h"
 
 namespace lazy {
@@ -20,7 +21,7 @@ BpeVocabulary::BpeVocabulary(const Json& vocab, std::string field, BpeDefinition
   for (const auto& [token, value] : vocab.items()) {
     if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= kMost) {
       fail("tokenizer", "{}: \"{}\": expected an id from 0 to {}, found {}", field_, token, kMost - 1,
-           value.dump().substr(0, 40));
+           json_summary(value));
     }
     const auto id = value.get<int32_t>();
     if (static_cast<size_t>(id) >= definition.tokens.size()) definition.tokens.resize(id + 1);
@@ -77,7 +78,7 @@ void read_special_tokens(const fs::path& folder, const std::string& default_clas
       const auto found = config.find(key);
       if (found == config.end() || found->is_null()) return std::nullopt;
       const Json& value = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-      if (!value.is_string()) fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, value.dump());
+      if (!value.is_string()) fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, json_summary(value));
       const auto id = id_of(value.get<std::string>());
       if (!id) fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", path.string(), key, value.get<std::string>());
       return id;

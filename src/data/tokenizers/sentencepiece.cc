@@ -4,6 +4,7 @@
 #include <sentencepiece_processor.h>
 
 #include <bit>
+#include <cctype>
 #include <unordered_set>
 
 #include "core/error.h"
@@ -34,6 +35,11 @@ std::string with_spaces(std::string_view symbols) {
   return text;
 }
 
+bool is_byte_name(const std::string& piece) {
+  return piece.size() == 6 && piece.starts_with("<0x") && piece[5] == '>' &&
+         std::isxdigit(static_cast<unsigned char>(piece[3])) && std::isxdigit(static_cast<unsigned char>(piece[4]));
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string serialized, const std::string& name) : serialized_(std::move(serialized)) {
@@ -46,6 +52,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     dummy_prefix_ = normalizer.add_dummy_prefix();
     identity_ = normalizer.precompiled_charsmap().empty() && !normalizer.remove_extra_whitespaces() &&
                 normalizer.escape_whitespaces();
+    for (int id = 0; id < size_; ++id) {
+      if (first_.IsByte(id) && !is_byte_name(first_.IdToPiece(id))) {
+        fail("tokenizer", "{}: piece {} stands for a byte: expected a name like <0x0A>, found \"{}\"", name, id,
+             first_.IdToPiece(id));
+      }
+    }
     byte_ids_ = byte_pieces();
     quick_ = make_quick();
     if (!quick_) index_neighbours();
