@@ -9,17 +9,15 @@
 #include "core/file.h"
 #include "model/blocks/cast_cache.h"
 #include "model/blocks/decoder_block.h"
-#include "model/blocks/rms_norm.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
-#include "model/loss.h"
+#include "ops/linear_cross_entropy.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
 
 struct LanguageModel::Impl {
-  Impl(const ModelConfig& model, at::Device where)
-      : config(model), device(where), rope(model.head_dim, model.rope_base), names(model) {
+  Impl(const ModelConfig& model, at::Device where) : config(model), device(where), names(model) {
     config.validate();
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
@@ -71,11 +69,13 @@ struct LanguageModel::Impl {
   }
 
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  at::Tensor head_matrix() { return head_cast.get(head_leaf(), dtype); }
+  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept.
+  at::Tensor head_matrix() {
+    return at::GradMode::is_enabled() ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
+  }
 
   ModelConfig config;
   at::Device device;
-  RotaryTable rope;
   CheckpointNames names;
   at::Tensor embedding, final_norm, head;  // head is undefined when it is the embedding
   std::vector<DecoderBlock> blocks;
@@ -122,36 +122,33 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
          ids.dim());
   }
   ForwardResult result;
-  at::Tensor x = at::embedding(impl_->embedding, ids).to(impl_->dtype);
+  Stream stream{at::embedding(impl_->embedding, ids).to(impl_->dtype), {}};
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
-    x = impl_->blocks[i].forward(x, impl_->rope, static_cast<int64_t>(i), options,
-                                 options.return_stats ? &stats : nullptr);
+    impl_->blocks[i].forward(stream, static_cast<int64_t>(i), options, options.return_stats ? &stats : nullptr);
     if (options.return_stats) result.stats.push_back(stats);
   }
   if (options.cache) options.cache->length += ids.size(1);
-  result.hidden = rms_norm(x, impl_->final_norm, impl_->config.norm_eps);
+  result.hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps);
   return result;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
-  const bool grad = at::GradMode::is_enabled() && (hidden.requires_grad() || impl_->head_leaf().requires_grad());
-  const at::Tensor W = grad ? impl_->head_leaf().to(hidden.scalar_type()) : impl_->head_matrix();
-  return at::linear(hidden, W).to(at::kFloat);
+  return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  return linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), impl_->head_leaf(),
-                              labels.reshape({-1}));
+  return std::get<0>(
+      ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1})));
 }
 
 std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels) {
   const at::NoGradGuard guard;
   const at::Tensor hidden = forward(ids).hidden;
-  auto [likelihood, best] =
-      linear_log_likelihood(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
-  return {likelihood.view(labels.sizes()), best.view(labels.sizes())};
+  const auto [loss, log_prob, best] =
+      ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
+  return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
 }
 
 bool LanguageModel::decays(const std::string& name) {

@@ -53,7 +53,8 @@ class LanguageModel {
 
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
   at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32
-  // Mean cross-entropy in nats over labels != -100, differentiable; labels (batch, length), already shifted.
+  // Mean cross-entropy in nats over labels != -100, differentiable; labels (batch, length), already shifted; NaN
+  // when every label is -100, as in PyTorch.
   // The logits of all positions never exist at once.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.

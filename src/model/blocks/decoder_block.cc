@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "model/blocks/rms_norm.h"
-#include "model/blocks/swiglu.h"
+#include "ops/rms_norm.h"
+#include "ops/swiglu.h"
 
 namespace lazy {
 
@@ -16,11 +16,20 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, at::Device device)
       down(c.intermediate(), {c.hidden_size}, device),
       norm_eps_(c.norm_eps) {}
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x, RotaryTable& table, int64_t layer, const ForwardOptions& options,
-                                 at::Tensor* stats) const {
-  const at::Tensor mixed = x + attention.forward(rms_norm(x, attention_norm, norm_eps_), table, layer, options, stats);
-  const auto gate_and_up = gate_up.forward(rms_norm(mixed, mlp_norm, norm_eps_));
-  return mixed + down.forward(swiglu(gate_and_up[0], gate_and_up[1]))[0];
+at::Tensor normalize(Stream& stream, const at::Tensor& weight, double eps) {
+  if (!stream.residual.defined()) {
+    stream.residual = stream.branch;
+    return ops::rms_norm(stream.branch, weight, eps);
+  }
+  auto [y, sum] = ops::add_rms_norm(stream.branch, stream.residual, weight, eps);
+  stream.residual = sum;
+  return y;
+}
+
+void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
+  stream.branch = attention.forward(normalize(stream, attention_norm, norm_eps_), layer, options, stats);
+  const auto gate_and_up = gate_up.forward(normalize(stream, mlp_norm, norm_eps_));
+  stream.branch = down.forward(ops::swiglu(gate_and_up[0], gate_and_up[1]))[0];
 }
 
 }  // namespace lazy

@@ -7,12 +7,19 @@
 
 namespace lazy {
 
+// The residual stream between layers, its last addition not yet carried out: the next norm adds while it reads.
+struct Stream {
+  at::Tensor branch;    // (batch, length, hidden_size) in the computing precision
+  at::Tensor residual;  // the same, or undefined before the first layer
+};
+
+// norm(branch + residual); the sum becomes the stream's residual.
+at::Tensor normalize(Stream& stream, const at::Tensor& weight, double eps);
+
 class DecoderBlock {
  public:
   DecoderBlock(const ModelConfig& config, at::Device device);
-  // x (batch, length, hidden_size), the residual stream in the computing precision.
-  at::Tensor forward(const at::Tensor& x, RotaryTable& table, int64_t layer, const ForwardOptions& options,
-                     at::Tensor* stats) const;
+  void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
 
   at::Tensor attention_norm, mlp_norm;  // (hidden_size) fp32
   AttentionMixer attention;

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "model/language_model.h"
 #include "ops/attention.h"
+#include "ops/rope.h"
 
 namespace lazy {
 namespace {
@@ -40,6 +41,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
       kv_heads_(c.num_kv_heads),
       head_dim_(c.head_dim),
       window_(c.window),
+      rope_base_(c.rope_base),
       normalizer_(c.normalizer),
       offset_(c.offset) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
@@ -49,14 +51,13 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
   if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
 }
 
-at::Tensor AttentionMixer::forward(const at::Tensor& x, RotaryTable& table, int64_t layer,
-                                   const ForwardOptions& options, at::Tensor* stats) const {
+at::Tensor AttentionMixer::forward(const at::Tensor& x, int64_t layer, const ForwardOptions& options,
+                                   at::Tensor* stats) const {
   const int64_t batch = x.size(0), length = x.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
-  const auto [cos, sin] = table.rows(start, length, x.device());
   const auto parts = qkv.forward(x);
-  const at::Tensor q = rotate(parts[0].view({batch, length, heads_, head_dim_}), cos, sin);
-  at::Tensor k = rotate(parts[1].view({batch, length, kv_heads_, head_dim_}), cos, sin);
+  const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start);
+  at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start);
   at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
   if (options.cache) std::tie(k, v) = extend_cache(*options.cache, layer, k, v);
   if (options.on_attention_input) options.on_attention_input(layer, q, k);

@@ -5,7 +5,6 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
-#include "model/positions/rope.h"
 
 namespace lazy {
 
@@ -17,8 +16,7 @@ class AttentionMixer {
 
   // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
   // receives (3, batch, heads, length) when not null.
-  at::Tensor forward(const at::Tensor& x, RotaryTable& table, int64_t layer, const ForwardOptions& options,
-                     at::Tensor* stats) const;
+  at::Tensor forward(const at::Tensor& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
@@ -26,6 +24,7 @@ class AttentionMixer {
 
  private:
   int64_t heads_, kv_heads_, head_dim_, window_;
+  double rope_base_;
   std::string normalizer_, offset_;
 };
 

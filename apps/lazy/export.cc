@@ -1,0 +1,88 @@
+// `lazy export`: a run's model as a folder of its own, for Hugging Face programs or to give away.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "command.h"
+
+#include "core/error.h"
+#include "core/file.h"
+#include "generate/model_folder.h"
+#include "train/checkpoint.h"
+
+namespace lazy {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string run, model, dtype = "bf16";
+  int64_t step = -1;
+};
+
+// The folder with the weights: the run's finished model, its newest whole checkpoint, or the named step.
+fs::path source(const Options& options) {
+  const fs::path run = options.run;
+  if (options.step < 0) {
+    if (fs::exists(run / "config.json")) return run;  // a model folder or a checkpoint itself
+    if (fs::exists(run / "model" / "config.json")) return run / "model";
+  }
+  train::CheckpointStore store(run / "checkpoints", 0);
+  const std::vector<int64_t> steps = store.steps();
+  if (steps.empty()) {
+    fail("export", "{}: expected a run folder with model/ or checkpoints/, or a model folder; found none of them",
+         run.string());
+  }
+  if (options.step < 0) return store.newest_usable()->path;
+  if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
+    fail("export", "--step {}: {} has checkpoints {}", options.step, run.string(), fmt::join(steps, ", "));
+  }
+  train::verify_checkpoint(store.path(options.step));
+  return store.path(options.step);
+}
+
+void run(const Options& options) {
+  fs::path target = fs::absolute(options.model).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // a trailing slash
+  if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    fail("export", "{}: expected a folder that does not exist yet", target.string());
+  }
+  const fs::path from = source(options);
+  const ModelFolder folder = load_model_folder(from);
+  const fs::path temporary = fmt::format("{}.tmp-{}", target.string(), getpid());
+  fs::create_directories(temporary);
+  try {
+    folder.model.save(temporary, options.dtype);
+    folder.tokenizer->save(temporary);
+    publish_directory(temporary, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
+             folder.model.config().is_plain_llama() ? "LlamaForCausalLM" : "LazyForCausalLM");
+}
+
+}  // namespace
+
+LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](CLI::App& command) {
+  auto o = std::make_shared<Options>();
+  command.add_option("run", o->run, "Run folder, checkpoint or model folder")->required();
+  command.add_option("model", o->model, "Folder to write; must not exist yet")->required();
+  command.add_option("--dtype", o->dtype, "Precision of the weights")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command.add_option("--step", o->step,
+                     "Export this checkpoint instead of the finished model or the newest checkpoint");
+  command.footer(
+      "Examples:\n"
+      "  lazy export build/demo/softmax my-model\n"
+      "  lazy export runs/lazy-340m my-model --step 20000 --dtype fp32");
+  command.callback([o] { run(*o); });
+});
+
+}  // namespace lazy
