@@ -1,0 +1,141 @@
+// The operator's own duties: schema, shapes without data, errors, autograd wiring. The numbers are tests/attention's.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "ops/attention.h"
+
+namespace lazy::ops {
+
+namespace {
+
+struct Inputs {
+  at::Tensor q, k, v, bias, tau;
+};
+
+Inputs inputs(at::ScalarType type, int64_t length = 9) {
+  at::manual_seed(3);
+  const auto parameter = type == at::kDouble ? at::kDouble : at::kFloat;
+  auto leaf = [](const at::Tensor& t) { return t.set_requires_grad(true); };
+  return {leaf(at::randn({2, length, 4, 16}).to(type)), leaf(at::randn({2, length, 2, 16}).to(type)),
+          leaf(at::randn({2, length, 2, 8}).to(type)), leaf(at::randn({4, 5}).to(parameter)),
+          leaf(at::full({4}, -0.9).to(parameter))};
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(AttentionOperator, ShapesAndTypes) {
+  const Inputs in = inputs(at::kBFloat16);
+  AttentionOptions options;
+  options.return_stats = true;
+  const auto [out, lse, stats] = attention(in.q, in.k, in.v, in.bias, in.tau, options);
+  EXPECT_EQ(out.sizes(), at::IntArrayRef({2, 9, 4, 8}));
+  EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(lse.sizes(), at::IntArrayRef({2, 4, 9}));
+  EXPECT_EQ(lse.scalar_type(), at::kFloat);
+  EXPECT_EQ(stats.sizes(), at::IntArrayRef({3, 2, 4, 9}));
+  EXPECT_FALSE(lse.requires_grad());
+  options.return_stats = false;
+  EXPECT_EQ(std::get<2>(attention(in.q, in.k, in.v, in.bias, in.tau, options)).numel(), 0);
+}
+
+TEST(AttentionOperator, MetaHasTheSameShapes) {
+  const Inputs in = inputs(at::kFloat);
+  auto meta = [](const at::Tensor& t) { return t.detach().to(at::kMeta); };
+  AttentionOptions options;
+  options.return_stats = true;
+  const auto real = attention(in.q, in.k, in.v, in.bias, in.tau, options);
+  const auto shape = attention(meta(in.q), meta(in.k), meta(in.v), meta(in.bias), meta(in.tau), options);
+  EXPECT_EQ(std::get<0>(real).sizes(), std::get<0>(shape).sizes());
+  EXPECT_EQ(std::get<1>(real).sizes(), std::get<1>(shape).sizes());
+  EXPECT_EQ(std::get<2>(real).sizes(), std::get<2>(shape).sizes());
+  EXPECT_EQ(std::get<0>(real).strides(), std::get<0>(shape).strides());
+}
+
+// Each gradient goes to its input: fp32 kernels beside the float64 definition through the same wiring.
+TEST(AttentionOperator, GradientsReachTheirInputs) {
+  const Inputs in = inputs(at::kFloat), exact = [&] {
+    Inputs e = in;
+    for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau}) *t = t->detach().to(at::kDouble).set_requires_grad(true);
+    return e;
+  }();
+  auto gradients = [](const Inputs& x, bool with_bias) {
+    std::vector<at::Tensor> list{x.q, x.k, x.v, x.tau};
+    if (with_bias) list.push_back(x.bias);
+    const at::Tensor out = std::get<0>(attention(x.q, x.k, x.v, with_bias ? x.bias : at::Tensor(), x.tau, {}));
+    return torch::autograd::grad({out.to(at::kDouble).square().sum()}, list);
+  };
+  for (bool with_bias : {true, false}) {
+    const auto found = gradients(in, with_bias), expected = gradients(exact, with_bias);
+    for (size_t n = 0; n < found.size(); ++n) {
+      ASSERT_EQ(found[n].sizes(), expected[n].sizes());
+      // fp32 sums of at most a few hundred terms.
+      EXPECT_LT((found[n] - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
+    }
+  }
+}
+
+TEST(AttentionOperator, OnlyWantedGradientsAreComputed) {
+  Inputs in = inputs(at::kFloat);
+  in.k.set_requires_grad(false);
+  in.bias.set_requires_grad(false);
+  const at::Tensor out = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, {}));
+  out.sum().backward();
+  EXPECT_TRUE(in.q.grad().defined());
+  EXPECT_TRUE(in.v.grad().defined());
+  EXPECT_TRUE(in.tau.grad().defined());
+  EXPECT_FALSE(in.k.grad().defined());
+  EXPECT_FALSE(in.bias.grad().defined());
+}
+
+TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
+  const Inputs in = inputs(at::kFloat);
+  auto call = [&](const Inputs& x, AttentionOptions options = {}) {
+    return message_of([&] { attention(x.q, x.k, x.v, x.bias, x.tau, options); });
+  };
+  using testing::StartsWith;
+  Inputs bad = in;
+  bad.tau = at::Tensor();
+  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected tau for normalizer \"elastic\", received None"));
+  bad = in;
+  bad.k = in.k.to(at::kBFloat16);
+  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected k of type Float like q, received BFloat16"));
+  bad = in;
+  bad.q = in.q.select(0, 0);
+  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected q of shape (batch, length, heads, head_dim), received [9, 4, 16]"));
+  bad = in;
+  bad.bias = in.bias.slice(0, 0, 3);
+  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected distance_bias of shape (4, window), received [3, 5]"));
+  bad = in;
+  bad.k = at::randn({2, 9, 3, 16});
+  bad.v = at::randn({2, 9, 3, 8});
+  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected q's heads to be a multiple of k's heads, received 4 and 3"));
+  AttentionOptions options;
+  options.window = 0;
+  EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected window to be -1 (none) or at least 1, received 0"));
+  options = {};
+  options.normalizer = "soft";
+  EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected normalizer to be"));
+  options = {};
+  options.offset = "none";
+  EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected offset to be"));
+}
+
+TEST(AttentionOperator, SecondDerivativesAreRefused) {
+  const Inputs in = inputs(at::kFloat);
+  const at::Tensor out = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, {}));
+  const auto first = torch::autograd::grad({out.sum()}, {in.q}, {}, true, true);
+  EXPECT_THAT(message_of([&] { first[0].sum().backward(); }), testing::HasSubstr("not implemented"));
+}
+
+}  // namespace
+
+}  // namespace lazy::ops

@@ -1,0 +1,30 @@
+"""Runs PyTorch's own checks on the operators of liblazy_ops.so. Usage: check_operators.py LIBRARY"""
+import sys
+
+import torch
+from torch.library import opcheck
+
+torch.ops.load_library(sys.argv[1])
+lazy = torch.ops.lazy
+
+
+def leaf(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype).requires_grad_()
+
+
+def main():
+    torch.manual_seed(0)
+    q, k, v, bias = leaf(1, 9, 4, 16), leaf(1, 9, 2, 16), leaf(1, 9, 2, 8), leaf(4, 4)
+    tau = torch.full((4,), -0.9).requires_grad_()
+    opcheck(lazy.attention.default, (q, k, v, bias, tau))
+    opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
+    opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
+    opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
+    opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
+    opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
+    exact = [t.detach().double().requires_grad_() for t in (q, k, v, bias, tau)]
+    assert torch.autograd.gradcheck(lambda *a: lazy.attention(*a)[0], exact)
+
+
+main()

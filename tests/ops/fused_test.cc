@@ -1,0 +1,138 @@
+// The fused operators against float64 compositions of ATen operations, values and gradients. An error may be twice what the
+// same composition has when its inputs and outputs are rounded to the type, plus one rounding.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+
+#include "ops/linear_cross_entropy.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+
+double error(const at::Tensor& x, const at::Tensor& truth) {
+  return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
+}
+
+// Outputs, then gradients of their sum weighted by fixed random numbers.
+Tensors run(const Function& function, const Tensors& inputs, at::ScalarType compute, at::ScalarType round) {
+  Tensors leaves, cast;
+  for (const at::Tensor& t : inputs) {
+    leaves.push_back(t.detach().to(compute).set_requires_grad(true));
+    cast.push_back(leaves.back());
+  }
+  Tensors result = function(cast);
+  at::manual_seed(77);
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (const at::Tensor& y : result) sum = sum + (y.to(at::kDouble) * at::randn(y.sizes(), at::kDouble)).sum();
+  const Tensors gradients = torch::autograd::grad({sum}, leaves);
+  result.insert(result.end(), gradients.begin(), gradients.end());
+  for (at::Tensor& t : result) t = t.detach().to(round).to(at::kDouble);
+  return result;
+}
+
+void expect_matches(const Function& ours, const Function& plain, const Tensors& shapes_of, at::ScalarType type) {
+  Tensors inputs;
+  for (const at::Tensor& t : shapes_of) inputs.push_back(t.to(type));
+  const Tensors truth = run(plain, inputs, at::kDouble, at::kDouble), second = run(plain, inputs, at::kFloat, type);
+  const Tensors found = run(ours, inputs, type, type);
+  ASSERT_EQ(found.size(), truth.size());
+  const double rounding = type == at::kFloat ? 0x1p-24 : 0x1p-8;
+  for (size_t n = 0; n < found.size(); ++n) {
+    EXPECT_LE(error(found[n], truth[n]), 2 * error(second[n], truth[n]) + 2 * rounding) << "result " << n << " in " << type;
+  }
+}
+
+at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
+  return x * at::rsqrt(x.square().mean(-1, true) + 1e-6) * w;
+}
+
+class Fused : public testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(Fused, RmsNorm) {
+  at::manual_seed(1);
+  for (int64_t dim : {1, 7, 64, 200}) {
+    expect_matches([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-6)}; },
+                   [](const Tensors& t) { return Tensors{plain_norm(t[0], t[1])}; },
+                   {at::randn({3, 50, dim}), at::randn({dim})}, GetParam());
+  }
+}
+
+TEST_P(Fused, AddRmsNorm) {
+  at::manual_seed(2);
+  // Sums that a rounding does not change, so that both references see the same sum.
+  const at::Tensor x = at::randint(-64, 64, {3, 70, 48}).div(32.0), r = at::randint(-64, 64, {3, 70, 48}).div(32.0);
+  expect_matches([](const Tensors& t) {
+                   auto [y, sum] = add_rms_norm(t[0], t[1], t[2], 1e-6);
+                   return Tensors{y, sum};
+                 },
+                 [](const Tensors& t) { return Tensors{plain_norm(t[0] + t[1], t[2]), t[0] + t[1]}; },
+                 {x, r, at::randn({48})}, GetParam());
+}
+
+TEST_P(Fused, SwigluOfHalves) {
+  at::manual_seed(3);
+  for (int64_t dim : {1, 24, 171}) {
+    auto halves = [](const at::Tensor& t) { return t.chunk(2, -1); };
+    expect_matches([&](const Tensors& t) { return Tensors{swiglu(halves(t[0])[0], halves(t[0])[1])}; },
+                   [&](const Tensors& t) { return Tensors{at::silu(halves(t[0])[0]) * halves(t[0])[1]}; },
+                   {at::randn({5, 13, 2 * dim}) * 3}, GetParam());
+  }
+}
+
+TEST_P(Fused, Rope) {
+  at::manual_seed(4);
+  const int64_t offset = 5, length = 9, half = 20;
+  auto plain = [&](const Tensors& t) {
+    const at::Tensor frequency = at::pow(1.5e5, -at::arange(half, at::kDouble) / static_cast<double>(half));
+    const at::Tensor angle = at::arange(offset, offset + length, at::kDouble).unsqueeze(1) * frequency;
+    const at::Tensor c = angle.cos().to(t[0].scalar_type()).unsqueeze(1), s = angle.sin().to(t[0].scalar_type()).unsqueeze(1);
+    const at::Tensor a = t[0].slice(-1, 0, half), b = t[0].slice(-1, half);
+    return Tensors{at::cat({a * c - b * s, b * c + a * s}, -1)};
+  };
+  expect_matches([&](const Tensors& t) { return Tensors{rope(t[0], 1.5e5, offset)}; }, plain,
+                 {at::randn({2, length, 3, 2 * half})}, GetParam());
+  // A view with other strides gives the same.
+  const at::Tensor x = at::randn({2, 3, length, 2 * half}).transpose(1, 2);
+  EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
+}
+
+TEST_P(Fused, LinearCrossEntropy) {
+  at::manual_seed(5);
+  for (int64_t vocabulary : {3, 1001, 60000}) {   // the last needs several chunks
+    at::Tensor labels = at::randint(vocabulary, {150}, at::kLong);
+    labels[3] = -100;
+    expect_matches([&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; },
+                   [&](const Tensors& t) { return Tensors{at::cross_entropy_loss(at::mm(t[0], t[1].t()), labels)}; },
+                   {at::randn({150, 12}), at::randn({vocabulary, 12})}, GetParam());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Fused, testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST(FusedValues, LinearCrossEntropyReportsTokens) {
+  const at::Tensor hidden = at::eye(3), weight = at::eye(3) * 4;
+  const at::Tensor labels = at::tensor({0L, 2L, -100L});
+  const auto [loss, log_prob, correct] = linear_cross_entropy(hidden, weight, labels);
+  const at::Tensor expected = at::log_softmax(weight, -1);
+  EXPECT_FLOAT_EQ(log_prob[0].item<float>(), expected[0][0].item<float>());
+  EXPECT_FLOAT_EQ(log_prob[1].item<float>(), expected[1][2].item<float>());
+  EXPECT_EQ(log_prob[2].item<float>(), 0);
+  EXPECT_TRUE(correct[0].item<bool>());
+  EXPECT_FALSE(correct[1].item<bool>());
+  EXPECT_FALSE(correct[2].item<bool>());
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, at::tensor({0L, 3L, 1L})), c10::Error);
+}
+
+}  // namespace
+
+}  // namespace lazy::ops
