@@ -15,7 +15,7 @@ setup:          ## install system packages, the virtual environment and Sentence
 	@scripts/setup.sh
 
 build: setup    ## build build/lazy and build/liblazy_ops.so
-	@scripts/build.sh $(PRESET) build
+	@scripts/build.sh $(PRESET) build lazy lazy_ops
 
 demo: build     ## train, evaluate and report on real text, in ten minutes on two cores
 	@scripts/demo.sh

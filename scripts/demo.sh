@@ -27,7 +27,7 @@ fi
 
 if [ ! -f "$out/corpus/corpus.json" ]; then
   say "1/5 tokenizer and shards from ${text[*]}"
-  "$lazy" data prepare "${text[@]}" --output "$out/corpus" --train-tokenizer 4096 --validation 0.03
+  "$lazy" data prepare "${text[@]}" --output "$out/corpus" --train-tokenizer 4096 --max-document 16kb --validation 0.03
 fi
 
 for kind in lazy softmax; do
@@ -40,8 +40,8 @@ done
 say "4/5 evaluation, sinks, samples"
 for kind in lazy softmax; do
   run=$out/$kind
-  [ -f "$run/eval.json" ] || "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --output "$run/eval.json"
-  [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --json "$run/sinks.json"
+  [ -f "$run/eval.json" ] || "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --bos --output "$run/eval.json"
+  [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --bos --json "$run/sinks.json"
   [ -f "$run/samples.json" ] || "$lazy" generate "$run/model" --prompt "The function returns" --prompt "To open a file, " \
     --prompt "If you want to" --max-tokens 120 --temperature 0.7 --top-p 0.9 --seed 1 --json "$run/samples.json" > /dev/null
 done
