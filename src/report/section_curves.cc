@@ -14,7 +14,7 @@ namespace {
 
 // Exponential moving average with a window that grows with the run, corrected for its start, thinned for drawing.
 Curve2d smooth(const Curve2d& curve) {
-  const double keep = 1 - 1 / std::max(1.0, double(curve.size()) / 60);
+  const double keep = 1 - 1 / std::max(1.0, double(curve.size()) / 25);
   const size_t step = std::max<size_t>(1, curve.size() / 400);
   Curve2d result;
   double sum = 0, weight = 0;
@@ -104,7 +104,8 @@ std::string learning_curves(const std::vector<RunData>& runs) {
   std::string commands;
   for (const RunData& run : runs) commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
   return figure(legend(runs) + draw_responsive(plot),
-                "Strong lines with marks: loss on the validation split. Faint lines: training loss, smoothed. Lower is better; the first "
+                "Strong lines with marks: loss on the batches of the validation split that training looks at; the results below may cover "
+                "more of it. Faint lines: training loss, smoothed. Lower is better; the first "
                 "8\u2009% of training may lie above the frame. Made by " + commands + ".") +
          difference(runs);
 }

@@ -125,7 +125,12 @@ th,td{padding:7px 6px}.results tbody th{min-width:0}.swatch{margin-right:4px}
 @media print{
 @page{margin:14mm}
 body{max-width:none;padding:0;font-size:11pt;background:#fff}
-section{margin-top:28px}h2,h3,h4{break-after:avoid}
+section{margin-top:24px}h2,h3,h4,.lead{break-after:avoid}
+figure{margin:10px 0 18px}.measures,.multiples{grid-template-columns:repeat(3,minmax(0,1fr));gap:8px 18px}
+.maps{grid-template-columns:repeat(2,minmax(0,1fr));gap:10px 24px}.maps.single{grid-template-columns:minmax(0,1fr)}
+figure:has(.multiples),figure:has(.stack){break-inside:auto}
+.lede{font-size:13pt}figcaption,.legend,.notes,.tile p{font-size:9.5pt}table{font-size:10.5pt}th,td{padding:4px 8px}
+.shaded,blockquote{font-size:11pt}
 .scroll{overflow:visible}svg.at-square{max-width:100%;height:auto}details:not([open]){display:none}
 .tile{border:1px solid var(--rule)}
 }
