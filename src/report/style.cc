@@ -125,7 +125,7 @@ th,td{padding:7px 6px}.results tbody th{min-width:0}.swatch{margin-right:4px}
 @media print{
 @page{margin:14mm}
 body{max-width:none;padding:0;font-size:11pt;background:#fff}
-section{margin-top:24px}h2,h3,h4,.lead{break-after:avoid}
+section{margin-top:24px}h2,h3,h4,.lead{break-after:avoid}.lead{break-inside:avoid}
 figure{margin:10px 0 18px}.measures,.multiples{grid-template-columns:repeat(3,minmax(0,1fr));gap:8px 18px}
 .maps{grid-template-columns:repeat(2,minmax(0,1fr));gap:10px 24px}.maps.single{grid-template-columns:minmax(0,1fr)}
 figure:has(.multiples),figure:has(.stack){break-inside:auto}
