@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command.h"
 
@@ -36,29 +37,31 @@ std::vector<std::string> cpu_features() {
 
 // Which normalizers, precisions and devices the fast kernels serve, asked of the kernels themselves.
 Json kernel_support() {
+  using kernels::DType, kernels::Normalizer, kernels::Device;
   Json out = Json::object();
-  for (const auto normalizer :
-       {kernels::Normalizer::softmax, kernels::Normalizer::elastic, kernels::Normalizer::sparsemax,
-        kernels::Normalizer::entmax15, kernels::Normalizer::sigmoid, kernels::Normalizer::softmax_sink}) {
-    for (const auto device : {kernels::Device::cpu, kernels::Device::cuda}) {
-      std::vector<std::string> served;
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    Json served = Json::object();
+    std::set<std::string> reasons;
+    for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax,
+                                        Normalizer::entmax15, Normalizer::sigmoid, Normalizer::softmax_sink}) {
+      Json dtypes = Json::array();
       std::string reason;
-      for (const auto dtype : {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16}) {
-        kernels::Problem problem{.q_length = 128,
-                                 .k_length = 128,
-                                 .head_dim = 64,
-                                 .value_dim = 64,
-                                 .dtype = dtype,
-                                 .normalizer = normalizer};
-        const std::string unmet = kernels::unmet_condition(problem, device);
-        if (unmet.empty())
-          served.emplace_back(kernels::name(dtype));
-        else
-          reason = unmet;
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        const kernels::Problem problem{.q_length = 128,
+                                       .k_length = 128,
+                                       .head_dim = 64,
+                                       .value_dim = 64,
+                                       .dtype = dtype,
+                                       .normalizer = normalizer};
+        reason = kernels::unmet_condition(problem, device);
+        if (reason.empty()) dtypes.push_back(kernels::name(dtype));
       }
-      out[device == kernels::Device::cpu ? "cpu" : "cuda"][kernels::name(normalizer)] =
-          served.empty() ? Json(reason) : Json(served);
+      served[kernels::name(normalizer)] = dtypes.empty() ? Json(reason) : dtypes;
+      reasons.insert(dtypes.empty() ? reason : "");
     }
+    // One reason for all of them is said once.
+    out[device == Device::cpu ? "cpu" : "cuda"] =
+        reasons.size() == 1 && !reasons.begin()->empty() ? Json(*reasons.begin()) : served;
   }
   return out;
 }
@@ -88,11 +91,16 @@ void print_build(const Json& info) {
   fmt::print("cpu features  {}\n", fmt::join(info["cpu_features"].get<std::vector<std::string>>(), " "));
   fmt::print("blas          {}\n", info["blas"].get<std::string>());
   fmt::print("attention kernels\n");
-  for (const auto& [device, normalizers] : info["attention_kernels"].items()) {
-    for (const auto& [normalizer, served] : normalizers.items()) {
-      fmt::print("  {:5} {:13} {}\n", device, normalizer,
-                 served.is_string() ? served.get<std::string>()
-                                    : fmt::format("{}", fmt::join(served.get<std::vector<std::string>>(), ", ")));
+  for (const auto& [device, served] : info["attention_kernels"].items()) {
+    if (served.is_string()) {
+      fmt::print("  {:5} {}\n", device, served.get<std::string>());
+      continue;
+    }
+    for (const auto& [normalizer, dtypes] : served.items()) {
+      const std::string what = dtypes.is_string()
+                                   ? dtypes.get<std::string>()
+                                   : fmt::format("{}", fmt::join(dtypes.get<std::vector<std::string>>(), ", "));
+      fmt::print("  {:5} {:13} {}\n", device, normalizer, what);
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "generate/generator.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 
@@ -9,8 +10,28 @@
 namespace lazy {
 
 namespace {
+
 constexpr int64_t kPromptChunk = 512;  // bounds the memory of a long prompt
-}
+
+// One token through a small model is a row of products of microseconds each: waiting for a second thread costs as much
+// as it saves, and a hundred times more on a machine that is busy otherwise. So small models decode on one thread.
+class DecodeThreads {
+ public:
+  explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
+    constexpr int64_t kSmall = 8'000'000;  // parameters: 32 MB, about a core's share of the caches
+    if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
+  }
+  ~DecodeThreads() {
+    if (at::get_num_threads() != before_) at::set_num_threads(before_);
+  }
+  DecodeThreads(const DecodeThreads&) = delete;
+  DecodeThreads& operator=(const DecodeThreads&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace
 
 std::vector<float> Generator::step(const std::vector<int64_t>& ids) {
   const at::NoGradGuard guard;
@@ -41,6 +62,7 @@ void Generator::set_prompt(const std::vector<int64_t>& ids) {
 
 Generation Generator::run(const GenerateOptions& options, const std::function<bool(int64_t)>& on_token) {
   if (prompt_length_ == 0) fail("generate", "no prompt was given");
+  const DecodeThreads threads(model_);
   Sampler sampler(options.sampling);
   cache_.length = prompt_length_;  // what an earlier text appended is overwritten
   std::unordered_set<int64_t> seen = prompt_tokens_;

@@ -110,6 +110,29 @@ TEST_F(Commands, GenerateIsDeterministicAndWritesJson) {
             lazy("generate " + model + " --prompt A --max-tokens 20 --seed 7").second);
 }
 
+TEST_F(Commands, ExportWritesAModelFolderAndRefusesToOverwrite) {
+  const TemporaryFolder folder;
+  const std::filesystem::path run = folder / "run", out = folder / "out";
+  std::filesystem::create_directories(run / "model");
+  make_model(run / "model");
+  const auto exported = [&](const std::string& arguments) {
+    return lazy("export '" + run.string() + "' '" + out.string() + "/' " + arguments);
+  };
+  const auto [status, text] = exported("--dtype fp32");
+  ASSERT_EQ(status, 0) << text;
+  EXPECT_EQ(testing::read_text(out / "model.safetensors"), testing::read_text(run / "model" / "model.safetensors"));
+  EXPECT_EQ(load_model_folder(out).tokenizer->kind(), "bytes");
+  const auto again = exported("");
+  EXPECT_EQ(again.first, 2);
+  EXPECT_THAT(again.second, HasSubstr("does not exist yet"));
+  std::filesystem::remove_all(out);
+  std::filesystem::remove_all(run / "model");
+  const auto nothing = exported("");
+  EXPECT_EQ(nothing.first, 2);
+  EXPECT_THAT(nothing.second, AllOf(HasSubstr(run.string()), HasSubstr("found none")));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
 TEST_F(Commands, GenerateMistakesAreOneLineAndCodeTwo) {
   const TemporaryFolder good, truncated, foreign;
   for (const TemporaryFolder* folder : {&good, &truncated, &foreign}) make_model(folder->path());
