@@ -1,5 +1,5 @@
 // Backward of one block of rows. Two strips: scores become weights, dO . V^T becomes the gradient of the scores; the
-// whole row is at hand, so its delta = sum p g is summed directly and no row scalar from the forward but lse is needed.
+// whole row is at hand, so its delta = sum p g is summed directly and nothing that the forward computed is needed.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
@@ -72,8 +72,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
       continue;
     }
     finish_scores(p, row, head, scores);
-    const float lse = a.lse[(s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r];
-    const RowGradientSums sums = backward_row(p, row, head, lse, scores, ds, 0, columns);
+    const RowGradientSums sums = backward_row(p, row, head, scores, ds, 0, columns);
     const double count = static_cast<double>(row.end - row.begin);
     slab.d_scalars[0] += p.offset == Offset::per_visible ? sums.d_offset / count : sums.d_offset;
     add_position_gradients(p, row, ds, slab);

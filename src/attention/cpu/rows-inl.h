@@ -151,33 +151,33 @@ struct RowGradientSums {
 // s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)
 // both become zero.
 //   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g      (SPEC section 2)
-// lse carries a rounding of its own size, so exp(s - lse) is divided by its sum once more: where one key holds nearly
-// all of the mass, g - sum p g would magnify the difference.
-inline HWY_NOINLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float lse,
-                                                 float* s, float* g, size_t lo, size_t hi) {
+// Probabilities come from the row's maximum and sum as in the forward, not from lse: the alive pairs are then the
+// forward's to the bit, and lse's own rounding, which g - sum p g would magnify where one key holds nearly all of the
+// mass, does not enter.
+inline HWY_NOINLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                                 float* g, size_t lo, size_t hi) {
   const F f;
   const float offset = offset_of(p, row, head);
   const bool all_alive = offset >= 0;
   fill(g, row.vector_begin, row.begin, 0);
   fill(g, row.end, row.vector_end, 0);
-  const VF vlse = hn::Set(f, lse), add = hn::Set(f, offset), zero = hn::Zero(f);
-  VF mass = zero, delta = zero, total = zero;
+  const VF inverse = hn::Set(f, 1 / exponentiate(row, s).second), add = hn::Set(f, offset), zero = hn::Zero(f);
+  VF delta = zero, total = zero;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
-    const VF probability = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), vlse));
+    const VF e = hn::LoadU(f, s + j);
     VF dw = hn::LoadU(f, g + j);
-    if (!all_alive) dw = hn::IfThenElseZero(hn::Gt(hn::Add(probability, add), zero), dw);
-    mass = hn::Add(mass, probability);
-    delta = hn::MulAdd(probability, dw, delta);
+    if (!all_alive) {
+      dw = hn::IfThenElseZero(hn::Gt(hn::MulAdd(e, inverse, add), zero), dw);
+      hn::StoreU(dw, f, g + j);
+    }
+    delta = hn::MulAdd(e, dw, delta);
     total = hn::Add(total, dw);
-    hn::StoreU(probability, f, s + j);
-    hn::StoreU(dw, f, g + j);
   }
-  const float inverse = 1 / sum_lanes(mass);
-  const VF vinverse = hn::Set(f, inverse), vdelta = hn::Set(f, sum_lanes(delta) * inverse);
+  const VF vdelta = hn::Set(f, sum_lanes(hn::Mul(delta, inverse)));
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
-    const VF probability = hn::Mul(hn::LoadU(f, s + j), vinverse);
-    hn::StoreU(hn::Mul(probability, hn::Sub(hn::LoadU(f, g + j), vdelta)), f, g + j);
-    const VF weight = hn::Add(probability, add);
+    const VF e = hn::LoadU(f, s + j);
+    hn::StoreU(hn::Mul(hn::Mul(e, inverse), hn::Sub(hn::LoadU(f, g + j), vdelta)), f, g + j);
+    const VF weight = hn::MulAdd(e, inverse, add);
     hn::StoreU(all_alive ? weight : hn::Max(weight, zero), f, s + j);
   }
   fill(s, lo, row.begin, 0);
