@@ -28,8 +28,10 @@ void add_prepare(CLI::App& data) {
   auto options = std::make_shared<PrepareOptions>();
   auto format = std::make_shared<std::string>("text");
   CLI::App& command = *data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
-  command.add_option("input", options->inputs,
-                     "Files or folders: .txt .md .jsonl .pod, also .gz and .zst; - for standard input")->required();
+  command
+      .add_option("input", options->inputs,
+                  "Files or folders: .txt .md .jsonl .pod, also .gz and .zst; - for standard input")
+      ->required();
   command.add_option("-o,--output", options->output, "The corpus folder to write")->required();
   auto* group = command.add_option_group("tokenizer", "Which tokenizer (one of these)");
   group->add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
@@ -37,32 +39,41 @@ void add_prepare(CLI::App& data) {
       ->check(CLI::PositiveNumber);
   group->require_option(1);
   command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
-      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command.add_option("--text-field", options->documents.text_field, "Field of JSON lines that holds the text")
       ->capture_default_str();
   command.add_option("--format", *format, "Format of standard input, and of files with other endings")
-      ->check(CLI::IsMember({"text", "jsonl", "pod"}))->capture_default_str();
-  command.add_option("--split-blank", options->documents.split_blank,
-                     "Plain text: part documents at this many blank lines (0: one file is one document)")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
-  command.add_option("--max-document", options->documents.max_bytes,
-                     "Cut documents longer than this, e.g. 64kb (0: never)")
-      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+      ->check(CLI::IsMember({"text", "jsonl", "pod"}))
+      ->capture_default_str();
+  command
+      .add_option("--split-blank", options->documents.split_blank,
+                  "Plain text: part documents at this many blank lines (0: one file is one document)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--max-document", options->documents.max_bytes,
+                  "Cut documents longer than this, e.g. 64kb (0: never)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
   command.add_option("--validation", options->validation, "Share of the documents held out")
-      ->check(CLI::Range(0.0, 0.999))->capture_default_str();
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str();
   command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample")->capture_default_str();
   command.add_option("--shard-size", options->shard_bytes, "Size of a shard file")
-      ->transform(CLI::AsSizeValue(false))->capture_default_str();
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command.add_flag("--force", options->replace, "Replace a corpus that is already there");
-  command.footer("Examples:\n"
-                 "  lazy data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb\n"
-                 "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
-                 "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
+  command.footer(
+      "Examples:\n"
+      "  lazy data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb\n"
+      "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
+      "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
   command.callback([options, format] {
-    options->other_format = *format == "jsonl"  ? TextFormat::json_lines
-                              : *format == "pod" ? TextFormat::pod
-                                                 : TextFormat::plain;
+    options->other_format = *format == "jsonl" ? TextFormat::json_lines
+                            : *format == "pod" ? TextFormat::pod
+                                               : TextFormat::plain;
     prepare(*options);
   });
 }
@@ -82,9 +93,8 @@ void add_inspect(CLI::App& data) {
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
   command.add_flag("--json", options->json, "Print JSON");
   command.footer("Example:\n  lazy data inspect corpus --documents 2 --split validation");
-  command.callback([options] {
-    fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect));
-  });
+  command.callback(
+      [options] { fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect)); });
 }
 
 }  // namespace

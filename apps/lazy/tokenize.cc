@@ -63,15 +63,18 @@ void run(const Options& options) {
 
 LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](CLI::App& command) {
   auto options = std::make_shared<Options>();
-  command.add_option("--tokenizer", options->tokenizer,
-                     "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")->required();
+  command
+      .add_option("--tokenizer", options->tokenizer,
+                  "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")
+      ->required();
   command.add_option("input", options->input, "File to read (default: standard input)");
   command.add_flag("--decode", options->decode, "Read ids, print text");
   command.add_flag("--count", options->count, "Print only how many ids (with --decode: bytes)");
-  command.footer("Examples:\n"
-                 "  echo -n 'Hello world' | lazy tokenize --tokenizer model/\n"
-                 "  echo 15043 3186 | lazy tokenize --tokenizer tokenizer.model --decode\n"
-                 "  lazy tokenize --tokenizer bytes --count corpus.txt");
+  command.footer(
+      "Examples:\n"
+      "  echo -n 'Hello world' | lazy tokenize --tokenizer model/\n"
+      "  echo 15043 3186 | lazy tokenize --tokenizer tokenizer.model --decode\n"
+      "  lazy tokenize --tokenizer bytes --count corpus.txt");
   command.callback([options] { run(*options); });
 });
 

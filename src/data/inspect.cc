@@ -89,8 +89,7 @@ std::string inspect_json(const InspectOptions& options) {
   for (const Shown& shown : all) {
     for (const Shard& shard : shown.shards) shards.push_back(header_json(shown.split, shard));
   }
-  const Json json = {
-      {"shards", shards}, {"documents", documents_json(options, all)}, {"verified", options.verify}};
+  const Json json = {{"shards", shards}, {"documents", documents_json(options, all)}, {"verified", options.verify}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -102,10 +101,10 @@ std::string inspect_text(const InspectOptions& options) {
     for (const Shard& shard : shown.shards) {
       const ShardHeader& h = shard.header();
       const auto tokens = static_cast<double>(h.tokens), bytes = static_cast<double>(h.source_bytes);
-      text += fmt::format("{:<24} {:>10} {:>10} {:>12} {:>10.3f} {:>7} {:>7}  {:016x}\n",
-                          shard.path().filename().string(), h.documents, human_count(tokens), human_bytes(bytes),
-                          tokens > 0 ? bytes / tokens : 0.0, h.token_bytes == 2 ? "uint16" : "uint32", h.vocab_size,
-                          h.tokenizer_fingerprint);
+      text +=
+          fmt::format("{:<24} {:>10} {:>10} {:>12} {:>10.3f} {:>7} {:>7}  {:016x}\n", shard.path().filename().string(),
+                      h.documents, human_count(tokens), human_bytes(bytes), tokens > 0 ? bytes / tokens : 0.0,
+                      h.token_bytes == 2 ? "uint16" : "uint32", h.vocab_size, h.tokenizer_fingerprint);
     }
   }
   if (options.verify) text += "checksums: all tokens read, all equal\n";

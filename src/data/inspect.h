@@ -7,11 +7,11 @@
 namespace lazy {
 
 struct InspectOptions {
-  std::filesystem::path path;  // a corpus folder or one shard
-  std::string split = "train"; // whose documents are shown
-  int64_t documents = 0;       // how many documents to show, decoded
-  int64_t first = 0;           // from this one on
-  bool verify = false;         // read every token and compare the checksums
+  std::filesystem::path path;   // a corpus folder or one shard
+  std::string split = "train";  // whose documents are shown
+  int64_t documents = 0;        // how many documents to show, decoded
+  int64_t first = 0;            // from this one on
+  bool verify = false;          // read every token and compare the checksums
 };
 
 // As text for people, or as JSON.

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <numeric>
-#include <optional>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -16,6 +14,8 @@
 #include "core/text.h"
 #include "data/corpus/pipeline.h"
 #include "data/corpus/sample.h"
+#include "data/output_folder.h"
+#include "data/shards/split_writer.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/sentencepiece_train.h"
 
@@ -23,85 +23,6 @@ namespace lazy {
 namespace fs = std::filesystem;
 
 namespace {
-
-// One split's shards: a new one is begun when the present one has reached its size.
-class SplitWriter {
- public:
-  SplitWriter(fs::path folder, std::string name, const ShardTokenizer& tokenizer, uint64_t shard_bytes)
-      : folder_(std::move(folder)), name_(std::move(name)), tokenizer_(tokenizer), shard_bytes_(shard_bytes) {}
-
-  void add(std::span<const int32_t> document, uint64_t source_bytes) {
-    if (!shard_) {
-      summary_.shards.push_back(fmt::format("{}-{:05}.bin", name_, summary_.shards.size()));
-      shard_.emplace(folder_ / summary_.shards.back(), tokenizer_);
-    }
-    shard_->add(document, source_bytes);
-    ++summary_.documents;
-    summary_.tokens += static_cast<int64_t>(document.size());
-    summary_.source_bytes += static_cast<int64_t>(source_bytes);
-    if (shard_->bytes() >= shard_bytes_) close();
-  }
-  void close() {
-    if (shard_) shard_->close();
-    shard_.reset();
-  }
-  const SplitSummary& summary() const { return summary_; }
-
- private:
-  fs::path folder_;
-  std::string name_;
-  ShardTokenizer tokenizer_;
-  uint64_t shard_bytes_;
-  std::optional<ShardWriter> shard_;
-  SplitSummary summary_;
-};
-
-// A folder beside the final one, removed unless it was published.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const fs::path& target) : path_(target.string() + ".tmp-" + std::to_string(::getpid())) {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (error) fail_run("data", "{}: {}", path_.string(), error.message());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-  void publish(const fs::path& target) {
-    if (fs::exists(target)) {  // prepare_corpus() has checked that it may go
-      const fs::path old = path_.string() + ".old";
-      fs::rename(target, old);
-      publish_directory(path_, target);
-      fs::remove_all(old);
-    } else {
-      publish_directory(path_, target);
-    }
-    path_.clear();
-  }
-
- private:
-  fs::path path_;
-};
-
-// Leftovers of runs that were killed: DIR.tmp-PID where no such process is alive.
-void remove_leftovers(const fs::path& target) {
-  const std::string prefix = target.filename().string() + ".tmp-";
-  const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  if (!fs::is_directory(parent)) return;
-  for (const auto& entry : fs::directory_iterator(parent)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix) || !entry.is_directory()) continue;
-    const std::string number = name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
-    if (number.empty() || number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (::kill(std::stoi(number), 0) == 0 || errno == EPERM) continue;
-    std::error_code ignored;
-    fs::remove_all(entry.path(), ignored);
-  }
-}
 
 void check_options(const PrepareOptions& options) {
   if (options.validation < 0 || options.validation >= 1) {
@@ -155,8 +76,7 @@ class Preparation {
   }
 
   CorpusInfo run() {
-    std::unique_ptr<Tokenizer> tokenizer =
-        options_.tokenizer.empty() ? train() : load_tokenizer(options_.tokenizer);
+    std::unique_ptr<Tokenizer> tokenizer = options_.tokenizer.empty() ? train() : load_tokenizer(options_.tokenizer);
     tokenizer->save(folder_ / "tokenizer");
     CorpusInfo info;
     info.tokenizer_kind = tokenizer->kind();
@@ -172,7 +92,7 @@ class Preparation {
 
  private:
   struct Encoded {
-    std::vector<int32_t> ids;                 // of all documents
+    std::vector<int32_t> ids;                   // of all documents
     std::vector<size_t> lengths, source_bytes;  // of each
     int64_t replaced = 0;
     uint64_t consumed = 0;
@@ -195,8 +115,7 @@ class Preparation {
     DocumentReader reader(sources_, options_.documents);
     Progress progress(title, total_bytes_, "B");
     ordered_pipeline<RawBatch, Out>(
-        [&](RawBatch& batch) { return reader.next(batch); },
-        [](const RawBatch& batch) { return batch.text.size(); },
+        [&](RawBatch& batch) { return reader.next(batch); }, [](const RawBatch& batch) { return batch.text.size(); },
         [&](RawBatch&& batch) { return work(extract_documents(std::move(batch), options_.documents)); },
         [&](Out&& out) {
           progress.update(out.consumed);
@@ -261,8 +180,10 @@ class Preparation {
     }
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {
-        log::warn("none of the {} documents fell into the {} split; cut them (--split-blank, --max-document) or "
-                  "change --validation", document, name);
+        log::warn(
+            "none of the {} documents fell into the {} split; cut them (--split-blank, --max-document) or "
+            "change --validation",
+            document, name);
       }
     }
   }
@@ -280,14 +201,13 @@ CorpusInfo prepare_corpus(const PrepareOptions& options) {
   fs::path output = options.output;
   if (!output.has_filename()) output = output.parent_path();  // "folder/" means "folder"
   std::vector<Source> sources = find_sources(options.inputs, options.other_format);
-  remove_leftovers(output);
-  TemporaryFolder temporary(output);
+  OutputFolder temporary(output);
   const fs::path spool = temporary.path() / "spool";
   if (options.tokenizer.empty()) spool_pipes(sources, spool);
   const CorpusInfo info = Preparation(options, std::move(sources), temporary.path()).run();
   fs::remove_all(spool);
   stop_if_asked();
-  temporary.publish(output);
+  temporary.publish();
   return info;
 }
 

@@ -29,7 +29,7 @@ struct Sequences::Impl {
   std::vector<Shard> shards;
   std::vector<int64_t> first_document;  // of each shard, and the total
   int64_t documents = 0, tokens = 0, source_bytes = 0, size = 0;
-  int64_t payload = 0;                   // tokens of a sequence that come from documents: length, less a BOS
+  int64_t payload = 0;  // tokens of a sequence that come from documents: length, less a BOS
   int32_t bos = -1;
   std::vector<uint32_t> order;           // documents in the order of the epoch; empty: corpus order
   std::vector<int64_t> group_sequences;  // sequences before group g, and the total

@@ -11,12 +11,12 @@
 namespace lazy {
 
 struct SequenceOptions {
-  int64_t length = 0;              // tokens a sequence
+  int64_t length = 0;  // tokens a sequence
   uint64_t seed = 42;
-  bool bos_per_document = true;    // decision A3
-  bool bos_per_sequence = false;   // BOS first in every sequence as well: the recipe in which a sink emerges
+  bool bos_per_document = true;   // decision A3
+  bool bos_per_sequence = false;  // BOS first in every sequence as well: the recipe in which a sink emerges
   int64_t documents_per_group = 2048;
-  bool shuffle = true;             // false: corpus order, for validation
+  bool shuffle = true;  // false: corpus order, for validation
 };
 
 // A corpus folder or shard file(s) of `lazy data prepare`, memory-mapped.
@@ -24,12 +24,12 @@ class Sequences {
  public:
   Sequences(const std::filesystem::path& corpus, const std::string& split, const SequenceOptions& options);
   ~Sequences();
-  int64_t size() const;                      // sequences in an epoch
+  int64_t size() const;  // sequences in an epoch
   // Sequence `index` of the endless stream (index / size() is the epoch; every epoch has its own order).
   // Writes options.length ids to `out`.
   void read(int64_t index, int64_t* out) const;
-  int64_t tokens() const;                    // tokens in the split, BOS included
-  double bytes_per_token() const;            // source text bytes per token, for bits per byte
+  int64_t tokens() const;          // tokens in the split, BOS included
+  double bytes_per_token() const;  // source text bytes per token, for bits per byte
   int64_t vocab_size() const;
   uint64_t tokenizer_fingerprint() const;
   std::filesystem::path tokenizer_path() const;  // folder with the tokenizer that made the shards

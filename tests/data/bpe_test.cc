@@ -114,33 +114,63 @@ TEST(BpeFiles, MalformedTokenizerJson) {
   };
   const std::vector<Case> cases = {
       {"no model", [](Json& j) { j.erase("model"); }, ": model: expected an object, found nothing"},
-      {"model type", [](Json& j) { j["model"]["type"] = "Unigram"; }, ": model.type: expected \"BPE\", found \"Unigram\""},
-      {"vocab kind", [](Json& j) { j["model"]["vocab"] = 3; }, ": model.vocab: expected an object of tokens and ids, found number"},
+      {"model type", [](Json& j) { j["model"]["type"] = "Unigram"; },
+       ": model.type: expected \"BPE\", found \"Unigram\""},
+      {"vocab kind", [](Json& j) { j["model"]["vocab"] = 3; },
+       ": model.vocab: expected an object of tokens and ids, found number"},
       {"no vocab", [](Json& j) { j["model"].erase("vocab"); }, ": model.vocab: expected an object"},
-      {"id kind", [](Json& j) { j["model"]["vocab"]["a"] = "x"; }, ": model.vocab: \"a\": expected an id from 0 to 16777215, found \"x\""},
+      {"id kind", [](Json& j) { j["model"]["vocab"]["a"] = "x"; },
+       ": model.vocab: \"a\": expected an id from 0 to 16777215, found \"x\""},
       {"id negative", [](Json& j) { j["model"]["vocab"]["a"] = -4; }, ": model.vocab: \"a\": expected an id"},
       {"id huge", [](Json& j) { j["model"]["vocab"]["a"] = 1ll << 60; }, ": model.vocab: \"a\": expected an id"},
       {"id twice", [](Json& j) { j["model"]["vocab"]["a"] = 98; }, "is given to another token as well"},
       {"byte missing", [](Json& j) { j["model"]["vocab"].erase("a"); }, "byte 0x61 (\"a\") has none"},
       {"merges kind", [](Json& j) { j["model"]["merges"] = "a b"; }, ": model.merges: expected a list, found \"a b\""},
-      {"merge of three", [](Json& j) { j["model"]["merges"][2] = "a b c"; }, ": model.merges[2]: expected two tokens with a space between them, found \"a b c\""},
-      {"merge of one", [](Json& j) { j["model"]["merges"][2] = Json::array({"a"}); }, ": model.merges[2]: expected a pair of tokens"},
-      {"merge of numbers", [](Json& j) { j["model"]["merges"][2] = Json::array({1, 2}); }, ": model.merges[2][0]: expected a string, found 1"},
-      {"unknown token", [](Json& j) { j["model"]["merges"][1] = "qx z"; }, ": model.merges[1]: token \"qx\" is not in "},
-      {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; }, ": model.merges[1]: token \"qz\" is not in "},
+      {"merge of three", [](Json& j) { j["model"]["merges"][2] = "a b c"; },
+       ": model.merges[2]: expected two tokens with a space between them, found \"a b c\""},
+      {"merge of one", [](Json& j) { j["model"]["merges"][2] = Json::array({"a"}); },
+       ": model.merges[2]: expected a pair of tokens"},
+      {"merge of numbers",
+       [](Json& j) {
+         j["model"]["merges"][2] = Json::array({1, 2});
+       },
+       ": model.merges[2][0]: expected a string, found 1"},
+      {"unknown token", [](Json& j) { j["model"]["merges"][1] = "qx z"; },
+       ": model.merges[1]: token \"qx\" is not in "},
+      {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; },
+       ": model.merges[1]: token \"qz\" is not in "},
       {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, ": model.byte_fallback: expected false"},
-      {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, ": model.end_of_word_suffix: expected null"},
+      {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
+       ": model.end_of_word_suffix: expected null"},
       {"dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, ": model.dropout: expected null"},
-      {"ignore_merges", [](Json& j) { j["model"]["ignore_merges"] = 1; }, ": model.ignore_merges: expected true or false, found 1"},
-      {"normalizer", [](Json& j) { j["normalizer"] = {{"type", "Lowercase"}}; }, ": normalizer.type: expected \"NFC\""},
-      {"no pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; }, ": pre_tokenizer: expected a pre-tokenizer that ends in ByteLevel"},
-      {"pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, ": pre_tokenizer.type: expected ByteLevel, Split"},
-      {"regex", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }, "expected a regular expression, found \"(a\""},
-      {"behavior", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext"; }, ".behavior: expected \"Isolated\""},
-      {"after ByteLevel", [](Json& j) { j["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}}); }, "[2]: expected nothing after ByteLevel"},
+      {"ignore_merges", [](Json& j) { j["model"]["ignore_merges"] = 1; },
+       ": model.ignore_merges: expected true or false, found 1"},
+      {"normalizer",
+       [](Json& j) {
+         j["normalizer"] = {{"type", "Lowercase"}};
+       },
+       ": normalizer.type: expected \"NFC\""},
+      {"no pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; },
+       ": pre_tokenizer: expected a pre-tokenizer that ends in ByteLevel"},
+      {"pre-tokenizer",
+       [](Json& j) {
+         j["pre_tokenizer"] = {{"type", "Metaspace"}};
+       },
+       ": pre_tokenizer.type: expected ByteLevel, Split"},
+      {"regex", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
+       "expected a regular expression, found \"(a\""},
+      {"behavior", [](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext"; },
+       ".behavior: expected \"Isolated\""},
+      {"after ByteLevel",
+       [](Json& j) {
+         j["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}});
+       },
+       "[2]: expected nothing after ByteLevel"},
       {"added id", [](Json& j) { j["added_tokens"][0]["id"] = "7"; }, ": added_tokens[0].id: expected a number"},
-      {"added content", [](Json& j) { j["added_tokens"][0].erase("content"); }, ": added_tokens[0].content: expected a string, found nothing"},
-      {"single word", [](Json& j) { j["added_tokens"][1]["single_word"] = true; }, ": added_tokens[1].single_word: expected false"},
+      {"added content", [](Json& j) { j["added_tokens"][0].erase("content"); },
+       ": added_tokens[0].content: expected a string, found nothing"},
+      {"single word", [](Json& j) { j["added_tokens"][1]["single_word"] = true; },
+       ": added_tokens[1].single_word: expected false"},
       {"added kind", [](Json& j) { j["added_tokens"] = 5; }, ": added_tokens: expected a list, found 5"},
   };
   for (const Case& spoilt : cases) {
@@ -202,9 +232,15 @@ TEST(Regex, WhiteSpaceIsUnicodes) {
     for (size_t begin, end; scanner.next(&begin, &end);) found.push_back(text.substr(begin, end - begin));
     return found;
   };
-  EXPECT_THAT(pieces("a\xC2\xA0\xE3\x80\x80" "b"), testing::ElementsAre("a", "\xC2\xA0\xE3\x80\x80", "b"));
-  EXPECT_THAT(pieces("a\xE1\xA0\x8E" "b"), testing::SizeIs(1));  // U+180E is not white space since Unicode 6.3
-  EXPECT_THAT(pieces("a\xC2\x85" "b"), testing::SizeIs(3));
+  EXPECT_THAT(pieces("a\xC2\xA0\xE3\x80\x80"
+                     "b"),
+              testing::ElementsAre("a", "\xC2\xA0\xE3\x80\x80", "b"));
+  EXPECT_THAT(pieces("a\xE1\xA0\x8E"
+                     "b"),
+              testing::SizeIs(1));  // U+180E is not white space since Unicode 6.3
+  EXPECT_THAT(pieces("a\xC2\x85"
+                     "b"),
+              testing::SizeIs(3));
 }
 
 }  // namespace lazy

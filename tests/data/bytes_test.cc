@@ -29,7 +29,9 @@ TEST(Bytes, SavedFolderLoads) {
 
 TEST(Bytes, IdOutOfRange) {
   const auto tokenizer = make_bytes_tokenizer();
-  EXPECT_EQ(error_of([&] { tokenizer->decode(std::vector<int32_t>{1, 258}); }),
+  EXPECT_EQ(error_of([&] {
+              tokenizer->decode(std::vector<int32_t>{1, 258});
+            }),
             "tokenizer: id 258 is out of range: expected 0 to 257");
   EXPECT_EQ(error_of([&] { tokenizer->piece(-1); }), "tokenizer: id -1 is out of range: expected 0 to 257");
 }

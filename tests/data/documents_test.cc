@@ -133,7 +133,8 @@ TEST(Documents, JsonLinesErrorsNameFileLineAndField) {
     EXPECT_EQ(error.find('\n'), std::string::npos);
     return error.substr(std::min(error.size(), ("data: " + folder.path().string() + "/").size()));
   };
-  EXPECT_EQ(message("{\"text\": \"ok\"}\n\n{\"text\": \"cut\n"), "x.jsonl:3: expected a JSON object, found \"{\"text\": \"cut\"");
+  EXPECT_EQ(message("{\"text\": \"ok\"}\n\n{\"text\": \"cut\n"),
+            "x.jsonl:3: expected a JSON object, found \"{\"text\": \"cut\"");
   EXPECT_EQ(message("[1]\n"), "x.jsonl:1: expected a JSON object, found array");
   EXPECT_EQ(message("{\"text\": \"ok\"}\n{\"body\": \"b\", \"id\": 1}\n"),
             "x.jsonl:2: field \"text\" is missing; the line has body, id");

@@ -63,10 +63,9 @@ TEST_P(Parity, WithTokenizers) {
   const Folder folder;
   const auto all = texts(17, 400);
   folder.write("texts.json", nlohmann::json(all).dump());
-  const auto expected = nlohmann::json::parse(
-      python(folder, kTrainBpe,
-             std::string(GetParam()) + " " + (folder / "texts.json").string() + " " +
-                 (folder / "tokenizer.json").string()));
+  const auto expected = nlohmann::json::parse(python(
+      folder, kTrainBpe,
+      std::string(GetParam()) + " " + (folder / "texts.json").string() + " " + (folder / "tokenizer.json").string()));
   const auto tokenizer = load_tokenizer((folder / "tokenizer.json").string());
   ASSERT_EQ(expected.size(), all.size());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -95,8 +94,8 @@ void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenize
     return text.find("<s>") != std::string::npos;  // SentencePiece reads it as text, transformers as the token
   });
   folder.write("texts.json", nlohmann::json(all).dump());
-  const auto out = nlohmann::json::parse(python(
-      folder, kAutoTokenizer, (folder / "saved").string() + " " + (folder / "texts.json").string()));
+  const auto out = nlohmann::json::parse(
+      python(folder, kAutoTokenizer, (folder / "saved").string() + " " + (folder / "texts.json").string()));
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(out["ids"][i].get<std::vector<int32_t>>(), tokenizer.encode(all[i])) << all[i];
     EXPECT_EQ(out["texts"][i].get<std::string>(), all[i]);
@@ -142,8 +141,8 @@ TEST(SentencePieceParity, WithThePythonPackage) {
        {(folder / "tokenizer.model").string(), test_data("tokenizers/llama2-tokenizer.model")}) {
     if (model.empty()) continue;
     const auto tokenizer = load_tokenizer(model);
-    const auto expected = nlohmann::json::parse(
-        python(folder, kSentencePiece, model + " " + (folder / "texts.json").string()));
+    const auto expected =
+        nlohmann::json::parse(python(folder, kSentencePiece, model + " " + (folder / "texts.json").string()));
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(tokenizer->encode(all[i]), expected[i].get<std::vector<int32_t>>()) << model << ": " << all[i];
     }

@@ -5,10 +5,11 @@
 namespace lazy {
 
 TEST(Pod, KeepsProseAndDropsMarkup) {
-  EXPECT_EQ(pod_to_text("code before\n\n=head1 NAME\n\nThis is B<bold> and\nI<C<nested>> text.\n\n    verbatim();\n\n"
-                        "=over 4\n\n=item *\n\nFirst.\n\n=item * Second\n\n=item 3. Third\n\n=back\n\n=cut\n\nmore code\n",
-                        false),
-            "NAME\n\nThis is bold and nested text.\n\nFirst.\n\nSecond\n\nThird\n");
+  EXPECT_EQ(
+      pod_to_text("code before\n\n=head1 NAME\n\nThis is B<bold> and\nI<C<nested>> text.\n\n    verbatim();\n\n"
+                  "=over 4\n\n=item *\n\nFirst.\n\n=item * Second\n\n=item 3. Third\n\n=back\n\n=cut\n\nmore code\n",
+                  false),
+      "NAME\n\nThis is bold and nested text.\n\nFirst.\n\nSecond\n\nThird\n");
 }
 
 TEST(Pod, FormattingCodes) {
@@ -36,7 +37,8 @@ TEST(Pod, CodeOnRequest) {
 }
 
 TEST(Pod, SurvivesAnything) {
-  for (const char* pod : {"", "=", "=\n\n", "=pod", "=item", "=pod\n\nL<", "=pod\n\nE<0xD800>E<99999999>E<>", "=end\n\n=cut"}) {
+  for (const char* pod :
+       {"", "=", "=\n\n", "=pod", "=item", "=pod\n\nL<", "=pod\n\nE<0xD800>E<99999999>E<>", "=end\n\n=cut"}) {
     EXPECT_NO_THROW(pod_to_text(pod, true)) << pod;
   }
   EXPECT_NO_THROW(pod_to_text("=pod\n\n" + std::string(100000, 'B') + "B<<" + std::string(1000, '<'), false));

@@ -114,7 +114,7 @@ TEST(Prepare, LeftoversOfKilledRunsGo) {
   write_inputs(folder);
   const PrepareOptions options = options_for(folder);
   fs::create_directories(options.output.string() + ".tmp-999999999");
-  fs::create_directories(options.output.string() + ".tmp-1");     // a process that lives
+  fs::create_directories(options.output.string() + ".tmp-1");      // a process that lives
   fs::create_directories(options.output.string() + ".tmp-words");  // somebody else's
   prepare_corpus(options);
   std::vector<std::string> names;
@@ -176,7 +176,8 @@ TEST(Inspect, ShowsDocumentsAndChecks) {
   std::string shard = read_file(options.output / "train-00000.bin");
   shard[130] ^= 1;
   write_file_atomic(options.output / "train-00000.bin", shard);
-  EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .verify = true}); }), HasSubstr("checksum of the tokens"));
+  EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .verify = true}); }),
+              HasSubstr("checksum of the tokens"));
   write_file_atomic(options.output / "tokenizer" / "vocab.json", "{}");
   fs::remove(options.output / "tokenizer" / "tokenizer_config.json");
   EXPECT_THAT(error_of([&] { inspect_text({.path = options.output, .documents = 1}); }), HasSubstr("tokenizer: "));
@@ -215,7 +216,10 @@ TEST(Pipeline, StopsWhenAsked) {
   int asked = 0;
   EXPECT_EQ(error_of([&] {
               ordered_pipeline<int, int>([](int&) { return true; }, [](const int&) { return uint64_t{1}; },
-                                         [](int&& item) { return item; }, [&](int&&) { if (++asked > 100) fail("test", "stopped"); },
+                                         [](int&& item) { return item; },
+                                         [&](int&&) {
+                                           if (++asked > 100) fail("test", "stopped");
+                                         },
                                          [] {}, 3);
             }),
             "test: stopped");

@@ -90,7 +90,8 @@ TEST(Sequences, CorpusOrderFollowsTheDefinition) {
           if (length == 1 && per_sequence) continue;
           const auto expected = by_definition(documents, options);
           if (expected.empty()) {
-            EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("fewer than one sequence"));
+            EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
+                        HasSubstr("fewer than one sequence"));
             continue;
           }
           const Sequences sequences(folder / "c", "train", options);

@@ -115,7 +115,8 @@ TEST(Shard, WrongFieldsAreNamed) {
   EXPECT_THAT(message([](ShardHeader& h) { h.header_bytes = 64; }), HasSubstr("header_bytes: expected 128, found 64"));
   EXPECT_THAT(message([](ShardHeader& h) { h.token_bytes = 4; }), HasSubstr("token_bytes: expected 2, found 4"));
   EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 0; }), HasSubstr("vocab_size: expected a positive number"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.tokens = 1ull << 60; }), HasSubstr("header claims 1152921504606846976 tokens"));
+  EXPECT_THAT(message([](ShardHeader& h) { h.tokens = 1ull << 60; }),
+              HasSubstr("header claims 1152921504606846976 tokens"));
   EXPECT_THAT(message([](ShardHeader& h) { h.documents = UINT64_MAX; }), HasSubstr("header claims"));
   EXPECT_THAT(message([](ShardHeader& h) { h.index_offset += 8; }), HasSubstr("index_offset: expected"));
   EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 200; }), HasSubstr("is outside the vocabulary of 200"));
@@ -155,10 +156,12 @@ TEST(Corpus, MalformedInfoNamesTheField) {
   info.tokenizer_kind = "bytes";
   info.tokenizer = {.fingerprint = 77, .vocab_size = 300, .bos_id = 1, .eos_id = 2};
   const ShardHeader h = write_shard(folder / "train-00000.bin", 300, 20);
-  info.splits["train"] = {{"train-00000.bin"}, 20, static_cast<int64_t>(h.tokens), static_cast<int64_t>(h.source_bytes)};
+  info.splits["train"] = {
+      {"train-00000.bin"}, 20, static_cast<int64_t>(h.tokens), static_cast<int64_t>(h.source_bytes)};
   write_corpus_info(folder.path(), info);
   EXPECT_EQ(open_shards(folder.path(), "train").size(), 1u);
-  EXPECT_THAT(error_of([&] { open_shards(folder.path(), "test"); }), HasSubstr("split \"test\": expected one of train"));
+  EXPECT_THAT(error_of([&] { open_shards(folder.path(), "test"); }),
+              HasSubstr("split \"test\": expected one of train"));
 
   const std::string good = read_file(folder / "corpus.json");
   const auto message = [&](const std::string& from, const std::string& to) {
@@ -171,7 +174,8 @@ TEST(Corpus, MalformedInfoNamesTheField) {
   EXPECT_THAT(message("\"version\": 1", "\"version\": 8"), HasSubstr("version: expected 1, found 8"));
   EXPECT_THAT(message("\"version\": 1", "\"version\": \"1\""), HasSubstr("version: expected a number, found \"1\""));
   EXPECT_THAT(message("000000000000004d", "xyz"), HasSubstr("tokenizer.fingerprint: expected 16 hexadecimal digits"));
-  EXPECT_THAT(message("000000000000004d", "000000000000004e"), HasSubstr("made with tokenizer 000000000000004d of 300"));
+  EXPECT_THAT(message("000000000000004d", "000000000000004e"),
+              HasSubstr("made with tokenizer 000000000000004d of 300"));
   EXPECT_THAT(message("\"documents\": 20", "\"documents\": 21"), HasSubstr("in 21 documents, the shards hold"));
   EXPECT_THAT(message("\"splits\"", "\"spl\""), HasSubstr("splits: expected an object, the field is missing"));
   EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), HasSubstr("train-00007.bin"));

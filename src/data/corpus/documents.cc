@@ -31,7 +31,8 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   const std::string where = fmt::format("{}:{}", batch.source->name(), number);
   const Json json = Json::parse(line, nullptr, false);
   if (json.is_discarded()) {
-    fail("data", "{}: expected a JSON object, found \"{}\"", where, line.substr(0, complete_utf8_prefix(line.substr(0, 40))));
+    fail("data", "{}: expected a JSON object, found \"{}\"", where,
+         line.substr(0, complete_utf8_prefix(line.substr(0, 40))));
   }
   if (!json.is_object()) fail("data", "{}: expected a JSON object, found {}", where, json.type_name());
   const auto found = json.find(field);
@@ -77,7 +78,8 @@ void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<st
   documents.push_back(text.substr(begin, end - begin));
 }
 
-// A place at most `limit` bytes in where a text may be cut: after a blank line, else a line, else a word, else a character.
+// A place at most `limit` bytes in where a text may be cut: after a blank line, else a line, else a word, else a
+// character.
 size_t cut_before(std::string_view text, size_t limit) {
   for (const std::string_view separator : {"\n\n", "\n", " "}) {
     const size_t at = text.rfind(separator, limit - separator.size());

@@ -18,18 +18,19 @@ void append_utf8(std::string& out, uint32_t code) {
 // E<name>: the names that perlpod lists, common Latin letters, and numbers.
 std::string entity(const std::string& name) {
   static const std::unordered_map<std::string, uint32_t> kNames = {
-      {"lt", '<'},      {"gt", '>'},      {"amp", '&'},     {"quot", '"'},    {"sol", '/'},     {"verbar", '|'},
-      {"lchevron", 171}, {"rchevron", 187}, {"laquo", 171},  {"raquo", 187},   {"nbsp", ' '},    {"copy", 169},
-      {"reg", 174},     {"aacute", 225},  {"agrave", 224},  {"acirc", 226},   {"auml", 228},    {"aring", 229},
-      {"aelig", 230},   {"ccedil", 231},  {"egrave", 232},  {"eacute", 233},  {"ecirc", 234},   {"euml", 235},
-      {"iacute", 237},  {"ntilde", 241},  {"oacute", 243},  {"ocirc", 244},   {"ouml", 246},    {"oslash", 248},
-      {"uacute", 250},  {"uuml", 252},    {"szlig", 223},   {"Aring", 197},   {"Auml", 196},    {"Ouml", 214},
-      {"Oslash", 216},  {"Uuml", 220},    {"Eacute", 201},  {"mdash", 0x2014}, {"hellip", 0x2026}};
+      {"lt", '<'},       {"gt", '>'},       {"amp", '&'},    {"quot", '"'},     {"sol", '/'},      {"verbar", '|'},
+      {"lchevron", 171}, {"rchevron", 187}, {"laquo", 171},  {"raquo", 187},    {"nbsp", ' '},     {"copy", 169},
+      {"reg", 174},      {"aacute", 225},   {"agrave", 224}, {"acirc", 226},    {"auml", 228},     {"aring", 229},
+      {"aelig", 230},    {"ccedil", 231},   {"egrave", 232}, {"eacute", 233},   {"ecirc", 234},    {"euml", 235},
+      {"iacute", 237},   {"ntilde", 241},   {"oacute", 243}, {"ocirc", 244},    {"ouml", 246},     {"oslash", 248},
+      {"uacute", 250},   {"uuml", 252},     {"szlig", 223},  {"Aring", 197},    {"Auml", 196},     {"Ouml", 214},
+      {"Oslash", 216},   {"Uuml", 220},     {"Eacute", 201}, {"mdash", 0x2014}, {"hellip", 0x2026}};
   std::string out;
   if (const auto found = kNames.find(name); found != kNames.end()) {
     append_utf8(out, found->second);
   } else if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0]))) {
-    append_utf8(out, static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));  // also 0x and octal, as in perlpod
+    append_utf8(out,
+                static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));  // also 0x and octal, as in perlpod
   } else {
     out = name;
   }

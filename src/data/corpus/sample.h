@@ -20,9 +20,7 @@ class TextSample {
   struct Piece {
     uint64_t rank, number;
     std::string text;
-    bool operator<(const Piece& other) const {
-      return rank != other.rank ? rank < other.rank : number < other.number;
-    }
+    bool operator<(const Piece& other) const { return rank != other.rank ? rank < other.rank : number < other.number; }
   };
   uint64_t seed_, room_, bytes_ = 0, next_ = 0;
   std::vector<Piece> heap_;  // the largest rank first

@@ -14,7 +14,7 @@ enum class TextFormat { plain, json_lines, pod };
 struct Source {
   std::filesystem::path path;  // "-" is standard input
   TextFormat format = TextFormat::plain;
-  uint64_t bytes = 0;          // on disk, for the progress bar; 0 when unknown
+  uint64_t bytes = 0;  // on disk, for the progress bar; 0 when unknown
   std::string name() const { return path == "-" ? "standard input" : path.string(); }
 };
 

@@ -12,7 +12,7 @@ struct AddedToken {
   std::string content;
   bool lstrip = false, rstrip = false;  // takes white space before / after it along
   bool special = false;
-  bool normalized = false;              // looked for in the normalized text
+  bool normalized = false;  // looked for in the normalized text
 };
 
 // Finds the leftmost added token, the longest among those that begin there.
@@ -36,8 +36,8 @@ class AddedTokenMatcher {
 
  private:
   const AddedToken* find(std::string_view text, size_t from, size_t* begin, size_t* end) const;
-  std::vector<AddedToken> tokens_;   // sorted by content
-  std::vector<uint32_t> by_byte_;    // tokens whose content begins with byte b: [by_byte_[b], by_byte_[b + 1])
+  std::vector<AddedToken> tokens_;  // sorted by content
+  std::vector<uint32_t> by_byte_;   // tokens whose content begins with byte b: [by_byte_[b], by_byte_[b + 1])
 };
 
 }  // namespace lazy

@@ -35,9 +35,8 @@ class BpeTokenizer final : public Tokenizer {
     ids.reserve(text.size() / 3);
     const auto take = [&](int32_t id) { ids.push_back(id); };
     const auto words = [&](std::string_view part) {
-      d_.pre_tokenizer.run(part, [&](std::string_view word) {
-        cache.encode(owner_, word, ids, [&] { merge_word(word, ids); });
-      });
+      d_.pre_tokenizer.run(
+          part, [&](std::string_view word) { cache.encode(owner_, word, ids, [&] { merge_word(word, ids); }); });
     };
     const auto normalized = [&](std::string_view part) { normalized_.run(part, words, take); };
     raw_.run(

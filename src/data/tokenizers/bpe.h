@@ -25,7 +25,7 @@ struct BpeDefinition {
   std::vector<AddedToken> added;
   PreTokenizer pre_tokenizer;
   bool nfc = false;
-  bool ignore_merges = false;       // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
   std::optional<int32_t> bos, eos;
   std::map<std::string, std::string> files;  // name -> content, as save() writes them
 };

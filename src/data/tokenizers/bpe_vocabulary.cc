@@ -36,8 +36,9 @@ BpeVocabulary::BpeVocabulary(const Json& vocab, std::string field, BpeDefinition
   for (int b = 0; b < 256; ++b) {
     const std::string printable = bytes_to_printable(std::string(1, static_cast<char>(b)));
     if (!ids_.contains(printable)) {
-      fail("tokenizer", "{}: expected a token for each of the 256 bytes (byte-level BPE), byte 0x{:02x} (\"{}\") has none",
-           field_, b, printable);
+      fail("tokenizer",
+           "{}: expected a token for each of the 256 bytes (byte-level BPE), byte 0x{:02x} (\"{}\") has none", field_,
+           b, printable);
     }
   }
 }
@@ -78,9 +79,11 @@ void read_special_tokens(const fs::path& folder, const std::string& default_clas
       const auto found = config.find(key);
       if (found == config.end() || found->is_null()) return std::nullopt;
       const Json& value = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-      if (!value.is_string()) fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, json_summary(value));
+      if (!value.is_string())
+        fail("tokenizer", "{}: {}: expected a token, found {}", path.string(), key, json_summary(value));
       const auto id = id_of(value.get<std::string>());
-      if (!id) fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", path.string(), key, value.get<std::string>());
+      if (!id)
+        fail("tokenizer", "{}: {}: \"{}\" is not in the vocabulary", path.string(), key, value.get<std::string>());
       return id;
     };
     definition.bos = token("bos_token");

@@ -12,7 +12,8 @@ namespace lazy {
 
 class BpeVocabulary {
  public:
-  // `vocab`: {"token in printable characters": id}. `field` names it in errors ("vocab.json", "tokenizer.json: model.vocab").
+  // `vocab`: {"token in printable characters": id}. `field` names it in errors ("vocab.json", "tokenizer.json:
+  // model.vocab").
   BpeVocabulary(const nlohmann::json& vocab, std::string field, BpeDefinition& definition);
   // "left" and "right" as they stand in the file; `where` names the line or entry.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);

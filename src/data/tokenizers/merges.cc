@@ -8,7 +8,7 @@ namespace lazy {
 namespace {
 
 constexpr size_t kShort = 48;  // symbols; below it a plain search for the lowest rank is quicker than a queue
-constexpr int32_t kGone = -1;   // merged into the symbol on its left
+constexpr int32_t kGone = -1;  // merged into the symbol on its left
 
 }  // namespace
 

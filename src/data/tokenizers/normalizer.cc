@@ -18,9 +18,9 @@ namespace {
 
 void append_nfc(std::string& out, std::string_view valid) {
   utf8proc_uint8_t* composed = nullptr;
-  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(valid.data()),
-                                   static_cast<utf8proc_ssize_t>(valid.size()), &composed,
-                                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(valid.data()), static_cast<utf8proc_ssize_t>(valid.size()),
+                   &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   if (length < 0) fail_run("tokenizer", "NFC: {}", utf8proc_errmsg(length));
   out.append(reinterpret_cast<const char*>(composed), static_cast<size_t>(length));
   std::free(composed);
@@ -50,7 +50,9 @@ std::string to_nfc(std::string_view text) {
 #else
 
 bool has_nfc() { return false; }
-std::string to_nfc(std::string_view) { fail_run("tokenizer", "this build has no NFC: install libutf8proc-dev and build again"); }
+std::string to_nfc(std::string_view) {
+  fail_run("tokenizer", "this build has no NFC: install libutf8proc-dev and build again");
+}
 
 #endif
 

@@ -111,9 +111,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       text += fmt::format("\n{} {} {}", p.piece(), std::bit_cast<uint32_t>(p.score()), static_cast<int>(p.type()));
     }
     const auto& normalizer = model.normalizer_spec();
-    text += fmt::format("\n{} {} {} {}", static_cast<int>(model.trainer_spec().model_type()),
-                        normalizer.add_dummy_prefix(), normalizer.remove_extra_whitespaces(),
-                        checksum(normalizer.precompiled_charsmap()));
+    text +=
+        fmt::format("\n{} {} {} {}", static_cast<int>(model.trainer_spec().model_type()), normalizer.add_dummy_prefix(),
+                    normalizer.remove_extra_whitespaces(), checksum(normalizer.precompiled_charsmap()));
     return checksum(text);
   }
 
@@ -235,7 +235,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;
   std::vector<int32_t> byte_ids_;
-  std::unique_ptr<SentencePieceBpe> quick_;      // null: the library encodes
+  std::unique_ptr<SentencePieceBpe> quick_;  // null: the library encodes
   std::unordered_set<uint64_t> neighbours_;
 };
 

@@ -77,9 +77,7 @@ int32_t SentencePieceBpe::character(uint32_t code) const {
 
 void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const {
   static thread_local WordCache cache;
-  const auto word = [&](std::string_view part) {
-    cache.encode(owner_, part, ids, [&] { encode_word(part, ids); });
-  };
+  const auto word = [&](std::string_view part) { cache.encode(owner_, part, ids, [&] { encode_word(part, ids); }); };
   std::string prefixed;
   if (prefix) {  // the first word alone, so that a long text need not be copied
     size_t end = std::min(text.find_first_not_of(' '), text.size());

@@ -49,8 +49,13 @@ void write_sentencepiece_json(const fs::path& directory, const SentencePieceConf
     vocab.get_ref<Json::object_t&>().emplace_back(text, id);  // pieces differ: no need to look for the name first
     if (text == config.bos_token) bos = static_cast<int32_t>(id);
     if (text == config.bos_token || text == config.eos_token || text == config.unk_token) {
-      added.push_back({{"id", id}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                       {"normalized", false}, {"special", true}});
+      added.push_back({{"id", id},
+                       {"content", text},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
     }
   }
   for (const SentencePieceMerge& merge : sentencepiece_merges(pieces)) {
@@ -62,12 +67,13 @@ void write_sentencepiece_json(const fs::path& directory, const SentencePieceConf
       return Json{{kind, {{"id", name}, {"type_id", 0}}}};
     };
     const Json first = token("SpecialToken", config.bos_token);
-    processor = {{"type", "TemplateProcessing"},
-                 {"single", Json::array({first, token("Sequence", "A")})},
-                 {"pair", Json::array({first, token("Sequence", "A"), token("Sequence", "B")})},
-                 {"special_tokens",
-                  {{config.bos_token,
-                    {{"id", config.bos_token}, {"ids", Json::array({bos})}, {"tokens", Json::array({config.bos_token})}}}}}};
+    processor = {
+        {"type", "TemplateProcessing"},
+        {"single", Json::array({first, token("Sequence", "A")})},
+        {"pair", Json::array({first, token("Sequence", "A"), token("Sequence", "B")})},
+        {"special_tokens",
+         {{config.bos_token,
+           {{"id", config.bos_token}, {"ids", Json::array({bos})}, {"tokens", Json::array({config.bos_token})}}}}}};
   }
   const Json json = {{"version", "1.0"},
                      {"truncation", nullptr},
@@ -92,7 +98,8 @@ void write_sentencepiece_json(const fs::path& directory, const SentencePieceConf
 }
 
 void write_bytes_config(const fs::path& directory) {
-  const Json json = {{"tokenizer_class", kBytesClass}, {"vocab_size", 258}, {"bos_token_id", 256}, {"eos_token_id", 257}};
+  const Json json = {
+      {"tokenizer_class", kBytesClass}, {"vocab_size", 258}, {"bos_token_id", 256}, {"eos_token_id", 257}};
   write_file_atomic(directory / kConfigName, json.dump(2) + "\n");
 }
 

@@ -1,4 +1,5 @@
-// tokenizer_config.json and tokenizer.json, through which transformers' AutoTokenizer loads the folders that save() writes.
+// tokenizer_config.json and tokenizer.json, through which transformers' AutoTokenizer loads the folders that save()
+// writes.
 #pragma once
 #include <filesystem>
 #include <optional>
