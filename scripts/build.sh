@@ -13,4 +13,5 @@ if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.preset" 2>/dev/null)" !=
   echo "$preset" > "$folder/.preset"
 fi
 printf '\033[1m==> building\033[0m\n' >&2
-cmake --build "$folder" --parallel "${JOBS:-$(nproc)}" ${1:+--target "$@"}
+targets=(); [ $# -gt 0 ] && targets=(--target "$@")
+cmake --build "$folder" --parallel "${JOBS:-$(nproc)}" "${targets[@]}"

@@ -152,9 +152,11 @@ TrainResult Trainer::run() {
   }
   if (state_.step > saved_step_) save_checkpoint();
   if (stop_requested()) {
-    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; the state is saved in {}, --resume continues",
-                                  stop_signal() == SIGINT ? "SIGINT" : "SIGTERM", state_.step, config_.steps,
-                                  folder_.checkpoints().path(state_.step).string()),
+    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal() == SIGINT ? "SIGINT" : "SIGTERM",
+                                  state_.step, config_.steps,
+                                  state_.step > 0 ? fmt::format("the state is saved in {}, --resume continues",
+                                                                folder_.checkpoints().path(state_.step).string())
+                                                  : "there was nothing to save yet"),
                       stop_signal());
   }
   progress.finish(note(result));

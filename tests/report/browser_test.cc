@@ -93,7 +93,8 @@ std::string frame(const std::string& file, int width, int height) {
 class Browser : public testing::Test {
  protected:
   std::string browser_ = browser();
-  fs::path folder_ = fs::path(LAZY_PAGES_DIR);
+  // A folder a test: tests run side by side, and a browser locks its profile.
+  fs::path folder_ = fs::path(LAZY_PAGES_DIR) / testing::UnitTest::GetInstance()->current_test_info()->name();
   void SetUp() override {
     if (browser_.empty()) GTEST_SKIP() << "no Chromium or Chrome on PATH: the page was not looked at in a browser";
     fs::create_directories(folder_);

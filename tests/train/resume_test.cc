@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "core/file.h"
 #include "tiny_run.h"
@@ -91,6 +93,21 @@ TEST(Resume, SignalsSaveAndLeave) {
     ASSERT_EQ(ended.exit_code, 0) << ended.errors;
     expect_like_straight(scratch / "run");
   }
+}
+
+TEST(Resume, ASignalEndsALongFirstStepBetweenMicroBatches) {
+  const ScratchFolder scratch;
+  std::vector<std::string> arguments{config_in(scratch), "--resume", "--set", "training.gradient_accumulation_steps=1000000"};
+  Child child(arguments, scratch.path());
+  while (!fs::exists(scratch / "run/log.jsonl")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  child.send(SIGTERM);
+  const Ended stopped = child.wait();
+  EXPECT_EQ(stopped.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(last_line(stopped.errors), HasSubstr("after step 0 of 40; there was nothing to save yet"));
+  EXPECT_TRUE(fs::is_empty(scratch / "run/checkpoints"));
+  const Ended ended = run_lazy({arguments[0], "--resume"}, scratch.path());
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  expect_like_straight(scratch / "run");
 }
 
 TEST(Resume, ADamagedCheckpointIsPassedOver) {
