@@ -24,6 +24,7 @@ endfunction()
 function(lazy_library name)
   cmake_parse_arguments(ARG "TORCH" "" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
+  list(FILTER sources EXCLUDE REGEX "/cuda/")  # needs nvcc: a library of its own
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE lazy_flags)

@@ -12,6 +12,7 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "eval/evaluate.h"
+#include "model/tokenizer_match.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -50,7 +51,7 @@ void evaluate(const Arguments& a) {
   auto model = lazy::LanguageModel::load(a.model);
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   const auto tokenizer = lazy::load_tokenizer(a.model);
-  lazy::eval::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), a.model, a.model);
+  lazy::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
   lazy::eval::EvalOptions options = a.options;
   if (a.limit > 0) options.limit = a.limit;
 

@@ -20,6 +20,7 @@
 #include "lazy/attention.h"
 #include "model/config.h"
 #include "model/parameter_shapes.h"
+#include "train/config.h"
 
 namespace lazy {
 namespace {
@@ -154,6 +155,11 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
     return ModelConfig::from_directory(path);
   }
   Config config = Config::load(path, overrides);
+  // Whatever `lazy train` would refuse is refused here; a file that others extend may leave out what they set.
+  auto complete = overrides;
+  if (!config.section("data").has("corpus")) complete.push_back("data.corpus=\"unset\"");
+  if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000000");
+  train::TrainConfig::load(path, complete);
   return ModelConfig::from_toml(config);
 }
 

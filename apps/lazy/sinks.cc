@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "model/tokenizer_match.h"
 #include "report/report.h"
 #include "sinks/learned.h"
 #include "sinks/study.h"
@@ -43,14 +44,7 @@ void measure(const Arguments& a) {
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
-  if (config.tokenizer_fingerprint != 0 && tokenizer->fingerprint() != config.tokenizer_fingerprint) {
-    lazy::fail("sinks", "tokenizer of {} does not match the model: expected fingerprint {:016x}, found {:016x}", a.model,
-               config.tokenizer_fingerprint, tokenizer->fingerprint());
-  }
-  if (tokenizer->vocab_size() > config.vocab_size) {
-    lazy::fail("sinks", "tokenizer of {} does not match the model: expected at most {} tokens, found {}", a.model, config.vocab_size,
-               tokenizer->vocab_size());
-  }
+  lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   const auto study = lazy::sinks::study(model, *tokenizer, source, a.options);

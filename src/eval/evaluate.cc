@@ -11,6 +11,7 @@
 #include "eval/python_text.h"
 #include "eval/score.h"
 #include "eval/windows.h"
+#include "model/tokenizer_match.h"
 
 namespace lazy::eval {
 namespace {
@@ -63,16 +64,6 @@ double per(const Totals& totals, int64_t units) { return -totals.log_likelihood 
 
 }  // namespace
 
-void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& model, const std::string& tokenizer) {
-  if (config.tokenizer_fingerprint != 0 && fingerprint != config.tokenizer_fingerprint) {
-    fail("eval", "tokenizer of {} does not match the model {}: expected fingerprint {:016x}, found {:016x}", tokenizer, model,
-         config.tokenizer_fingerprint, fingerprint);
-  }
-  if (vocab_size > config.vocab_size) {
-    fail("eval", "tokenizer of {} does not match the model {}: expected at most {} tokens, found {}", tokenizer, model, config.vocab_size, vocab_size);
-  }
-}
-
 TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split, const EvalOptions& options) {
   const Clock clock;
   SequenceOptions how;
@@ -80,7 +71,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   how.bos_per_sequence = options.bos;
   how.shuffle = false;
   const Sequences sequences(corpus, split, how);
-  check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), "given", corpus.string());
+  check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
   const int64_t available = sequences.size(), count = options.limit ? std::min(available, *options.limit) : available;
   if (count == 0) fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split, how.length);
   std::vector<Window> windows;

@@ -20,9 +20,6 @@ struct EvalOptions {
   bool progress = true;
 };
 
-// Error when the tokenizer cannot be the model's: another fingerprint than the one recorded, or ids beyond its vocabulary.
-void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& model, const std::string& tokenizer);
-
 // "heldout": loss (nats per token), bits_per_byte, perplexity (per token) over the sequences of a corpus' validation
 // split, each predicted from its own tokens alone, as validation during training does.
 TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split, const EvalOptions& options);

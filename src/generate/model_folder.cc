@@ -1,26 +1,15 @@
 #include "generate/model_folder.h"
 
-#include "core/error.h"
 #include "core/text.h"
+#include "model/tokenizer_match.h"
 
 namespace lazy {
-
-void check_tokenizer(const ModelConfig& config, const Tokenizer& tokenizer, const std::string& directory) {
-  if (tokenizer.vocab_size() > config.vocab_size) {
-    fail("tokenizer", "{}: does not match the model: expected at most {} tokens (vocab_size in config.json), found {}",
-         directory, config.vocab_size, tokenizer.vocab_size());
-  }
-  if (config.tokenizer_fingerprint != 0 && config.tokenizer_fingerprint != tokenizer.fingerprint()) {
-    fail("tokenizer", "{}: does not match the model: expected fingerprint {:016x} (config.json), found {:016x}",
-         directory, config.tokenizer_fingerprint, tokenizer.fingerprint());
-  }
-}
 
 ModelFolder load_model_folder(const std::filesystem::path& directory) {
   // The tokenizer first: it is small, and a mismatch need not wait for the weights.
   const ModelConfig config = ModelConfig::from_directory(directory);
   auto tokenizer = load_tokenizer(directory.string());
-  check_tokenizer(config, *tokenizer, directory.string());
+  check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), directory.string());
   return {LanguageModel::load(directory), std::move(tokenizer)};
 }
 

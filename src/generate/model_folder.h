@@ -15,12 +15,8 @@ struct ModelFolder {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Loads both. Error when the tokenizer does not match the model (see check_tokenizer).
+// Loads both. Error when the tokenizer does not match the model (model/tokenizer_match.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory);
-
-// Error when the tokenizer has more tokens than the model's vocabulary, or is not the one that config.json recorded.
-// A smaller vocabulary than the model's is normal: embeddings are often padded.
-void check_tokenizer(const ModelConfig& config, const Tokenizer& tokenizer, const std::string& directory);
 
 // The prompt's ids: BOS, where the tokenizer has one and `bos` asks for it, then the text.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);

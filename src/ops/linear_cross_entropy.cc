@@ -94,13 +94,24 @@ Outputs forward_plain(const at::Tensor& hidden, const at::Tensor& weight, const 
   return {loss, log_prob, correct};
 }
 
+// The gradient times the loss' own. `input`, which the gradient depends on, is named so that a second derivative is
+// refused and not silently zero.
+at::Tensor backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor&) {
+  return gradient * d_loss.to(gradient.scalar_type());
+}
+
+at::Tensor scaled(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
+  static const auto op = operator_handle<decltype(backward_plain)>("lazy::linear_cross_entropy_backward");
+  return op.call(d_loss, gradient, input);
+}
+
 struct Loss : torch::autograd::Function<Loss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                                const at::Tensor& labels, int64_t ignore_index, bool want_hidden, bool want_weight) {
     at::AutoDispatchBelowADInplaceOrView guard;
     auto [loss, log_prob, correct, d_hidden, d_weight] =
         call(hidden, weight, labels, ignore_index, want_hidden, want_weight);
-    context->save_for_backward({d_hidden, d_weight});
+    context->save_for_backward({d_hidden, d_weight, hidden, weight});
     context->mark_non_differentiable({log_prob, correct});
     context->saved_data["want_hidden"] = want_hidden;
     context->saved_data["want_weight"] = want_weight;
@@ -110,8 +121,8 @@ struct Loss : torch::autograd::Function<Loss> {
     const variable_list saved = context->get_saved_variables();
     variable_list gradients(6);
     if (!d[0].defined()) return gradients;
-    if (context->saved_data["want_hidden"].toBool()) gradients[0] = saved[0] * d[0].to(saved[0].scalar_type());
-    if (context->saved_data["want_weight"].toBool()) gradients[1] = saved[1] * d[0].to(saved[1].scalar_type());
+    if (context->saved_data["want_hidden"].toBool()) gradients[0] = scaled(d[0], saved[0], saved[2]);
+    if (context->saved_data["want_weight"].toBool()) gradients[1] = scaled(d[0], saved[1], saved[3]);
     return gradients;
   }
 };
@@ -134,6 +145,7 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "linear_cross_entropy_and_gradients(Tensor hidden, Tensor weight, Tensor labels, int ignore_index, "
       "bool want_hidden, bool want_weight) -> "
       "(Tensor loss, Tensor log_prob, Tensor correct, Tensor d_hidden, Tensor d_weight)");
+  m.def("linear_cross_entropy_backward(Tensor d_loss, Tensor gradient, Tensor input) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
   m.impl("linear_cross_entropy", forward_plain);
@@ -143,7 +155,11 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("linear_cross_entropy", forward_plain);
   m.impl("linear_cross_entropy_and_gradients", compute_meta);
 }
-TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("linear_cross_entropy", forward_autograd); }
+TORCH_LIBRARY_IMPL(lazy, CompositeExplicitAutograd, m) { m.impl("linear_cross_entropy_backward", backward_plain); }
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
+  m.impl("linear_cross_entropy", forward_autograd);
+  m.impl("linear_cross_entropy_backward", torch::autograd::autogradNotImplementedFallback());
+}
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                                                     const at::Tensor& labels, int64_t ignore_index) {

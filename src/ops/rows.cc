@@ -30,6 +30,7 @@ float* buffer(size_t which, int64_t dim) {
 }
 
 const float* load(DType type, const void* data, int64_t offset, int64_t dim, size_t which) {
+  if (type == DType::f32 && dim % kLanes == 0) return static_cast<const float*>(data) + offset;  // as good as a copy
   float* row = buffer(which, dim);
   cpu::load_row(type, data, offset, 1, dim, 1.0f, row);
   std::fill(row + dim, row + padded(dim), 0.0f);

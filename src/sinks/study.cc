@@ -55,28 +55,32 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   if (progress) progress->finish();
 }
 
-// "2:3,4:1" -> 0-based pairs. "auto": of up to four layers, evenly spaced, the head with the highest sink ratio.
-std::vector<std::pair<int64_t, int64_t>> chosen_heads(const std::string& maps, const HeadMatrix& sink_ratio) {
-  std::vector<std::pair<int64_t, int64_t>> heads;
-  if (maps == "none") return heads;
-  if (maps == "auto") {
-    const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
-    for (int64_t n = 0; n < shown; ++n) {
-      const int64_t layer = shown == 1 ? 0 : n * (layers - 1) / (shown - 1);
-      const auto& row = sink_ratio[static_cast<size_t>(layer)];
-      heads.emplace_back(layer, std::max_element(row.begin(), row.end()) - row.begin());
-    }
-    return heads;
+using Heads = std::vector<std::pair<int64_t, int64_t>>;  // layer, head, from 0
+
+// Of up to four layers, evenly spaced, the head with the highest sink ratio.
+Heads telling_heads(const HeadMatrix& sink_ratio) {
+  Heads heads;
+  const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
+  for (int64_t n = 0; n < shown; ++n) {
+    const int64_t layer = shown == 1 ? 0 : n * (layers - 1) / (shown - 1);
+    const auto& row = sink_ratio[static_cast<size_t>(layer)];
+    heads.emplace_back(layer, std::max_element(row.begin(), row.end()) - row.begin());
   }
+  return heads;
+}
+
+// "2:3,4:1" -> the heads it names; "none" and "auto" name none.
+Heads named_heads(const std::string& maps, const ModelConfig& config) {
+  Heads heads;
+  if (maps == "none" || maps == "auto") return heads;
   for (const std::string& item : split(maps, ',')) {
     int64_t layer = 0, head = 0;
     const char *begin = item.data(), *end = begin + item.size();
     const auto [colon, error] = std::from_chars(begin, end, layer);
     const auto last = error == std::errc() && colon != end && *colon == ':' ? std::from_chars(colon + 1, end, head) : std::from_chars_result{begin, std::errc::invalid_argument};
-    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > static_cast<int64_t>(sink_ratio.size()) ||
-        head > static_cast<int64_t>(sink_ratio.front().size())) {
-      fail("sinks", "--maps {}: expected auto, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, sink_ratio.size(),
-           sink_ratio.front().size(), item);
+    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers || head > config.num_heads) {
+      fail("sinks", "--maps {}: expected auto, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
+           config.num_heads, item);
     }
     heads.emplace_back(layer - 1, head - 1);
   }
@@ -104,6 +108,7 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vect
 
 Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& source, const StudyOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  Heads heads = named_heads(options.maps, model.config());  // before the work: a slip should not cost a measurement
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
   const std::vector<int32_t>& ids = source.ids;
   Study result;
@@ -126,7 +131,7 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   pass_over(model, sink_samples, options.progress ? "Sink_1" : "", [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
 
-  const auto heads = chosen_heads(options.maps, result.measures.sink_ratio);
+  if (options.maps == "auto") heads = telling_heads(result.measures.sink_ratio);
   if (heads.empty()) return result;
   std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? source.prose : options.map_text);
   const int64_t most = std::min<int64_t>(64, options.map_tokens) - (bos ? 1 : 0);

@@ -6,12 +6,12 @@
 
 namespace lazy::train {
 
-Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length) {
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride) {
   Batch batch{at::empty({batch_size, length}, at::kLong), at::empty({batch_size, length}, at::kLong)};
   int64_t* ids = batch.ids.mutable_data_ptr<int64_t>();
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < batch_size; ++b, ids += length, labels += length) {
-    sequences.read(first + b, ids);
+    sequences.read(first + b * stride, ids);
     std::copy(ids + 1, ids + length, labels);
     labels[length - 1] = -100;
   }

@@ -19,8 +19,8 @@ struct Batch {
   at::Tensor labels;  // (batch, length) int64: the next id, -100 at the last position (SPEC section 1)
 };
 
-// Sequences first ... first + batch_size - 1 of the stream.
-Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length);
+// Sequences first, first + stride, ... of the stream, `batch_size` of them.
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride = 1);
 
 class Batches {
  public:

@@ -64,6 +64,17 @@ TEST_F(Commands, InfoPrintsTheSpecifiedCounts) {
   EXPECT_EQ(info["parameters"]["total"], sum);
 }
 
+TEST_F(Commands, InfoRefusesWhatTrainWouldRefuse) {
+  const std::string file = LAZY_SOURCE_DIR "/configs/models/lazy-340m.toml";
+  for (const auto& [set, part] : {std::pair{"model.num_layer=3", "num_layer"}, std::pair{"optimiser.lr=1", "optimiser"},
+                                  std::pair{"optimizer.lr=fast", "optimizer.lr"}}) {
+    const auto [status, out] = lazy("info " + file + " --set " + set);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(out, HasSubstr(part));
+    EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+  }
+}
+
 TEST_F(Commands, InfoWithoutArgumentsDescribesTheBuild) {
   const auto [status, out] = lazy("info --json");
   ASSERT_EQ(status, 0) << out;

@@ -1,6 +1,7 @@
 // The fused operators against float64 compositions of ATen operations, values and gradients. An error may be twice what the
 // same composition has when its inputs and outputs are rounded to the type, plus one rounding.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -131,6 +132,38 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
   EXPECT_FALSE(correct[1].item<bool>());
   EXPECT_FALSE(correct[2].item<bool>());
   EXPECT_THROW(linear_cross_entropy(hidden, weight, at::tensor({0L, 3L, 1L})), c10::Error);
+}
+
+TEST(FusedValues, SecondDerivativesAreRefused) {
+  const at::Tensor labels = at::tensor({1L, 0L});
+  const std::vector<std::pair<const char*, Function>> operators{
+      {"rms_norm", [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1][0], 1e-6)}; }},
+      {"swiglu", [](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }},
+      {"linear_cross_entropy", [&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; }}};
+  for (const auto& [name, function] : operators) {
+    SCOPED_TRACE(name);
+    const Tensors leaves{at::randn({2, 8}).set_requires_grad(true), at::randn({2, 8}).set_requires_grad(true)};
+    const Tensors first = torch::autograd::grad({function(leaves)[0].square().sum()}, leaves, {}, {}, /*create_graph=*/true);
+    try {
+      torch::autograd::grad({first[0].sum()}, leaves, {}, {}, false, /*allow_unused=*/true);
+      ADD_FAILURE() << "expected an error";
+    } catch (const c10::Error& e) {
+      EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+    }
+  }
+}
+
+// An operator that serves the CPU answers for CUDA tensors too, be it by an error of ours.
+TEST(FusedValues, EveryOperatorAnswersForCuda) {
+  int seen = 0;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("lazy::", 0) != 0) continue;
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str());
+    if (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    ++seen;
+    EXPECT_TRUE(op.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name.name;
+  }
+  EXPECT_GT(seen, 8);
 }
 
 }  // namespace
