@@ -1,0 +1,17 @@
+"""Lazy Attention for PyTorch: the operator, a layer, and Hugging Face transformers glue (arXiv 2601.00919).
+
+    import torch, lazy_attention
+    q = torch.randn(1, 128, 8, 64)
+    out = lazy_attention.attention(q, q, q, tau=torch.full((8,), -1.0))
+
+``import lazy_attention.hf`` registers ``attn_implementation="lazy"`` and ``LazyForCausalLM`` with transformers.
+"""
+
+from ._library import LIBRARY
+from .fused import linear_cross_entropy, rms_norm, rope, swiglu
+from .layer import KVCache, LazyAttention
+from .operator import AttentionOutput, attention
+
+__all__ = ["LIBRARY", "AttentionOutput", "KVCache", "LazyAttention", "attention", "linear_cross_entropy", "rms_norm",
+           "rope", "swiglu"]
+__version__ = "0.1.0"

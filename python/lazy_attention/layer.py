@@ -1,0 +1,155 @@
+"""LazyAttention: the paper's attention layer as a module, with grouped queries, a KV cache and packed documents."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .fused import rope
+from .operator import AttentionOutput, Normalizer, Offset, attention
+
+
+class KVCache:
+    """Keys and values of the tokens seen so far, (batch, length, kv heads, head_dim), of one layer. For inference."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.keys is None else self.keys.shape[1]
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends and returns all keys and values."""
+        if self.keys is not None:
+            keys, values = torch.cat((self.keys, keys), 1), torch.cat((self.values, values), 1)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+class LazyAttention(nn.Module):
+    """Lazy Attention (arXiv 2601.00919): rotary positions with a large base, a learned bias on the distance, and
+    Elastic-Softmax (equations 4 and 5, see :func:`lazy_attention.attention`), between projections without biases.
+
+    Args:
+        hidden_size: width of the input and output.
+        num_heads: query heads.
+        num_kv_heads: key and value heads, a divisor of num_heads. Default num_heads.
+        head_dim: default hidden_size / num_heads.
+        normalizer: see :func:`lazy_attention.attention`. "elastic" has the parameter ``softmax_offset`` (tau, (heads)),
+            "softmax_sink" the parameter ``sinks`` (heads).
+        offset: "per_visible" (tau / visible keys) or "constant" (tau).
+        tau: initial value of tau; the paper's is -1.
+        tau_trainable: False fixes tau at its initial value.
+        distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
+        distance_bias_std: standard deviation of its initial values.
+        rope_base: base of the rotary embedding; None: none. The paper asks for a larger one than 1e4.
+        window: sliding window in keys, the query's own included; -1: none.
+        causal: False lets queries see later keys; the distance bias then serves both sides.
+        bias: biases in the projections.
+
+    Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
+    ``learnable_bias_diagonals`` are used in fp32 whatever the module's type.
+
+    Raises ValueError for head counts that do not divide, and what :func:`lazy_attention.attention` raises.
+    """
+
+    def __init__(self, hidden_size: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None, *,
+                 normalizer: Normalizer = "elastic", offset: Offset = "per_visible", tau: float = -1.0,
+                 tau_trainable: bool = True, distance_bias_window: int = 512, distance_bias_std: float = 1e-3,
+                 rope_base: float | None = 1.5e5, window: int = -1, causal: bool = True, bias: bool = False,
+                 device=None, dtype=None) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise ValueError(f"LazyAttention: expected num_heads to be a multiple of num_kv_heads, "
+                             f"received {num_heads} and {num_kv_heads}")
+        if head_dim is None:
+            if hidden_size % num_heads:
+                raise ValueError(f"LazyAttention: expected hidden_size to be a multiple of num_heads where head_dim is "
+                                 f"not given, received {hidden_size} and {num_heads}")
+            head_dim = hidden_size // num_heads
+        if rope_base is not None and head_dim % 2:
+            raise ValueError(f"LazyAttention: expected an even head_dim for rotary positions, received {head_dim}")
+        if distance_bias_window < 0:
+            raise ValueError(f"LazyAttention: expected distance_bias_window of at least 0, "
+                             f"received {distance_bias_window}")
+        self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
+        self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
+        self.rope_base, self.tau_init, self.distance_bias_std = rope_base, tau, distance_bias_std
+        where = {"device": device, "dtype": dtype}
+        self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias, **where)
+        self.k_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
+        self.v_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
+        self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias, **where)
+
+        def parameter(wanted: bool, *shape: int, trainable: bool = True) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(shape, device=device), requires_grad=trainable) if wanted else None
+
+        self.softmax_offset = parameter(normalizer == "elastic", num_heads, trainable=tau_trainable)
+        self.sinks = parameter(normalizer == "softmax_sink", num_heads)
+        self.learnable_bias_diagonals = parameter(distance_bias_window > 0, num_heads, distance_bias_window)
+        self.reset_attention_parameters()
+
+    def reset_attention_parameters(self) -> None:
+        """Initial values of tau, the sinks and the distance bias; the projections keep nn.Linear's."""
+        if self.softmax_offset is not None:
+            nn.init.constant_(self.softmax_offset, self.tau_init)
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
+        if self.learnable_bias_diagonals is not None:
+            nn.init.normal_(self.learnable_bias_diagonals, 0.0, self.distance_bias_std)
+
+    def extra_repr(self) -> str:
+        return (f"heads={self.num_heads}, kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, "
+                f"normalizer={self.normalizer}, offset={self.offset}, rope_base={self.rope_base}, window={self.window}")
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v of x (..., hidden_size), as (..., heads, head_dim), not rotated."""
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return (q.unflatten(-1, (self.num_heads, self.head_dim)), k.unflatten(-1, (self.num_kv_heads, self.head_dim)),
+                v.unflatten(-1, (self.num_kv_heads, self.head_dim)))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor | None = None,
+               cu_seqlens_k: Tensor | None = None, return_stats: bool = False) -> Tensor | AttentionOutput:
+        """The operator with this layer's parameters and settings."""
+
+        def wide(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+
+        return attention(q, k, v, wide(self.learnable_bias_diagonals), wide(self.softmax_offset), wide(self.sinks),
+                         normalizer=self.normalizer, offset=self.offset, causal=self.causal, window=self.window,
+                         cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, return_stats=return_stats)
+
+    def forward(self, x: Tensor, *, cache: KVCache | None = None, cu_seqlens: Tensor | None = None,
+                positions: Tensor | None = None, return_stats: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """
+        Args:
+            x: (batch, length, hidden_size), or (tokens, hidden_size) with ``cu_seqlens``.
+            cache: read and extended; positions go on where it ends.
+            cu_seqlens: (documents + 1), cumulative lengths of packed documents.
+            positions: (length) or (batch, length), for the rotary embedding. Default: 0, 1, 2, ... after the cache;
+                packed documents need no others, because only differences count.
+            return_stats: return (out, stats) with the statistics of :class:`lazy_attention.AttentionOutput`.
+
+        Returns out like x.
+        """
+        packed = cu_seqlens is not None
+        if x.dim() != (2 if packed else 3):
+            shape = "(tokens, hidden_size)" if packed else "(batch, length, hidden_size)"
+            raise ValueError(f"LazyAttention: expected x of shape {shape}, received {tuple(x.shape)}")
+        if packed and cache is not None:
+            raise ValueError("LazyAttention: expected either a cache or packed documents, received both")
+        q, k, v = self.project(x.unsqueeze(0) if packed else x)
+        if self.rope_base is not None:
+            start = 0 if cache is None else cache.length
+            q = rope(q, self.rope_base, start, positions)
+            k = rope(k, self.rope_base, start, positions)
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        if packed:
+            q, k, v = q.squeeze(0), k.squeeze(0), v.squeeze(0)
+        result = self.attend(q, k, v, cu_seqlens, cu_seqlens, return_stats)
+        out = self.o_proj((result.out if return_stats else result).flatten(-2))
+        return (out, result.stats) if return_stats else out

@@ -1,0 +1,108 @@
+"""lazy_attention.attention: the operator torch.ops.lazy.attention with types, defaults and autocast."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from . import _library  # noqa: F401  registers torch.ops.lazy
+
+Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"]
+Offset = Literal["per_visible", "constant"]
+
+
+class AttentionOutput(NamedTuple):
+    """What :func:`attention` returns when more than the result is asked for."""
+
+    out: Tensor
+    """Like q, with v's last dimension."""
+    lse: Tensor
+    """fp32 (batch, heads, length), packed (heads, tokens): natural log-sum-exp of the visible scores, with the sink's
+    term for "softmax_sink"; the row's threshold for "sparsemax" and "entmax15"; empty for "sigmoid". No gradient."""
+    stats: Tensor
+    """fp32 (3, batch, heads, length), packed (3, heads, tokens): weight on the sequence's first key, released mass
+    ``1 - sum of weights``, number of alive keys. Empty unless asked for. No gradient."""
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, distance_bias: Tensor | None = None, tau: Tensor | None = None,
+              sink: Tensor | None = None, *, alibi_slopes: Tensor | None = None, normalizer: Normalizer = "elastic",
+              offset: Offset = "per_visible", sigmoid_bias: float | None = None, scale: float | None = None,
+              causal: bool = True, window: int = -1, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, return_lse: Literal[False] = False,
+              return_stats: Literal[False] = False, deterministic: bool = False) -> Tensor: ...
+
+
+@overload
+def attention(q: Tensor, k: Tensor, v: Tensor, distance_bias: Tensor | None = None, tau: Tensor | None = None,
+              sink: Tensor | None = None, *, alibi_slopes: Tensor | None = None, normalizer: Normalizer = "elastic",
+              offset: Offset = "per_visible", sigmoid_bias: float | None = None, scale: float | None = None,
+              causal: bool = True, window: int = -1, cu_seqlens_q: Tensor | None = None,
+              cu_seqlens_k: Tensor | None = None, return_lse: bool = False, return_stats: bool = False,
+              deterministic: bool = False) -> Tensor | AttentionOutput: ...
+
+
+def attention(q, k, v, distance_bias=None, tau=None, sink=None, *, alibi_slopes=None, normalizer="elastic",
+              offset="per_visible", sigmoid_bias=None, scale=None, causal=True, window=-1, cu_seqlens_q=None,
+              cu_seqlens_k=None, return_lse=False, return_stats=False, deterministic=False):
+    r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919)::
+
+        s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
+        weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)
+        out_i     = sum_j weight_ij v_j                           c_i: keys that query i sees, its own included
+
+    ===============  ===========================================================  ====================================
+    normalizer       weight_ij                                                    needs
+    ===============  ===========================================================  ====================================
+    "elastic"        max(softmax(s_i)_j + tau_h / c_i, 0)                         tau; offset="constant" drops / c_i
+    "softmax"        exp(s_ij) / sum_k exp(s_ik)
+    "softmax_sink"   exp(s_ij) / (exp(sink_h) + sum_k exp(s_ik))                  sink (gpt-oss)
+    "sigmoid"        1 / (1 + exp(-s_ij - b)), b = -ln c_i unless sigmoid_bias
+    "sparsemax"      max(s_ij - theta_i, 0), sums to 1
+    "entmax15"       max(s_ij / 2 - theta_i, 0)^2, sums to 1
+    ===============  ===========================================================  ====================================
+
+    Args:
+        q: (batch, length, heads, head_dim); packed by ``cu_seqlens``: (tokens, heads, head_dim). float32, bfloat16 or
+            float16; float64 runs the reference in plain loops, for checking. head_dim 1 to 256. Any strides.
+        k: (batch, key length, kv heads, head_dim); heads is a multiple of kv heads (grouped queries).
+        v: (batch, key length, kv heads, value dim).
+        distance_bias: (heads, W), added to the score at distance d = |i - j| < W, nothing beyond. Default none.
+        tau: (heads), with "elastic" only, and then required. -1 is the paper's initial value.
+        sink: (heads), with "softmax_sink" only, and then required: a logit that takes weight and has no value.
+        alibi_slopes: (heads), subtracted times the distance.
+        offset: "per_visible" adds tau / c_i, "constant" adds tau.
+        sigmoid_bias: with "sigmoid" only; default -ln c_i.
+        scale: default head_dim ** -0.5.
+        causal: bottom-right aligned: the last query sees the last key, so that a KV cache needs nothing special.
+        window: a query sees the ``window`` latest keys, its own included; not causal: keys at distance < window.
+            -1: all.
+        cu_seqlens_q, cu_seqlens_k: (documents + 1), int32 or int64, cumulative lengths of packed documents. Positions
+            and the visible count start anew in each.
+        return_lse, return_stats: return an :class:`AttentionOutput` instead of the result alone.
+        deterministic: same bits in every run (the CPU kernels always are).
+
+    The parameters distance_bias, tau, sink and alibi_slopes are float32 (float64 when q is). Under ``torch.autocast``
+    float32, bfloat16 and float16 q, k, v are cast to autocast's type, as PyTorch's own attention does; the parameters
+    are not, because they decide which pairs are alive.
+
+    Returns:
+        out, (batch, length, heads, value dim), of q's type; or :class:`AttentionOutput`.
+
+    Gradients: q, k, v, distance_bias, tau, sink, alibi_slopes. A second derivative is a RuntimeError.
+
+    Raises:
+        RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed: shapes, types,
+            devices, a parameter that the normalizer does not take, cu_seqlens that fall, or a problem that no fast
+            kernel serves (there is no silent slow path).
+    """
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    out, lse, stats = torch.ops.lazy.attention(
+        q, k, v, distance_bias, tau, sink, alibi_slopes=alibi_slopes, normalizer=normalizer, offset=offset,
+        sigmoid_bias=sigmoid_bias, scale=scale, causal=causal, window=window, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k, return_stats=return_stats, deterministic=deterministic)
+    return AttentionOutput(out, lse, stats) if return_lse or return_stats else out
