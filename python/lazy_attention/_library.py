@@ -48,7 +48,7 @@ def load() -> Path:
             built = f"PyTorch {stamp.read_text().strip()}"
         raise ImportError(
             f"lazy_attention: {path} does not load into PyTorch {torch.__version__}; it was built with {built}. "
-            f"Build it again with this interpreter. The loader says: {error}"
+            f"Build it again with this interpreter. The loader says: {error.__cause__ or error}"
         ) from error
     return path
 

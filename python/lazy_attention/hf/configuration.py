@@ -1,0 +1,48 @@
+"""LazyConfig: config.json of a Lazy Attention model folder (model_type "lazy_attention")."""
+
+from __future__ import annotations
+
+from huggingface_hub.dataclasses import strict
+from transformers import LlamaConfig
+
+
+@strict
+class LazyConfig(LlamaConfig):
+    """A Llama-like decoder (pre-RMSNorm, rotary attention, SwiGLU, no biases) whose attention is
+    :class:`lazy_attention.LazyAttention`. The keys are LlamaConfig's and these:
+
+    normalizer: see :func:`lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
+    trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
+    deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
+    """
+
+    model_type = "lazy_attention"
+
+    normalizer: str = "elastic"
+    offset: str = "per_visible"
+    offset_trainable: bool = True
+    offset_init: float | int = -1.0
+    distance_bias_window: int = 512
+    distance_bias_init_std: float | int = 1e-3
+    sliding_window: int | None = None
+    tokenizer_fingerprint: str | None = None
+
+    def __post_init__(self, **kwargs):
+        if self.sliding_window is not None and self.sliding_window < 1:
+            self.sliding_window = None  # transformers' caches take any number for a window
+        if self.rope_parameters is None and "rope_theta" not in kwargs:
+            self.rope_parameters = {"rope_type": "default", "rope_theta": 1.5e5}
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(f"num_attention_heads: expected a multiple of num_key_value_heads "
+                             f"({self.num_key_value_heads}), found {self.num_attention_heads}")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim: expected an even number, found {self.head_dim}")
+        if self.rope_parameters["rope_type"] != "default":
+            raise ValueError(f"rope_type: expected \"default\", found \"{self.rope_parameters['rope_type']}\"")
+        if self.attention_bias or self.mlp_bias:
+            raise ValueError("attention_bias, mlp_bias: expected false: the decoder has no biases")
+        if self.hidden_act not in ("silu", "swish"):
+            raise ValueError(f"hidden_act: expected \"silu\", found \"{self.hidden_act}\"")
