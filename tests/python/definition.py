@@ -1,0 +1,90 @@
+"""Attention by its definition in plain PyTorch, with n x n matrices, and the rules by which results are compared."""
+
+import torch
+
+PARAMETER = {"elastic": "tau", "softmax_sink": "sink"}
+
+
+def visible_pairs(n, m, causal, window):
+    """(n, m) bool and the distances (n, m): query i stands at key i + m - n."""
+    distance = torch.arange(n)[:, None] + (m - n) - torch.arange(m)[None]
+    seen = distance >= 0 if causal else torch.ones(n, m, dtype=torch.bool)
+    if window > 0:
+        seen = seen & (distance.abs() < window)
+    return seen, distance.abs()
+
+
+def attention(q, k, v, distance_bias=None, tau=None, sink=None, *, alibi_slopes=None, normalizer="elastic",
+              offset="per_visible", sigmoid_bias=None, scale=None, causal=True, window=-1):
+    """As torch.ops.lazy.attention; softmax, elastic, softmax_sink and sigmoid."""
+    heads, group = q.shape[2], q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+    seen, distance = visible_pairs(q.shape[1], k.shape[1], causal, window)
+    s = torch.einsum("bihd,bjhd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    s = s.to(q.dtype if q.dtype == torch.float64 else torch.float32)
+    if distance_bias is not None:
+        reach = distance_bias.shape[1]
+        s = s + distance_bias[:, distance.clamp_max(reach - 1)] * (distance < reach)
+    if alibi_slopes is not None:
+        s = s - alibi_slopes.view(-1, 1, 1) * distance
+    count = seen.sum(1)[:, None].to(s.dtype)
+    hidden = s.masked_fill(~seen, -torch.inf)
+    if normalizer == "sigmoid":
+        bias = -count.log() if sigmoid_bias is None else sigmoid_bias
+        weights = torch.sigmoid(s + bias) * seen
+    elif normalizer == "softmax_sink":
+        column = sink.view(1, heads, 1, 1).expand(*s.shape[:3], 1).to(s.dtype)
+        weights = torch.cat((hidden, column), -1).softmax(-1)[..., :-1]
+    else:
+        weights = hidden.softmax(-1)
+        if normalizer == "elastic":
+            shift = tau.view(-1, 1, 1) / (count if offset == "per_visible" else 1)
+            weights = torch.relu(weights + shift) * seen
+    return torch.einsum("bhij,bjhd->bihd", weights.to(v.dtype), v)
+
+
+def distance_of(a, b):
+    return (a.double() - b.double()).square().mean().sqrt().item()
+
+
+def close(result, exact, plain, what=""):
+    """At most twice as far from the float64 result as the plain computation of the same precision, plus one rounding."""
+    rounding = torch.finfo(result.dtype).eps / 2 * exact.double().square().mean().sqrt().item()
+    ours, theirs = distance_of(result, exact), distance_of(plain, exact)
+    assert ours <= 2 * theirs + rounding, f"{what}: {ours:.3e} from float64, plain PyTorch {theirs:.3e}"
+
+
+def close_float64(result, other, other_fp32, what=""):
+    """Two float64 results: their rounding errors are those of fp32, scaled by the ratio of the precisions. Each of
+    the two may have twice the error of one plain computation."""
+    assert result.dtype == other.dtype == torch.float64
+    scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    rounding = torch.finfo(torch.float64).eps * other.square().mean().sqrt().item()
+    allowed = 4 * scale * distance_of(other_fp32, other) + rounding
+    found = distance_of(result, other)
+    assert found <= allowed, f"{what}: {found:.3e} apart, allowed {allowed:.3e}"
+
+
+class Pool:
+    """Results of several draws, compared as one: few numbers say little about rounding errors."""
+
+    def __init__(self):
+        self.results = {}
+
+    def add(self, name, ours, exact, plain):
+        for place, t in zip(self.results.setdefault(name, ([], [], [])), (ours, exact, plain)):
+            place.append(t.detach().flatten())
+
+    def check(self):
+        assert self.results
+        for name, lists in self.results.items():
+            ours, exact, plain = (torch.cat(some) for some in lists)
+            (close_float64 if ours.dtype == torch.float64 else close)(ours, exact, plain, name)
+
+
+def leaf(*shape, dtype=torch.float32, scale=1.0):
+    return (torch.randn(*shape, dtype=torch.float64) * scale).to(dtype).requires_grad_()
+
+
+def gradients(out, inputs, cotangent):
+    return torch.autograd.grad(out, inputs, cotangent.to(out.dtype))

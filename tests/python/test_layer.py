@@ -1,0 +1,142 @@
+"""lazy_attention.LazyAttention: the paper's layer, its cache, packed documents, parameters."""
+
+import copy
+
+import definition
+import pytest
+import torch
+from definition import Pool, gradients
+
+import lazy_attention
+from lazy_attention import KVCache, LazyAttention
+
+
+def make(**settings):
+    arguments = dict(num_heads=4, num_kv_heads=2, distance_bias_window=6, distance_bias_std=0.5) | settings
+    return LazyAttention(32, **arguments)
+
+
+def plain_layer(layer, x):
+    """The layer's equations in plain PyTorch, in x's type."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    q, k, v = layer.project(x)
+    if layer.rope_base is not None:
+        half = layer.head_dim // 2
+        frequency = layer.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+        angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * frequency
+        cos, sin = angle.cos().float(), angle.sin().float()  # fp32 by definition
+        turn = lambda t: torch.cat((t[..., :half] * cos - t[..., half:] * sin,  # noqa: E731
+                                    t[..., half:] * cos + t[..., :half] * sin), -1).to(t.dtype)
+        q, k = turn(q), turn(k)
+    given = [None if p is None else p.to(wide) for p in (layer.learnable_bias_diagonals, layer.softmax_offset)]
+    out = definition.attention(q, k, v, *given, normalizer=layer.normalizer, offset=layer.offset, window=layer.window,
+                               causal=layer.causal)
+    return layer.o_proj(out.flatten(-2))
+
+
+SETTINGS = [dict(), dict(offset="constant", tau=-0.1), dict(distance_bias_window=0), dict(rope_base=None),
+            dict(normalizer="softmax"), dict(window=5), dict(causal=False), dict(num_kv_heads=4, head_dim=10, bias=True)]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_equals_its_equations(settings):
+    pool = Pool()
+    for _ in range(4):
+        layer = make(**settings)
+        exact = copy.deepcopy(layer).double()
+        x = torch.randn(2, 11, 32).requires_grad_()
+        cotangent = torch.randn(2, 11, 32)
+
+        def run(function, module, x):
+            out = function(module, x)
+            return [out, *gradients(out, [x, *module.parameters()], cotangent)]
+
+        results = (run(LazyAttention.__call__, layer, x), run(plain_layer, exact, x.detach().double().requires_grad_()),
+                   run(plain_layer, layer, x))
+        for name, *three in zip(["out", "x", *(n for n, _ in layer.named_parameters())], *results):
+            pool.add(name, *three)
+    pool.check()
+
+
+def test_float64_equals_its_equations():
+    layer = make()
+    x = torch.randn(2, 11, 32)
+    single = plain_layer(layer, x)
+    layer.double()
+    definition.close_float64(layer(x.double()), plain_layer(layer, x.double()), single)
+
+
+def test_parameters_have_the_checkpoints_names():
+    names = {name for name, _ in make().named_parameters()}
+    assert names == {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "softmax_offset",
+                     "learnable_bias_diagonals"}
+    assert not make(tau_trainable=False).softmax_offset.requires_grad
+    assert make(normalizer="softmax").softmax_offset is None
+    assert make(normalizer="softmax_sink").sinks.shape == (4,)
+    assert torch.equal(make().softmax_offset, torch.full((4,), -1.0))
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(window=4)], ids=str)
+def test_cache_equals_the_whole_sequence(settings):
+    layer, x = make(**settings), torch.randn(2, 12, 32)
+    with torch.no_grad():
+        whole, exact = layer(x), copy.deepcopy(layer).double()(x.double())
+        cache, parts = KVCache(), []
+        for begin, end in ((0, 5), (5, 6), (6, 7), (7, 12)):
+            assert cache.length == begin
+            parts.append(layer(x[:, begin:end], cache=cache))
+    definition.close(torch.cat(parts, 1), exact, whole)
+
+
+def test_packed_documents_equal_single_ones():
+    layer, x = make(), torch.randn(12, 32)
+    cu = torch.tensor([0, 4, 12])
+    packed, exact = layer(x, cu_seqlens=cu), copy.deepcopy(layer).double()
+    alone = [layer(x[None, a:b])[0] for a, b in ((0, 4), (4, 12))]
+    exact = [exact(x[None, a:b].double())[0] for a, b in ((0, 4), (4, 12))]
+    definition.close(packed, torch.cat(exact), torch.cat(alone))
+
+
+def test_bfloat16_module_and_statistics():
+    layer = make().bfloat16()
+    out, stats = layer(torch.randn(2, 9, 32).bfloat16(), return_stats=True)
+    assert out.dtype == torch.bfloat16 and stats.shape == (3, 2, 4, 9)
+    assert torch.equal(stats[2][:, :, 0], torch.zeros(2, 4)), "at tau = -1 the first query releases all its weight"
+
+
+def test_trains():
+    """Token mixing is needed: the target is the sequence moved by one."""
+    layer = make(distance_bias_window=8)
+    x = torch.randn(8, 16, 32)
+    target = torch.cat((torch.zeros(8, 1, 32), x[:, :-1]), 1)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=3e-2, weight_decay=0.0)
+    losses = []
+    for _ in range(40):
+        loss = (layer(x) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2, losses
+    assert not torch.equal(layer.softmax_offset, torch.full((4,), -1.0))
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (dict(num_heads=4, num_kv_heads=3), "multiple of num_kv_heads, received 4 and 3"),
+    (dict(num_heads=5, num_kv_heads=5), "hidden_size to be a multiple of num_heads .* received 32 and 5"),
+    (dict(num_heads=4, head_dim=7), "even head_dim"),
+    (dict(num_heads=4, distance_bias_window=-1), "distance_bias_window of at least 0"),
+])
+def test_construction_errors(arguments, message):
+    with pytest.raises(ValueError, match=f"LazyAttention: expected .*{message}"):
+        LazyAttention(32, **arguments)
+
+
+def test_call_errors():
+    layer = make()
+    with pytest.raises(ValueError, match=r"x of shape \(batch, length, hidden_size\), received \(3, 32\)"):
+        layer(torch.zeros(3, 32))
+    with pytest.raises(ValueError, match="either a cache or packed documents"):
+        layer(torch.zeros(3, 32), cache=KVCache(), cu_seqlens=torch.tensor([0, 3]))
+    with pytest.raises(RuntimeError, match="lazy::attention: expected"):
+        lazy_attention.attention(*[torch.zeros(1, 2, 2, 300)] * 3, normalizer="softmax")

@@ -1,0 +1,225 @@
+"""lazy_attention.attention and the fused operators: results, gradients, types, errors, PyTorch's own checks."""
+
+import pathlib
+import re
+
+import definition
+import pytest
+import torch
+from definition import close, gradients, leaf
+from torch.library import opcheck
+
+import lazy_attention
+from lazy_attention import attention
+
+NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"]
+PLAIN = NORMALIZERS[:4]  # those that the plain definition has; sparsemax and entmax15 meet their package in test_entmax
+
+
+def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, window=5):
+    """q, k, v, distance_bias, tau, sink: leaves; None where the normalizer takes none."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    q, k, v = leaf(2, n, heads, 8, dtype=dtype), leaf(2, m, kv_heads, 8, dtype=dtype), leaf(2, m, kv_heads, 6, dtype=dtype)
+    tau = (leaf(heads, dtype=wide, scale=0.3).detach() - 0.8).requires_grad_() if normalizer == "elastic" else None
+    sink = leaf(heads, dtype=wide) if normalizer == "softmax_sink" else None
+    return q, k, v, leaf(heads, window, dtype=wide), tau, sink
+
+
+def as_type(tensors, dtype):
+    return [None if t is None else t.detach().to(dtype).requires_grad_() for t in tensors]
+
+
+VARIANTS = [dict(), dict(causal=False), dict(window=4), dict(scale=0.7)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("normalizer", PLAIN)
+def test_result_and_gradients_equal_the_definition(normalizer, variant, dtype):
+    pool = definition.Pool()
+    for _ in range(4):
+        exact = inputs(normalizer, n=7)
+        single = as_type(exact, torch.float32)
+        given = [n for n, t in enumerate(exact) if t is not None]
+        cotangent = torch.randn(2, 7, 4, 6, dtype=torch.float64)
+
+        def run(function, tensors):
+            out = function(*tensors, normalizer=normalizer, **variant)
+            return [out, *gradients(out, [tensors[n] for n in given], cotangent)]
+
+        theirs, plain = run(definition.attention, exact), run(definition.attention, single)
+        names = ["out", *(["q", "k", "v", "distance_bias", "tau", "sink"][n] for n in given)]
+        for name, *results in zip(names, run(attention, exact if dtype == torch.float64 else single), theirs, plain):
+            pool.add(name, *results)
+    pool.check()
+
+
+@pytest.mark.parametrize("offset", ["per_visible", "constant"])
+def test_elastic_offsets(offset):
+    tensors = inputs("elastic")
+    single = as_type(tensors, torch.float32)
+    exact = definition.attention(*tensors, offset=offset)
+    close(attention(*single, offset=offset), exact, definition.attention(*single, offset=offset))
+
+
+def test_returns_lse_and_statistics_only_when_asked():
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
+    out = attention(q, k, v, bias, tau)
+    full = attention(q, k, v, bias, tau, return_lse=True, return_stats=True)
+    assert isinstance(out, torch.Tensor) and isinstance(full, lazy_attention.AttentionOutput)
+    assert torch.equal(out, full.out)
+    assert full.lse.shape == (2, 4, 9) and full.stats.shape == (3, 2, 4, 9) and full.lse.dtype == torch.float32
+    assert attention(q, k, v, bias, tau, return_lse=True).stats.numel() == 0
+    assert not full.lse.requires_grad and not full.stats.requires_grad
+    soft = attention(q, k, v, normalizer="softmax", return_stats=True).stats
+    assert torch.equal(soft[2][0, 0], torch.arange(1.0, 10.0)), "softmax keeps every visible key alive"
+
+
+def test_packed_documents_equal_single_ones():
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32, n=12, m=12)
+    cu = torch.tensor([0, 5, 5, 12, 24])
+    packed = attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), bias, tau, cu_seqlens_q=cu, cu_seqlens_k=cu)
+    assert torch.equal(packed[:5], attention(q[:1, :5], k[:1, :5], v[:1, :5], bias, tau)[0])
+    assert torch.equal(packed[5:12], attention(q[:1, 5:], k[:1, 5:], v[:1, 5:], bias, tau)[0])
+    assert torch.equal(packed[12:], attention(q[1:], k[1:], v[1:], bias, tau)[0])
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_gradcheck(normalizer):
+    tensors = inputs(normalizer, n=5, m=6)
+    given = [t for t in tensors if t is not None]
+    places = [n for n, t in enumerate(tensors) if t is not None]
+
+    def function(*some):
+        full = [None] * 6
+        for place, t in zip(places, some):
+            full[place] = t
+        return attention(*full, normalizer=normalizer)
+
+    assert torch.autograd.gradcheck(function, given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_opcheck(normalizer, dtype):
+    opcheck(torch.ops.lazy.attention.default, inputs(normalizer, dtype), {"normalizer": normalizer})
+
+
+def test_opcheck_of_layouts():
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
+    op = torch.ops.lazy.attention.default
+    slopes = leaf(4)
+    opcheck(op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"})
+    opcheck(op, (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
+            {"normalizer": "softmax", "causal": False})
+    cu = torch.tensor([0, 4, 18], dtype=torch.int32)
+    flat = [t.detach().flatten(0, 1).requires_grad_() for t in (q, k, v)]
+    opcheck(op, (*flat, bias, tau), {"cu_seqlens_q": cu, "cu_seqlens_k": cu})
+
+
+@pytest.mark.parametrize("normalizer", ["elastic", "softmax"])
+def test_second_derivative_is_a_clear_error(normalizer):
+    q, k, v, bias, tau, _ = inputs(normalizer, torch.float32)
+    out = attention(q, k, v, bias, tau, normalizer=normalizer)
+    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"lazy::attention.*(second derivative|not implemented|does not have)|"
+                                           r"derivative for lazy::attention_backward is not implemented"):
+        torch.autograd.grad(first.sum(), q)
+
+
+def test_autocast_computes_in_its_type_and_leaves_the_parameters():
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attention(q, k, v, bias, tau)
+        mixed = attention(q, k, v.bfloat16(), bias, tau)
+    assert out.dtype == torch.bfloat16 and torch.equal(out, mixed)
+    assert torch.equal(out, attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), bias, tau))
+    out.float().sum().backward()
+    assert q.grad.dtype == torch.float32 and tau.grad.dtype == torch.float32
+
+
+ERRORS = [
+    (dict(tau=None), r"tau for normalizer \"elastic\", received None"),
+    (dict(normalizer="softmax"), r"tau only with normalizer \"elastic\""),
+    (dict(normalizer="softmaxx", tau=None), r"normalizer to be .* received \"softmaxx\""),
+    (dict(offset="per_key"), r"offset to be .* received \"per_key\""),
+    (dict(window=0), "window to be -1 .none. or at least 1, received 0"),
+    (dict(tau=torch.zeros(3)), r"tau of shape \(4\), received \[3\]"),
+    (dict(tau=torch.zeros(4, dtype=torch.float64)), "tau of type Float"),
+    (dict(k=torch.zeros(2, 9, 3, 8)), "q's heads to be a multiple of k's heads|v like k"),
+    (dict(k=torch.zeros(9, 2, 8)), r"k of shape \(batch, length, heads, head_dim\)"),
+    (dict(cu_seqlens_q=torch.tensor([0, 9])), "cu_seqlens_q and cu_seqlens_k together"),
+]
+
+
+@pytest.mark.parametrize("change, message", ERRORS, ids=[m for _, m in ERRORS])
+def test_errors_name_what_was_expected_and_received(change, message):
+    q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
+    arguments = dict(q=q, k=k, v=v, distance_bias=bias, tau=tau) | change
+    with pytest.raises(RuntimeError, match=f"lazy::attention: expected (?s:.*)({message})"):
+        attention(**arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_fused_operators_serve_every_type(dtype):
+    x, up, weight = leaf(3, 5, 8, dtype=dtype), leaf(3, 5, 8, dtype=dtype), leaf(8)
+    wide = weight.double() if dtype == torch.float64 else weight
+    norm = lazy_attention.rms_norm(x, wide)
+    exact = torch.nn.functional.rms_norm(x.double(), (8,), weight.double(), 1e-6)
+    gate = lazy_attention.swiglu(x, up)
+    assert norm.dtype == gate.dtype == dtype
+    close(norm, exact, torch.nn.functional.rms_norm(x.double(), (8,), weight.double(), 1e-6).to(dtype))
+    product = torch.nn.functional.silu(x.double()) * up.double()
+    close(gate, product, (torch.nn.functional.silu(x) * up))
+    (norm.sum() + gate.sum()).backward()
+    assert x.grad.dtype == dtype and weight.grad is not None
+
+
+def test_rope_by_offset_equals_rope_by_positions():
+    x = leaf(2, 6, 3, 8)
+    a = lazy_attention.rope(x, 1e4, 3)
+    b = lazy_attention.rope(x, 1e4, positions=torch.arange(3, 9).expand(2, -1))
+    exact = lazy_attention.rope(x.double(), 1e4, 3)
+    plain = lazy_attention.rope(x.double(), 1e4, positions=torch.arange(3, 9)).float()
+    close(a, exact, plain)
+    close(b, exact, plain)
+    q, k = lazy_attention.rope(x, 1e4, 0), lazy_attention.rope(x, 1e4, 70)
+    assert definition.distance_of((q * q).sum(-1), (k * k).sum(-1)) < 1e-6, "a rotation keeps lengths"
+
+
+def test_linear_cross_entropy_equals_pytorchs():
+    hidden, weight, labels = leaf(70, 8), leaf(11, 8), torch.randint(0, 11, (70,))
+    labels[2] = -100
+
+    def plain(hidden, weight, labels):
+        return torch.nn.functional.cross_entropy(hidden @ weight.T, labels)
+
+    def run(function, *tensors):
+        loss = function(*tensors, labels)
+        return [loss, *torch.autograd.grad(loss, tensors)]
+
+    results = (run(lazy_attention.linear_cross_entropy, hidden, weight),
+               run(plain, hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()),
+               run(plain, hidden, weight))
+    for name, ours, exact, single in zip(("loss", "hidden", "weight"), *results):
+        if name == "loss":  # one number: PyTorch's may be exact by chance
+            assert abs(ours.item() - exact.item()) <= 2 * torch.finfo(torch.float32).eps * abs(exact.item())
+        else:
+            close(ours, exact, single, name)
+
+
+def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
+    from lazy_attention import _library
+
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(tmp_path / "nowhere.so"))
+    if not (pathlib.Path(_library.__file__).parents[2] / "build" / _library.NAME).is_file():
+        with pytest.raises(FileNotFoundError, match="nowhere.so"):
+            _library.find()
+    (tmp_path / "here.so").touch()
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(tmp_path / "here.so"))
+    assert _library.find() == tmp_path / "here.so"
+
+
+def test_version_is_the_projects():
+    project = (pathlib.Path(__file__).parents[2] / "CMakeLists.txt").read_text()
+    assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
