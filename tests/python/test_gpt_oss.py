@@ -1,0 +1,83 @@
+"""gpt-oss's eager attention (sinks, alternating sliding windows) against normalizer "softmax_sink"."""
+
+import definition
+import pytest
+import torch
+from definition import Pool, gradients, leaf
+
+transformers = pytest.importorskip("transformers")
+from transformers import GptOssConfig, GptOssForCausalLM  # noqa: E402
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward  # noqa: E402
+
+import lazy_attention.hf as hf  # noqa: E402
+
+
+class Layer(torch.nn.Module):
+    """What eager_attention_forward and ours look at."""
+
+    def __init__(self, sinks, groups):
+        super().__init__()
+        self.sinks, self.num_key_value_groups, self.is_causal = sinks, groups, True
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("window, n, m", [(None, 14, 14), (5, 14, 14), (None, 3, 14), (5, 1, 14)])
+def test_attention_and_its_gradients(window, n, m, dtype):
+    pool = Pool()
+    for _ in range(4):
+        exact = [leaf(2, 4, n, 8, dtype=torch.float64), leaf(2, 2, m, 8, dtype=torch.float64),
+                 leaf(2, 2, m, 8, dtype=torch.float64), leaf(4, dtype=torch.float64)]
+        single = [t.detach().float().requires_grad_() for t in exact]
+        cotangent = torch.randn(2, n, 4, 8)
+        seen, _ = definition.visible_pairs(n, m, True, window or -1)
+
+        def run(function, tensors, mask):
+            q, k, v, sinks = tensors
+            out, _ = function(Layer(sinks, 2), q, k, v, mask, scaling=0.3, sliding_window=window, s_aux=sinks)
+            return [out, *gradients(out, tensors, cotangent)]
+
+        def mask(t):
+            return torch.zeros_like(seen, dtype=t.dtype).masked_fill(~seen, torch.finfo(t.dtype).min)[None, None]
+
+        ours = run(hf.lazy_attention_forward, exact if dtype == torch.float64 else single, None)
+        theirs = run(eager_attention_forward, exact, mask(exact[0]))
+        plain = run(eager_attention_forward, single, mask(single[0]))
+        for name, *three in zip(("out", "q", "k", "v", "sinks"), ours, theirs, plain):
+            pool.add(name, *three)
+    pool.check()
+
+
+def tiny(**changes):
+    torch.manual_seed(1)
+    config = GptOssConfig(vocab_size=61, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
+                          num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
+                          sliding_window=6, initializer_range=0.3, max_position_embeddings=64, rope_parameters={
+                              "rope_type": "default", "rope_theta": 1e4}, pad_token_id=None, eos_token_id=None, **changes)
+    return GptOssForCausalLM(config).eval()
+
+
+def test_whole_model_loss_gradients_and_generation():
+    model, ids = tiny(), torch.randint(0, 61, (2, 20))
+    assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
+
+    def run(implementation):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        result = model(ids, labels=ids)
+        result.loss.backward()
+        text = model.generate(ids[:, :9], max_new_tokens=10, do_sample=False)
+        return result.logits.detach(), {n: p.grad.clone() for n, p in model.named_parameters()}, text
+
+    logits, grads, text = run("eager")
+    ours, our_grads, our_text = run("lazy")
+    print(f"maximum difference of logits {(ours - logits).abs().max():.2e} (logits up to {logits.abs().max():.2f})")
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
+    assert torch.equal(text, our_text)
+    for name, gradient in grads.items():
+        torch.testing.assert_close(our_grads[name], gradient, rtol=1e-3, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+    assert grads["model.layers.0.self_attn.sinks"].abs().max() > 0
+
+
+def test_elastic_offset_refuses_layers_with_sinks():
+    with pytest.raises(ValueError, match="make_lazy: expected layers without sinks"):
+        hf.make_lazy(tiny())

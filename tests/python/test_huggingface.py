@@ -1,0 +1,274 @@
+"""attn_implementation="lazy" in models of transformers, against their eager attention; make_lazy."""
+
+import copy
+
+import definition
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,  # noqa: E402
+                          Qwen3Config, Qwen3ForCausalLM)
+
+import lazy_attention.hf as hf  # noqa: E402
+
+SHAPE = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, initializer_range=0.3, max_position_embeddings=64, pad_token_id=None,
+             eos_token_id=None)
+
+
+def llama():
+    torch.manual_seed(1)
+    return LlamaForCausalLM(LlamaConfig(**SHAPE)).eval()
+
+
+def mistral():
+    torch.manual_seed(1)
+    return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=6)).eval()
+
+
+def qwen3():
+    torch.manual_seed(1)
+    return Qwen3ForCausalLM(Qwen3Config(**SHAPE)).eval()
+
+
+MODELS = [llama, mistral, qwen3]
+
+
+def both(model, rows=slice(None), **inputs):
+    """Logits of "lazy" as close to float64 as eager's; rows: what counts (padding's logits mean nothing).
+
+    In float64 eager computes its softmax in fp32, so PyTorch's own attention gives the exact result."""
+    wide = copy.deepcopy(model).double()
+    with torch.no_grad():
+        wide.set_attn_implementation("sdpa")
+        exact = wide(**inputs).logits[rows]
+        model.set_attn_implementation("eager")
+        plain = model(**inputs).logits[rows]
+        model.set_attn_implementation("lazy")
+        ours = model(**inputs).logits[rows]
+    definition.close(ours, exact, plain)
+    return ours
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_plain_sequences(make):
+    both(make(), input_ids=torch.randint(0, 61, (2, 20)))
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_padding_on_either_side_and_both(make):
+    ids, mask = torch.randint(0, 61, (4, 20)), torch.ones(4, 20, dtype=torch.long)
+    mask[0, :7], mask[1, 15:], mask[2, :4], mask[2, 18:] = 0, 0, 0, 0
+    both(make(), rows=mask.bool(), input_ids=ids, attention_mask=mask)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_packed_position_ids(make):
+    positions = torch.stack((torch.cat((torch.arange(9), torch.arange(11))),
+                             torch.cat((torch.arange(3), torch.arange(1), torch.arange(16)))))
+    both(make(), input_ids=torch.randint(0, 61, (2, 20)), position_ids=positions, use_cache=False)
+
+
+def test_flattened_batches_of_the_data_collator():
+    model, ids = llama(), torch.randint(0, 61, (1, 20))
+    positions = torch.cat((torch.arange(9), torch.arange(11)))[None]
+    cu = torch.tensor([0, 9, 20], dtype=torch.int32)
+    ours = both(model, input_ids=ids, position_ids=positions, use_cache=False)
+    with torch.no_grad():
+        other = model(input_ids=ids, position_ids=positions, use_cache=False, cu_seq_lens_q=cu, cu_seq_lens_k=cu,
+                      max_length_q=11, max_length_k=11).logits
+    assert torch.equal(ours, other)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", MODELS)
+def test_generation_equals_eager(make, cache):
+    model, ids = make(), torch.randint(0, 61, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0  # left padding
+
+    def text(implementation, **options):
+        model.set_attn_implementation(implementation)
+        return model.generate(ids, max_new_tokens=14, do_sample=False, pad_token_id=0, **options)
+
+    for options in (dict(), dict(attention_mask=mask)):
+        options["cache_implementation"] = cache if cache == "static" else None
+        assert torch.equal(text("lazy", **options), text("eager", **options))
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_continues_a_cache_by_several_tokens(make):
+    model, ids = make(), torch.randint(0, 61, (2, 20))
+    model.set_attn_implementation("lazy")
+    with torch.no_grad():
+        whole = model(ids).logits
+        start = model(ids[:, :11], use_cache=True)
+        rest = model(ids[:, 11:], past_key_values=start.past_key_values).logits
+        exact = copy.deepcopy(model).double()(ids).logits
+    definition.close(torch.cat((start.logits, rest), 1), exact, whole)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_gradients_equal_eager(make):
+    model, ids, mask = make(), torch.randint(0, 61, (2, 20)), torch.ones(2, 20, dtype=torch.long)
+    mask[1, 15:] = 0
+    labels = ids.masked_fill(mask == 0, -100)
+
+    def grads(model, implementation):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        model(ids, attention_mask=mask, labels=labels).loss.backward()
+        return {name: p.grad for name, p in model.named_parameters()}
+
+    exact = grads(copy.deepcopy(model).double(), "sdpa")
+    plain, ours = copy.deepcopy(grads(model, "eager")), grads(model, "lazy")
+    # One comparison for the whole model: every gradient passes through every later layer's rounding.
+    flat = [torch.cat([g[name].flatten() for name in exact]) for g in (ours, exact, plain)]
+    definition.close(*flat)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients():
+    model, ids = llama().train(), torch.randint(0, 61, (2, 12))
+    model.set_attn_implementation("lazy")
+    model(ids, labels=ids).loss.backward()
+    plain = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad()
+    model.gradient_checkpointing_enable()
+    model(ids, labels=ids).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(plain[name], parameter.grad), name
+
+
+@pytest.mark.parametrize("make", [llama, mistral])
+def test_compiles_in_one_graph(make):
+    model, ids = make(), torch.randint(0, 61, (2, 12))
+    model.set_attn_implementation("lazy")
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(ids, use_cache=False).logits, model(ids, use_cache=False).logits)
+        padded = [m(ids, attention_mask=mask, use_cache=False).logits[mask.bool()] for m in (compiled, model)]
+    torch.testing.assert_close(*padded)
+
+
+def test_bidirectional_padding():
+    """Encoders: every query sees the row's run of ones."""
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[0, 4:], mask[1, :2] = False, False
+    from transformers.masking_utils import bidirectional_mask_function
+
+    documents = hf.lazy_mask(2, 6, 6, mask_function=bidirectional_mask_function, attention_mask=mask)
+    assert documents[0, 0].tolist() == [[0, 6, 6, 6, 12], [0, 4, 6, 8, 12]]
+    q, k, v = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
+    layer = torch.nn.Module()
+    ours, _ = hf.lazy_attention_forward(layer, q, k, v, documents, is_causal=False)
+    exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), mask[:, None, None],
+                                                             enable_gqa=True)
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask[:, None, None], enable_gqa=True)
+    definition.close(ours, exact.transpose(1, 2), plain.transpose(1, 2))
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(attention_mask=torch.ones(2, 1, 8, 8, dtype=torch.bool)), "received a torch.bool mask"),
+    (dict(attention_mask=torch.tensor([[1, 1, 0, 0, 1, 1, 1, 1], [1] * 8])), "ones are one run a row, received 2 runs"),
+    (dict(output_attentions=True), "output_attentions=False"),
+])
+def test_what_cannot_be_expressed_is_a_clear_error(change, message):
+    model = llama()
+    model.set_attn_implementation("lazy")
+    with pytest.raises(ValueError, match=f'attn_implementation="lazy": expected .*{message}'):
+        model(torch.randint(0, 61, (2, 8)), **change)
+
+
+def test_errors_of_the_attention_function():
+    q = torch.randn(1, 2, 4, 8)
+    layer = torch.nn.Module()
+    for change, message in ((dict(dropout=0.1), "attention dropout 0, received 0.1"), (dict(softcap=30.0), "no softcap")):
+        with pytest.raises(ValueError, match=message):
+            hf.lazy_attention_forward(layer, q, q, q, None, **change)
+    layer.lazy_normalizer, layer.sinks = "elastic", torch.zeros(2)
+    with pytest.raises(ValueError, match="sinks with normalizer"):
+        hf.lazy_attention_forward(layer, q, q, q, None)
+
+
+def test_masks_of_other_patterns_are_refused():
+    from transformers.masking_utils import blockwise_overlay, causal_mask_function, or_masks
+
+    def prefix(batch, head, q, k):
+        return k < 3
+
+    blocks = torch.tensor([[0, 0, -1, -1, 1, 1]])
+    for function in (or_masks(causal_mask_function, prefix), or_masks(causal_mask_function, blockwise_overlay(blocks))):
+        for vmap in (False, True):
+            with pytest.raises(ValueError, match="received another pattern"):
+                hf.lazy_mask(1, 6, 6, mask_function=function, use_vmap=vmap)
+
+
+def test_chunked_attention_is_documents():
+    from transformers.masking_utils import chunked_causal_mask_function
+
+    function = chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
+    assert hf.lazy_mask(1, 10, 10, mask_function=function, local_size=4)[0, 0].tolist() == [[0, 4, 8, 10]] * 2
+
+
+# --- Elastic-Softmax in a model of transformers ---
+
+
+def test_make_lazy_with_a_neutral_start_changes_nothing():
+    model, ids = llama(), torch.randint(0, 61, (2, 12))
+    model.set_attn_implementation("lazy")
+    before = model(ids).logits
+    hf.make_lazy(model, distance_bias_window=8, tau=0.0, distance_bias_std=0.0)
+    exact = copy.deepcopy(model).double()(ids).logits
+    definition.close(model(ids).logits, exact, before)
+    assert not torch.equal(hf.make_lazy(model, 8)(ids).logits, before)
+
+
+def test_make_lazy_equals_the_definition_and_trains(tmp_path):
+    model, ids = hf.make_lazy(llama(), distance_bias_window=8, tau=-0.7, distance_bias_std=0.5), torch.randint(0, 61, (2, 12))
+    attention = model.model.layers[0].self_attn
+    q, k, v = torch.randn(2, 4, 12, 8), torch.randn(2, 2, 12, 8), torch.randn(2, 2, 12, 8)
+    ours, _ = hf.lazy_attention_forward(attention, q, k, v, None, scaling=attention.scaling)
+
+    def plain(dtype):
+        return definition.attention(*(t.to(dtype).transpose(1, 2) for t in (q, k, v)),
+                                    attention.lazy_distance_bias.to(dtype), attention.lazy_tau.to(dtype))
+
+    definition.close(ours, plain(torch.float64), plain(torch.float32))
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(8):
+        loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert attention.lazy_tau.grad.abs().sum() > 0 and attention.lazy_distance_bias.grad.abs().sum() > 0
+
+    model.eval()
+    text = model.generate(ids[:, :5], max_new_tokens=8, do_sample=False)
+    assert torch.equal(text, model.generate(ids[:, :5], max_new_tokens=8, do_sample=False, use_cache=False))
+    model.save_pretrained(tmp_path)  # the way back that make_lazy documents
+    from safetensors.torch import load_file
+
+    again = hf.make_lazy(LlamaForCausalLM(LlamaConfig.from_pretrained(tmp_path)), distance_bias_window=8)
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(again.eval()(ids).logits, model(ids).logits)
+
+
+def test_a_constant_offset_from_the_configuration():
+    model, ids = llama(), torch.randint(0, 61, (1, 12))
+    model.set_attn_implementation("lazy")
+    model.config.lazy_normalizer, model.config.lazy_tau = "elastic", -1.0
+    by_config = model(ids).logits
+    by_parameter = hf.make_lazy(llama(), distance_bias_window=0, tau=-1.0)(ids).logits
+    assert torch.equal(by_config, by_parameter)
+
+
+def test_make_lazy_needs_attention_layers():
+    with pytest.raises(ValueError, match="make_lazy: expected a model with attention layers"):
+        hf.make_lazy(torch.nn.Linear(2, 2))
