@@ -1,0 +1,288 @@
+// Entry points: checks, the choice of a kernel, the layout of the workspace. (.cu, so that builds without CUDA skip it.)
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <stdexcept>
+
+#include "attention/cuda/params.h"
+
+namespace lazy::kernels {
+
+namespace cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) {
+    throw std::runtime_error(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(status));
+  }
+}
+
+void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
+
+namespace {
+
+template <typename Void>
+Tensor tensor(const BasicView<Void>& view) {
+  return {const_cast<void*>(view.data), view.batch, view.token, view.head, view.dim};
+}
+
+template <typename Arguments>
+Params common(const Problem& p, const Arguments& a, const CudaCall& call) {
+  Params r{};
+  r.q = tensor(a.q);
+  r.k = tensor(a.k);
+  r.v = tensor(a.v);
+  r.distance_bias = a.distance_bias;
+  r.tau = a.tau;
+  r.sink = a.sink;
+  r.alibi_slopes = a.alibi_slopes;
+  r.out = {const_cast<void*>(static_cast<const void*>(a.out.data)), a.out.batch, a.out.token, a.out.head, a.out.dim};
+  r.lse = const_cast<float*>(a.lse);
+  r.alive_values = call.alive_values;
+  r.cu_q = p.cu_seqlens_q;
+  r.cu_k = p.cu_seqlens_k;
+  r.sequences = static_cast<int>(p.sequences);
+  r.batch = static_cast<int>(p.batch);
+  r.q_length = static_cast<int>(p.q_length);
+  r.k_length = static_cast<int>(p.k_length);
+  r.heads = static_cast<int>(p.heads);
+  r.kv_heads = static_cast<int>(p.kv_heads);
+  r.head_dim = static_cast<int>(p.head_dim);
+  r.value_dim = static_cast<int>(p.value_dim);
+  r.window = static_cast<int>(std::clamp<int64_t>(p.window, -1, int64_t{1} << 30));
+  r.bias_window = a.distance_bias ? static_cast<int>(p.bias_window) : 0;
+  r.scale = static_cast<float>(p.scale);
+  r.sigmoid_bias = static_cast<float>(p.sigmoid_bias);
+  r.dtype = p.dtype;
+  r.normalizer = p.normalizer;
+  r.causal = p.causal;
+  r.per_visible = p.offset == Offset::per_visible;
+  return r;
+}
+
+}  // namespace
+
+Params make_params(const Problem& p, const Forward<float>& a, const CudaCall& call) {
+  Params r = common(p, a, call);
+  r.stats = a.stats;
+  return r;
+}
+
+Params make_params(const Problem& p, const Backward<float>& a, const CudaCall& call) {
+  Params r = common(p, a, call);
+  r.d_out = tensor(a.d_out);
+  r.d_q = tensor(a.d_q);
+  r.d_k = tensor(a.d_k);
+  r.d_v = tensor(a.d_v);
+  r.d_distance_bias = a.d_distance_bias;
+  r.d_tau = a.d_tau;
+  r.d_sink = a.d_sink;
+  r.d_alibi_slopes = a.d_alibi_slopes;
+  return r;
+}
+
+namespace {
+
+// Hands out pieces of the workspace; with a null base it only measures.
+class Arena {
+ public:
+  explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
+  template <typename T>
+  T* take(int64_t count) {
+    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    return piece;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  char* base_;
+  size_t used_ = 0;
+};
+
+// Enough blocks for any GPU, from the problem alone: results must not depend on the device.
+int bias_splits(const Params& p) {
+  const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
+  const int64_t tiles = static_cast<int64_t>(tile_count(p, p.q_length, kPlainRows)) * p.batch;
+  return static_cast<int>(std::clamp<int64_t>(1024 / std::max<int64_t>(blocks, 1), 1, std::min<int64_t>(tiles, 64)));
+}
+
+int partial_tiles(const Params& p) {
+  const int rows = tile_count(p, p.q_length, kPlainRows), keys = tile_count(p, p.k_length, kPortableKeys);
+  return std::max(rows, keys) * p.batch;
+}
+
+bool bias_in_blocks(const Params& p) { return p.bias_window <= kPortableMostBias; }
+
+// Points the parameters into the workspace; with a null base it only measures. bias_window is the problem's.
+size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* base) {
+  Arena arena(base);
+  const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
+  r.row_center = arena.take<float>(rows);
+  r.row_norm = arena.take<float>(rows);
+  r.partial = arena.take<float>(int64_t{3} * r.heads * partial_tiles(r));
+  if (kernel != CudaKernel::plain && !deterministic) r.dq_sum = arena.take<float>(rows * r.head_dim);
+  if (r.bias_window > 0) {
+    const bool in_blocks = kernel != CudaKernel::plain && bias_in_blocks(r);
+    r.bias_splits = in_blocks ? tile_count(r, r.k_length, kPortableKeys) * r.batch : bias_splits(r);
+    r.bias_slabs = arena.take<float>(static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
+  }
+  return arena.used();
+}
+
+void portable_backward(Params r, cudaStream_t stream) {
+  const int step = partial_tiles(r);
+  check(cudaMemsetAsync(r.partial, 0, sizeof(float) * 3 * r.heads * step, stream), "to clear partial sums");
+  const bool in_blocks = r.d_distance_bias && bias_in_blocks(r);
+  float* const slabs = r.bias_slabs;
+  if (!in_blocks) r.bias_slabs = nullptr;
+  if (!r.d_q.data) r.dq_sum = nullptr;
+  switch (r.head_dim) {
+    case 64: portable_backward_64(r, step, stream); break;
+    case 96: portable_backward_96(r, step, stream); break;
+    case 128: portable_backward_128(r, step, stream); break;
+    default: portable_backward_256(r, step, stream);
+  }
+  r.bias_slabs = slabs;
+  if (in_blocks) {
+    sum_bias_slabs(r, stream);
+  } else {
+    bias_gradient(r, stream);
+  }
+  reduce_partial(r, step, stream);
+}
+
+void portable_forward(const Params& r, cudaStream_t stream) {
+  switch (r.head_dim) {
+    case 64: return portable_forward_64(r, stream);
+    case 96: return portable_forward_96(r, stream);
+    case 128: return portable_forward_128(r, stream);
+    default: return portable_forward_256(r, stream);
+  }
+}
+
+// The tensor-core kernels move 16 bytes at a time.
+bool aligned(const Tensor& x) {
+  return !x.data || (x.dim == 1 && x.token % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
+                     reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
+}
+bool aligned(const Params& r) {
+  return aligned(r.q) && aligned(r.k) && aligned(r.v) && aligned(r.out) && aligned(r.d_out) && aligned(r.d_q) &&
+         aligned(r.d_k) && aligned(r.d_v);
+}
+
+int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+int shared_memory_of_block() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes;
+}
+
+}  // namespace
+}  // namespace cuda
+
+const char* name(CudaKernel kernel) {
+  switch (kernel) {
+    case CudaKernel::automatic: return "automatic";
+    case CudaKernel::plain: return "plain";
+    case CudaKernel::portable: return "portable";
+    case CudaKernel::hopper: return "hopper";
+  }
+  return "?";
+}
+
+std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel) {
+  if (p.dtype == DType::f64) return "the CUDA kernels take float32, bfloat16 or float16, received float64";
+  if (p.head_dim > 256 || p.value_dim > 256) {
+    return "the CUDA kernels serve head sizes up to 256, received " + std::to_string(std::max(p.head_dim, p.value_dim));
+  }
+  if (std::max(p.q_length, p.k_length) >= int64_t{1} << 30) {
+    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
+  }
+  if (kernel == CudaKernel::hopper) return "this build has no hopper kernel";
+  if (kernel == CudaKernel::portable) {
+    if (p.dtype == DType::f32) return "the portable kernel takes bfloat16 or float16, received float32";
+    if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
+        p.normalizer != Normalizer::softmax_sink) {
+      return std::string("the portable kernel serves softmax, elastic and softmax_sink, received ") + name(p.normalizer);
+    }
+    const bool size = p.head_dim == 64 || p.head_dim == 96 || p.head_dim == 128 || p.head_dim == 256;
+    if (!size || p.value_dim != p.head_dim) {
+      return "the portable kernel serves head sizes 64, 96, 128 and 256, alike for keys and values, received " +
+             std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
+    }
+    if (cuda::compute_capability() < 80) return "the portable kernel needs compute capability 8.0";
+    if (p.head_dim == 256 && cuda::shared_memory_of_block() < 112 * 1024) {
+      return "the portable kernel at head size 256 needs 112 KiB of shared memory a block";
+    }
+  }
+  return {};
+}
+
+CudaKernel choose_cuda(const Problem& p) {
+  for (CudaKernel kernel : {CudaKernel::hopper, CudaKernel::portable}) {
+    if (unmet_condition_cuda(p, kernel).empty()) return kernel;
+  }
+  return CudaKernel::plain;
+}
+
+namespace {
+
+CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call) {
+  const std::string unmet = unmet_condition_cuda(p, call.kernel);
+  if (!unmet.empty()) throw std::invalid_argument(unmet);
+  const bool aligned = cuda::aligned(r);
+  if (call.kernel == CudaKernel::automatic) return aligned ? choose_cuda(p) : CudaKernel::plain;
+  if (call.kernel != CudaKernel::plain && !aligned) {
+    throw std::invalid_argument(std::string("the ") + name(call.kernel) +
+                                " kernel needs the last axis contiguous, other strides a multiple of 8 and data aligned "
+                                "to 16 bytes");
+  }
+  return call.kernel;
+}
+
+}  // namespace
+
+bool wants_alive_values(const Problem&, const CudaCall&) { return false; }
+
+size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
+  size_t most = 0;
+  for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable}) {  // which one is settled when strides are known
+    if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
+    cuda::Params r = cuda::make_params(p, Backward<float>{}, call);
+    r.bias_window = static_cast<int>(p.bias_window);
+    most = std::max(most, cuda::lay_out_backward(r, kernel, call.deterministic, nullptr));
+  }
+  return most;
+}
+
+void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& call) {
+  const cuda::Params r = cuda::make_params(p, a, call);
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  switch (served(p, r, call)) {
+    case CudaKernel::portable: return cuda::portable_forward(r, stream);
+    default: return cuda::plain_forward(r, stream);
+  }
+}
+
+void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& call) {
+  cuda::Params r = cuda::make_params(p, a, call);
+  const CudaKernel kernel = served(p, r, call);
+  cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  switch (kernel) {
+    case CudaKernel::portable: return cuda::portable_backward(r, stream);
+    default: return cuda::plain_backward(r, stream);
+  }
+}
+
+}  // namespace lazy::kernels

@@ -1,0 +1,311 @@
+// Backward for every normalizer, in two kernels. Rows first: a sweep for the sums that a row's gradient needs, a sweep for
+// dQ and for what belongs to the head (tau, sink, slopes). Then keys: dK and dV. No atomics: every sum has a fixed order.
+#include "attention/cuda/plain_products.cuh"
+
+namespace lazy::kernels::cuda {
+
+namespace plain {
+
+// Sum over the block's rows of a value that the 16 threads of a row agree on; valid in thread 0.
+__device__ float block_sum(Shared& sm, const float (&x)[4]) {
+  __syncthreads();
+  if (threadIdx.x % 16 == 0) sm.strip[threadIdx.x / 16] = (x[0] + x[1]) + (x[2] + x[3]);
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x == 0) {
+    for (int n = 0; n < 16; ++n) sum += sm.strip[n];
+  }
+  return sum;
+}
+
+template <int N>
+__global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
+  __shared__ Shared sm;
+  Tile t;
+  t.head = blockIdx.y;
+  t.batch = blockIdx.x / tiles;
+  float* partial = p.partial + static_cast<int64_t>(t.head) * gridDim.x + blockIdx.x;
+  const int64_t part = static_cast<int64_t>(p.heads) * gridDim.x;
+  if (!locate(p, tiles - 1 - blockIdx.x % tiles, kTile, false, t)) {
+    if (threadIdx.x == 0) partial[0] = partial[part] = partial[2 * part] = 0;
+    return;
+  }
+  Row row[4];
+  make_rows(p, t, row);
+  const Keys keys = tile_keys(p, t);
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, kv_head = t.head / (p.heads / p.kv_heads);
+  float lse[4], center[4], inverse[4];
+  {
+    float f[4] = {}, fg[4] = {}, g[4] = {}, tau[4], sink[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool inside = t.first + 4 * ty + i < t.q_length && p.normalizer != Normalizer::sigmoid;
+      lse[i] = inside ? p.lse[row_index(p, t, t.head, t.first + 4 * ty + i)] : 0;
+    }
+    for (int key = keys.begin; key < keys.end; key += kTile) {
+      float s[4][4], dw[4][4];
+      tile_scores(p, t, sm, row, key, s);
+      tile_weight_gradients(p, t, sm, key, dw);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const Weight w = weigh(p, row[i], s[i][j], lse[i], 1);
+          f[i] += w.factor;
+          if (!w.alive) continue;
+          fg[i] += w.factor * dw[i][j];
+          g[i] += dw[i][j];
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      f[i] = row_sum(f[i]);
+      fg[i] = row_sum(fg[i]);
+      g[i] = row_sum(g[i]);
+      const bool empty = row[i].keys.begin >= row[i].keys.end;
+      const float in_sink = p.normalizer == Normalizer::softmax_sink && !empty ? expf(p.sink[t.head] - lse[i]) : 0;
+      const float sum = f[i] + in_sink;
+      center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
+      inverse[i] = softmax_like(p.normalizer) && sum > 0 ? 1 / sum : 1;
+      tau[i] = g[i] * row[i].offset_scale;
+      sink[i] = -in_sink * inverse[i] * center[i];
+      if (tx == 0 && t.first + 4 * ty + i < t.q_length) {
+        const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
+        p.row_center[index] = center[i];
+        p.row_norm[index] = inverse[i];
+      }
+    }
+    const float tau_sum = block_sum(sm, tau), sink_sum = block_sum(sm, sink);
+    if (threadIdx.x == 0) {
+      partial[0] = tau_sum;
+      partial[part] = sink_sum;
+    }
+  }
+  if (!p.d_q.data && !p.d_alibi_slopes) {
+    if (threadIdx.x == 0) partial[2 * part] = 0;
+    return;
+  }
+  float acc[N][4][4] = {}, slope[4] = {};
+  for (int key = keys.begin; key < keys.end; key += kTile) {
+    float s[4][4], dw[4][4];
+    tile_scores(p, t, sm, row, key, s);
+    tile_weight_gradients(p, t, sm, key, dw);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const Weight w = weigh(p, row[i], s[i][j], lse[i], inverse[i]);
+        s[i][j] = w.factor * ((w.alive ? dw[i][j] : 0) - center[i]);
+        slope[i] -= s[i][j] * static_cast<float>(abs(row[i].position - (key + tx + 16 * j)));
+      }
+    }
+    put_strip(sm, s, false);
+    weighted_sum(acc, sm, p.head_dim, [&](int c, int d) {
+      return key + c < t.k_length ? load(p.k.data, k_offset(p.k, t, kv_head, key + c) + d * p.k.dim, p.dtype) : 0.0f;
+    });
+  }
+  if (p.d_q.data) {
+    store_rows(p.d_q, p, p.head_dim, p.scale, acc, t.q_length - t.first, q_offset(p.d_q, t, t.head, t.first),
+               p.d_q.token);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) slope[i] = row_sum(slope[i]);
+  const float slope_sum = block_sum(sm, slope);
+  if (threadIdx.x == 0) partial[2 * part] = slope_sum;
+}
+
+template <int N>
+__global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
+  __shared__ Shared sm;
+  Tile t;
+  const int kv_head = blockIdx.y, group = p.heads / p.kv_heads;
+  t.batch = blockIdx.x / tiles;
+  if (!locate(p, blockIdx.x % tiles, kTile, true, t)) return;
+  const int key0 = t.first, count = min(kTile, t.k_length - key0), ty = threadIdx.x / 16;
+  const Keys rows = rows_seeing(p, t, key0, key0 + count - 1);
+  float d_k[N][4][4] = {}, d_v[N][4][4] = {};
+  for (int h = 0; h < group; ++h) {
+    t.head = kv_head * group + h;
+    for (int first = rows.begin / kTile * kTile; first < rows.end; first += kTile) {
+      t.first = first;
+      Row row[4];
+      make_rows(p, t, row);
+      float s[4][4], ds[4][4];
+      tile_scores(p, t, sm, row, key0, s);
+      tile_weight_gradients(p, t, sm, key0, ds);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float lse = 0, center = 0, inverse = 1;
+        if (first + 4 * ty + i < t.q_length) {
+          const int64_t index = row_index(p, t, t.head, first + 4 * ty + i);
+          if (p.normalizer != Normalizer::sigmoid) lse = p.lse[index];
+          center = p.row_center[index];
+          inverse = p.row_norm[index];
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const Weight w = weigh(p, row[i], s[i][j], lse, inverse);
+          ds[i][j] = w.factor * ((w.alive ? ds[i][j] : 0) - center);
+          s[i][j] = w.weight;
+        }
+      }
+      if (p.d_v.data) {
+        put_strip(sm, s, true);
+        weighted_sum(d_v, sm, p.value_dim, [&](int r, int d) {
+          return first + r < t.q_length
+                     ? load(p.d_out.data, q_offset(p.d_out, t, t.head, first + r) + d * p.d_out.dim, p.dtype) : 0.0f;
+        });
+      }
+      if (p.d_k.data) {
+        put_strip(sm, ds, true);
+        weighted_sum(d_k, sm, p.head_dim, [&](int r, int d) {
+          return first + r < t.q_length ? load(p.q.data, q_offset(p.q, t, t.head, first + r) + d * p.q.dim, p.dtype)
+                                        : 0.0f;
+        });
+      }
+    }
+  }
+  if (p.d_k.data) {
+    store_rows(p.d_k, p, p.head_dim, p.scale, d_k, count, k_offset(p.d_k, t, kv_head, key0), p.d_k.token);
+  }
+  if (p.d_v.data) {
+    store_rows(p.d_v, p, p.value_dim, 1, d_v, count, k_offset(p.d_v, t, kv_head, key0), p.d_v.token);
+  }
+}
+
+// A block serves 64 distances of a head, [d0, d0 + 64), over every bias_splits-th tile of rows: the pairs at those
+// distances lie in two tiles of keys a tile of rows (four without a causal mask), summed along their diagonals.
+__global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
+  __shared__ Shared sm;
+  Tile t;
+  t.head = blockIdx.y;
+  const int d0 = blockIdx.x * kBiasTile, split = blockIdx.z, ty = threadIdx.x / 16;
+  const int distance = threadIdx.x % kBiasTile, quarter = threadIdx.x / kBiasTile;
+  float sum = 0;
+  for (int64_t n = split; n < static_cast<int64_t>(tiles) * p.batch; n += p.bias_splits) {
+    t.batch = static_cast<int>(n / tiles);
+    if (!locate(p, static_cast<int>(n % tiles), kTile, false, t)) continue;
+    Row row[4];
+    make_rows(p, t, row);
+    const Keys keys = tile_keys(p, t);
+    const int here = t.first + t.shift();   // position of the tile's first row
+    for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
+      // Row r at distance d0 + x meets column c = r - x + base, where key0 + c = here + r -+ (d0 + x).
+      const bool behind = side < 2;
+      const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
+      if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;
+      float s[4][4], ds[4][4];
+      tile_scores(p, t, sm, row, key0, s);
+      tile_weight_gradients(p, t, sm, key0, ds);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float lse = 0, center = 0, inverse = 1;
+        if (t.first + 4 * ty + i < t.q_length) {
+          const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
+          if (p.normalizer != Normalizer::sigmoid) lse = p.lse[index];
+          center = p.row_center[index];
+          inverse = p.row_norm[index];
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const Weight w = weigh(p, row[i], s[i][j], lse, inverse);
+          ds[i][j] = w.factor * ((w.alive ? ds[i][j] : 0) - center);
+        }
+      }
+      put_strip(sm, ds, false);
+      __syncthreads();
+      if (!behind && d0 + distance == 0) continue;  // distance zero counts once
+      for (int r = 16 * quarter; r < 16 * quarter + 16; ++r) {
+        const int c = behind ? r - distance + 63 - 64 * side : r + distance - 64 * (side - 2);
+        if (c >= 0 && c < kTile) sum += sm.strip[r * kStripStride + c];
+      }
+    }
+  }
+  __syncthreads();
+  sm.strip[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x < kBiasTile && d0 + distance < p.bias_window) {
+    p.bias_slabs[(static_cast<int64_t>(split) * p.heads + t.head) * p.bias_window + d0 + distance] =
+        (sm.strip[distance] + sm.strip[64 + distance]) + (sm.strip[128 + distance] + sm.strip[192 + distance]);
+  }
+}
+
+__global__ void sum_slabs(Params p) {
+  const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (n >= size) return;
+  float sum = 0;
+#pragma unroll 8
+  for (int split = 0; split < p.bias_splits; ++split) sum += p.bias_slabs[split * size + n];
+  p.d_distance_bias[n] = sum;
+}
+
+// One block a head and quantity.
+__global__ void sum_partial(Params p, int64_t tiles) {
+  __shared__ float sums[256];
+  float* const to = blockIdx.y == 0 ? p.d_tau : blockIdx.y == 1 ? p.d_sink : p.d_alibi_slopes;
+  if (!to) return;
+  const float* from = p.partial + (static_cast<int64_t>(blockIdx.y) * p.heads + blockIdx.x) * tiles;
+  float sum = 0;
+  for (int64_t n = threadIdx.x; n < tiles; n += 256) sum += from[n];
+  sums[threadIdx.x] = sum;
+  for (int half = 128; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) to[blockIdx.x] = sums[0];
+}
+
+}  // namespace plain
+
+void bias_gradient(const Params& p, cudaStream_t stream) {
+  if (!p.d_distance_bias || p.bias_window == 0) return;
+  const int tiles = tile_count(p, p.q_length, kPlainRows);
+  plain::bias_diagonals<<<dim3((p.bias_window + kBiasTile - 1) / kBiasTile, p.heads, p.bias_splits), plain::kThreads, 0,
+                          stream>>>(p, tiles);
+  check_launch("bias gradient");
+  sum_bias_slabs(p, stream);
+}
+
+void sum_bias_slabs(const Params& p, cudaStream_t stream) {
+  const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
+  plain::sum_slabs<<<static_cast<unsigned>((size + 255) / 256), 256, 0, stream>>>(p);
+  check_launch("sum of bias slabs");
+}
+
+void reduce_partial(const Params& p, int tiles, cudaStream_t stream) {
+  if (!p.d_tau && !p.d_sink && !p.d_alibi_slopes) return;
+  plain::sum_partial<<<dim3(p.heads, 3), 256, 0, stream>>>(p, tiles);
+  check_launch("sums of a head's gradients");
+}
+
+void plain_backward(const Params& p, cudaStream_t stream) {
+  const int row_tiles = tile_count(p, p.q_length, kPlainRows), key_tiles = tile_count(p, p.k_length, kPlainRows);
+  const dim3 rows(row_tiles * p.batch, p.heads), keys(key_tiles * p.batch, p.kv_heads);
+  const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
+  if (rows.x > 0) {
+    if (p.head_dim <= 64) {
+      plain::backward_rows<1><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
+    } else if (p.head_dim <= 128) {
+      plain::backward_rows<2><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
+    } else {
+      plain::backward_rows<4><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
+    }
+    check_launch("plain backward, rows");
+  }
+  if (keys.x > 0 && (p.d_k.data || p.d_v.data)) {
+    if (widest <= 64) {
+      plain::backward_keys<1><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
+    } else if (widest <= 128) {
+      plain::backward_keys<2><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
+    } else {
+      plain::backward_keys<4><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
+    }
+    check_launch("plain backward, keys");
+  }
+  bias_gradient(p, stream);
+  reduce_partial(p, static_cast<int>(rows.x), stream);
+}
+
+}  // namespace lazy::kernels::cuda

@@ -1,0 +1,181 @@
+// Forward for every normalizer: sweeps over the keys until each row's normalization is known, then one sweep for weights
+// and their sum. Scores are computed again in every sweep, so memory stays linear.
+#include "attention/cuda/plain_products.cuh"
+
+namespace lazy::kernels::cuda {
+
+namespace plain {
+
+// A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are large.
+// lse is what the caller gets.
+struct Anchors {
+  float largest[4], anchor[4], inverse[4], lse[4];
+};
+
+__device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                                Anchors& out) {
+  float largest[4], sum[4];
+  const bool has_sink = p.normalizer == Normalizer::softmax_sink;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    largest[i] = has_sink ? p.sink[t.head] : -INFINITY;
+    sum[i] = has_sink ? 1 : 0;
+  }
+  for (int key = keys.begin; key < keys.end; key += kTile) {
+    float s[4][4];
+    tile_scores(p, t, sm, row, key, s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float m = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
+      if (m == -INFINITY) continue;
+      float part = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) part += expf(s[i][j] - m);
+      sum[i] = sum[i] * expf(largest[i] - m) + row_sum(part);
+      largest[i] = m;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const bool empty = row[i].keys.begin >= row[i].keys.end;
+    out.largest[i] = empty ? 0 : largest[i];
+    out.anchor[i] = 0;
+    out.inverse[i] = 1 / sum[i];
+    out.lse[i] = empty ? -INFINITY : largest[i] + logf(sum[i]);
+  }
+}
+
+// Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
+// left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
+__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                               Anchors& out) {
+  const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
+  float largest[4], threshold[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    largest[i] = -INFINITY;
+    threshold[i] = -1;
+  }
+  for (int key = keys.begin; key < keys.end; key += kTile) {
+    float s[4][4];
+    tile_scores(p, t, sm, row, key, s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      largest[i] = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
+    }
+  }
+  constexpr int kMostSteps = 64;
+  for (int step = 0; step < kMostSteps; ++step) {
+    float count[4] = {}, first[4] = {}, second[4] = {};
+    for (int key = keys.begin; key < keys.end; key += kTile) {
+      float s[4][4];
+      tile_scores(p, t, sm, row, key, s);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          if (s[i][j] == -INFINITY) continue;
+          const float x = unit * (s[i][j] - largest[i]), z = x - threshold[i];
+          if (z > 0) {
+            count[i] += 1;
+            first[i] += p.normalizer == Normalizer::entmax15 ? z : x;
+            second[i] += z * z;
+          }
+        }
+      }
+    }
+    int moved = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      count[i] = row_sum(count[i]);
+      first[i] = row_sum(first[i]);
+      second[i] = row_sum(second[i]);
+      if (count[i] == 0) continue;
+      const float next = p.normalizer == Normalizer::entmax15 ? threshold[i] + (second[i] - 1) / (2 * first[i])
+                                                              : (first[i] - 1) / count[i];
+      moved |= next > threshold[i];
+      threshold[i] = fmaxf(next, threshold[i]);
+    }
+    if (!__syncthreads_or(moved)) break;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const bool empty = row[i].keys.begin >= row[i].keys.end;
+    out.largest[i] = empty ? 0 : largest[i];
+    out.anchor[i] = threshold[i];
+    out.inverse[i] = 1;
+    out.lse[i] = empty ? -INFINITY : unit * largest[i] + threshold[i];
+  }
+}
+
+template <int N>
+__global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
+  __shared__ Shared sm;
+  Tile t;
+  t.head = blockIdx.y;
+  t.batch = blockIdx.x / tiles;
+  // The last tiles first: with a causal mask they are the longest.
+  if (!locate(p, tiles - 1 - blockIdx.x % tiles, kTile, false, t)) return;
+  Row row[4];
+  make_rows(p, t, row);
+  const Keys keys = tile_keys(p, t);
+  Anchors anchors{};
+  if (softmax_like(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
+  if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
+    sparse_anchors(p, t, sm, row, keys, anchors);
+  }
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, kv_head = t.head / (p.heads / p.kv_heads);
+  float acc[N][4][4] = {}, total[4] = {}, alive[4] = {}, first[4] = {};
+  for (int key = keys.begin; key < keys.end; key += kTile) {
+    float s[4][4];
+    tile_scores(p, t, sm, row, key, s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const Weight w = weigh(p, row[i], s[i][j] - anchors.largest[i], anchors.anchor[i], anchors.inverse[i]);
+        s[i][j] = w.weight;
+        total[i] += w.weight;
+        alive[i] += w.alive;
+        if (key + tx + 16 * j == 0) first[i] = w.weight;
+      }
+    }
+    put_strip(sm, s, false);
+    weighted_sum(acc, sm, p.value_dim, [&](int c, int d) {
+      return key + c < t.k_length ? load(p.v.data, k_offset(p.v, t, kv_head, key + c) + d * p.v.dim, p.dtype) : 0.0f;
+    });
+  }
+  store_rows(p.out, p, p.value_dim, 1, acc, t.q_length - t.first, q_offset(p.out, t, t.head, t.first), p.out.token);
+  const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    total[i] = row_sum(total[i]);
+    alive[i] = row_sum(alive[i]);
+    if (t.first + 4 * ty + i >= t.q_length || tx != 0) continue;
+    const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
+    if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : anchors.lse[i];
+    if (p.stats) {
+      p.stats[index] = first[i];            // tx = 0 holds key 0
+      p.stats[part + index] = 1 - total[i];
+      p.stats[2 * part + index] = alive[i];
+    }
+  }
+}
+
+}  // namespace plain
+
+void plain_forward(const Params& p, cudaStream_t stream) {
+  const int tiles = tile_count(p, p.q_length, kPlainRows);
+  const dim3 grid(tiles * p.batch, p.heads);
+  if (grid.x == 0) return;
+  if (p.value_dim <= 64) {
+    plain::forward<1><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+  } else if (p.value_dim <= 128) {
+    plain::forward<2><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+  } else {
+    plain::forward<4><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+  }
+  check_launch("plain forward");
+}
+
+}  // namespace lazy::kernels::cuda

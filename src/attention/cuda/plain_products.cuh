@@ -1,0 +1,196 @@
+// The two products of the plain kernels, fp32 from any dtype: 256 threads as 16 x 16, a thread holds rows 4 ty + a and
+// columns tx + 16 b of a 64 x 64 tile of scores, and columns 64 n + 4 tx + b of a 64 x (64 N) tile of sums.
+#pragma once
+#include "attention/cuda/weights.cuh"
+
+namespace lazy::kernels::cuda::plain {
+
+constexpr int kTile = kPlainRows;
+constexpr int kThreads = 256;
+constexpr int kDepth = 32;                  // dims of a chunk
+constexpr int kChunkStride = kDepth + 4;    // float4 reads of eight rows fall into different banks
+constexpr int kStripStride = kTile + 4;
+
+struct Shared {
+  union {
+    struct {
+      float a[kTile * kChunkStride], b[kTile * kChunkStride];
+    };
+    float values[kTile * kTile];            // [inner][column]
+  };
+  float strip[kTile * kStripStride];        // weights or ds, [row of the sum][inner]
+};
+
+// acc += A B^T over `dim`; A(row, d) and B(row, d) return elements, zero where there is none.
+template <typename A, typename B>
+__device__ void scores_product(float (&acc)[4][4], Shared& sm, int dim, const A& a, const B& b) {
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  for (int d0 = 0; d0 < dim; d0 += kDepth) {
+    __syncthreads();
+    for (int n = threadIdx.x; n < kTile * kDepth; n += kThreads) {
+      const int row = n / kDepth, d = n % kDepth;
+      sm.a[row * kChunkStride + d] = d0 + d < dim ? a(row, d0 + d) : 0;
+      sm.b[row * kChunkStride + d] = d0 + d < dim ? b(row, d0 + d) : 0;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < kDepth; d += 4) {
+      float4 x[4], y[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = *reinterpret_cast<const float4*>(&sm.a[(4 * ty + i) * kChunkStride + d]);
+        y[i] = *reinterpret_cast<const float4*>(&sm.b[(tx + 16 * i) * kChunkStride + d]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          acc[i][j] += x[i].x * y[j].x + x[i].y * y[j].y + x[i].z * y[j].z + x[i].w * y[j].w;
+        }
+      }
+    }
+  }
+}
+
+// The calling thread's 4 x 4 of a tile of scores becomes the left side of weighted_sum, as it is or transposed.
+__device__ inline void put_strip(Shared& sm, const float (&x)[4][4], bool transposed) {
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int row = 4 * ty + i, column = tx + 16 * j;
+      sm.strip[transposed ? column * kStripStride + row : row * kStripStride + column] = x[i][j];
+    }
+  }
+}
+
+// acc += strip V; V(inner, column) returns elements, zero where there is none.
+template <int N, typename V>
+__device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V& v) {
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    __syncthreads();
+    for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
+      const int inner = i / kTile, column = 64 * n + i % kTile;
+      sm.values[i] = column < dim ? v(inner, column) : 0;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int k = 0; k < kTile; k += 4) {
+      float w[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<float4*>(w[i]) =
+            *reinterpret_cast<const float4*>(&sm.strip[(4 * ty + i) * kStripStride + k]);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float4 x = *reinterpret_cast<const float4*>(&sm.values[(k + j) * kTile + 4 * tx]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          acc[n][i][0] += w[i][j] * x.x;
+          acc[n][i][1] += w[i][j] * x.y;
+          acc[n][i][2] += w[i][j] * x.z;
+          acc[n][i][3] += w[i][j] * x.w;
+        }
+      }
+    }
+  }
+}
+
+// Sums (or the largest) over the 16 threads that share rows.
+__device__ inline float row_sum(float x) {
+  for (int d = 1; d < 16; d *= 2) x += __shfl_xor_sync(~0u, x, d);
+  return x;
+}
+__device__ inline float row_max(float x) {
+  for (int d = 1; d < 16; d *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+  return x;
+}
+
+// The calling thread's scores of query rows t.first + .. and keys key0 + ..
+__device__ inline void tile_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], int key0,
+                                   float (&s)[4][4]) {
+  const int kv_head = t.head / (p.heads / p.kv_heads);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s[i][j] = 0;
+  }
+  scores_product(
+      s, sm, p.head_dim,
+      [&](int r, int d) {
+        return t.first + r < t.q_length
+                   ? load(p.q.data, q_offset(p.q, t, t.head, t.first + r) + d * p.q.dim, p.dtype) : 0.0f;
+      },
+      [&](int c, int d) {
+        return key0 + c < t.k_length && key0 + c >= 0
+                   ? load(p.k.data, k_offset(p.k, t, kv_head, key0 + c) + d * p.k.dim, p.dtype) : 0.0f;
+      });
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      s[i][j] = finish_score(p, row[i], t.head, key0 + static_cast<int>(threadIdx.x % 16) + 16 * j, s[i][j]);
+    }
+  }
+}
+
+// dO . V^T of the same tile.
+__device__ inline void tile_weight_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&g)[4][4]) {
+  const int kv_head = t.head / (p.heads / p.kv_heads);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) g[i][j] = 0;
+  }
+  scores_product(
+      g, sm, p.value_dim,
+      [&](int r, int d) {
+        return t.first + r < t.q_length
+                   ? load(p.d_out.data, q_offset(p.d_out, t, t.head, t.first + r) + d * p.d_out.dim, p.dtype) : 0.0f;
+      },
+      [&](int c, int d) {
+        return key0 + c < t.k_length && key0 + c >= 0
+                   ? load(p.v.data, k_offset(p.v, t, kv_head, key0 + c) + d * p.v.dim, p.dtype) : 0.0f;
+      });
+}
+
+__device__ inline void make_rows(const Params& p, const Tile& t, Row (&row)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) row[i] = make_row(p, t, t.head, t.first + 4 * static_cast<int>(threadIdx.x / 16) + i);
+}
+
+// Keys that any row of the tile sees, begin rounded down to a tile.
+__device__ inline Keys tile_keys(const Params& p, const Tile& t) {
+  const int last = min(t.first + kTile, t.q_length) - 1;
+  Keys keys{visible(p, t, t.first).begin, visible(p, t, last).end};
+  keys.begin = keys.begin / kTile * kTile;
+  return keys;
+}
+
+// Where the weighted sum's tile goes.
+template <int N>
+__device__ void store_rows(const Tensor& to, const Params& p, int dim, float scale, const float (&acc)[N][4][4],
+                           int count, int64_t offset, int64_t step) {
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (4 * ty + i >= count) continue;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int column = 64 * n + 4 * tx + j;
+        if (column < dim) {
+          store(to.data, offset + (4 * ty + i) * step + column * to.dim, p.dtype, scale * acc[n][i][j]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lazy::kernels::cuda::plain

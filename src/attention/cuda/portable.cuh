@@ -1,0 +1,129 @@
+// What the portable kernels share: tiles in shared memory, products of tiles, what is added to scores by distance.
+//
+// Letters of shapes: M rows of a tile's left side (16 a warp and MI), N its columns, D the head size.
+#pragma once
+#include "attention/cuda/mma.cuh"
+#include "attention/cuda/tiles.cuh"
+
+namespace lazy::kernels::cuda::portable {
+
+constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+
+// Byte offset of 16-byte chunk `c` of a row of W 16-bit elements, swizzled so that eight rows of one chunk lie in
+// different banks.
+template <int W>
+__device__ uint32_t at(int row, int c) {
+  constexpr int chunks = W / 8;
+  if constexpr (chunks % 8 == 0) return (row * chunks + (c ^ (row & 7))) * 16;
+  if constexpr (chunks % 8 == 4) return (row * chunks + (c ^ ((row >> 1) & 3))) * 16;
+  return (row * chunks + (c ^ ((row >> 2) & 1))) * 16;
+}
+
+// Queues rows [0, R) of a tile; those from `limit` on become zero. `from` is the tile's first row.
+template <typename T, int R, int D, int THREADS>
+__device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
+  constexpr int chunks = D / 8;
+#pragma unroll
+  for (int n = threadIdx.x; n < R * chunks; n += THREADS) {
+    const int row = n / chunks, c = n % chunks;
+    const bool there = row < limit;
+    copy_async(to + at<D>(row, c), from + (there ? row * step : 0) + c * 8, there);
+  }
+}
+
+// c += A B^T, both tiles [row][D]; the warp's left rows start at a_row; B has 16 NT rows.
+template <typename T, int D, int MI, int NT>
+__device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uint32_t b) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t x[MI][4];
+#pragma unroll
+    for (int m = 0; m < MI; ++m) load_matrices(x[m], a + at<D>(a_row + 16 * m + (lane & 15), 2 * k + (lane >> 4)));
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      uint32_t y[4];
+      load_matrices(y, b + at<D>(16 * n + (lane & 7) + (lane >> 4) * 8, 2 * k + ((lane >> 3) & 1)));
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        mma<T>(c[m][2 * n], x[m], y[0], y[1]);
+        mma<T>(c[m][2 * n + 1], x[m], y[2], y[3]);
+      }
+    }
+  }
+}
+
+// An accumulator's 16 x 16 block k as the left side of a product.
+template <typename T, int N>
+__device__ void as_left(uint32_t (&a)[4], const float (&s)[N][4], int k) {
+  a[0] = pack<T>(s[2 * k][0], s[2 * k][1]);
+  a[1] = pack<T>(s[2 * k][2], s[2 * k][3]);
+  a[2] = pack<T>(s[2 * k + 1][0], s[2 * k + 1][1]);
+  a[3] = pack<T>(s[2 * k + 1][2], s[2 * k + 1][3]);
+}
+
+// c += S B: S in accumulators (16 MI x 16 KT), B a tile [inner][D], of which 16 NT columns from chunk `chunk` on.
+template <typename T, int D, int MI, int KT, int NT>
+__device__ void product_nn(float (&c)[MI][2 * NT][4], const float (&s)[MI][2 * KT][4], uint32_t b, int chunk) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int k = 0; k < KT; ++k) {
+    uint32_t x[MI][4];
+#pragma unroll
+    for (int m = 0; m < MI; ++m) as_left<T>(x[m], s[m], k);
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      uint32_t y[4];
+      load_matrices_transposed(y, b + at<D>(16 * k + (lane & 15), chunk + 2 * n + (lane >> 4)));
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        mma<T>(c[m][2 * n], x[m], y[0], y[1]);
+        mma<T>(c[m][2 * n + 1], x[m], y[2], y[3]);
+      }
+    }
+  }
+}
+
+template <int A, int B, int C>
+__device__ void clear(float (&x)[A][B][C]) {
+#pragma unroll
+  for (int a = 0; a < A; ++a) {
+#pragma unroll
+    for (int b = 0; b < B; ++b) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) x[a][b][c] = 0;
+    }
+  }
+}
+
+// What is added to a score at this (signed) distance, in units of log2: distance bias and ALiBi.
+__device__ inline float added(const Params& p, int head, int distance) {
+  distance = abs(distance);
+  float x = distance < p.bias_window ? p.distance_bias[static_cast<int64_t>(head) * p.bias_window + distance] : 0;
+  if (p.alibi_slopes) x -= p.alibi_slopes[head] * static_cast<float>(distance);
+  return x * kLog2e;
+}
+
+// Does any pair of rows [row, row + M) and keys [key, key + N) get something added?
+__device__ inline bool anything_added(const Params& p, const Tile& t, int row, int M, int key, int N) {
+  if (p.alibi_slopes) return true;
+  const int nearest = row + t.shift() - (key + N - 1);   // signed distances from nearest to farthest
+  const int farthest = row + M - 1 + t.shift() - key;
+  return p.bias_window > 0 && nearest < p.bias_window && farthest > -p.bias_window;
+}
+
+// Does every row of [row, row + M) (those that exist) see every key of [key, key + N)?
+__device__ inline bool all_visible(const Params& p, const Tile& t, int row, int M, int key, int N) {
+  const int last = min(row + M, t.q_length) - 1;
+  return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;
+}
+
+// tau / c or tau, so that weight = max(p + offset, 0). A row with one key has p = 1, whatever rounding makes of it: its
+// weight with offset -1 is zero exactly.
+__device__ inline float row_offset(const Params& p, const Keys& keys, float tau) {
+  const int count = max(keys.end - keys.begin, 1);
+  const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;
+  return count == 1 && offset <= -1 ? -2 : offset;
+}
+
+}  // namespace lazy::kernels::cuda::portable

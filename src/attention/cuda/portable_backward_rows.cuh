@@ -1,0 +1,110 @@
+// First kernel of the backward on tensor cores: a sweep over a row's keys rebuilds its weights and sums what its gradient
+// needs, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs in their
+// place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs' accuracy.
+// When d_q must not be summed by atomics, a second sweep makes it.
+#pragma once
+#include "attention/cuda/portable_rows.cuh"
+
+namespace lazy::kernels::cuda::portable {
+
+template <int D>
+struct BackwardRowsShape {
+  static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, added = M + N;
+};
+
+template <typename T, int D>
+__global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, int partial_step) {
+  using S = BackwardRowsShape<D>;
+  constexpr int N = S::N, NT = N / 16, M = S::M;
+  extern __shared__ __align__(128) char memory[];
+  __shared__ float warp_sums[2][S::warps];
+  RowSweep<T, D, S> b{p};
+  Tile& t = b.t;
+  if (!b.start(memory, M * D * 2, tiles)) return;
+  const int lane = b.lane;
+  const uint32_t s_do = b.sq + M * D * 2;
+  load_tile<T, M, D, S::threads>(s_do, static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, t.head, t.first),
+                                 p.d_out.token, t.q_length - t.first);
+  const float tau = p.normalizer == Normalizer::elastic ? p.tau[t.head] : 0;
+  const float lowest = tau >= 0 ? -1 : 0;
+  float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float lse = b.row(0, h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(0, h))] * kLog2e : 0;
+    lse2[h] = lse > -INFINITY ? lse : 0;
+    offset[h] = p.normalizer == Normalizer::elastic ? row_offset(p, b.keys[0][h], tau) : 0;
+  }
+  b.sweep(true, [&](int key, int stage) {
+    float s[1][2 * NT][4], g[1][2 * NT][4];
+    const float c = b.scores(s, key, stage);
+    clear(g);
+    product_nt<T, D, 1, NT>(g, s_do, b.warp_row, b.sv + stage * N * D * 2);
+    const bool full = tau < 0 || all_visible(p, t, t.first, M, key, N);
+#pragma unroll
+    for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
+        const bool alive = f + offset[e / 2] > lowest && (full || s[0][n][e] > -INFINITY);
+        const float dw = alive ? g[0][n][e] : 0;
+        f_sum[e / 2] += f;
+        fg_sum[e / 2] += f * dw;
+        g_sum[e / 2] += dw;
+      }
+    }
+  });
+  float tau_sum = 0, sink_sum = 0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const Keys& keys = b.keys[0][h];
+    const bool empty = keys.begin >= keys.end;
+    const float in_sink =
+        p.normalizer == Normalizer::softmax_sink && !empty ? exp2_fast(p.sink[t.head] * kLog2e - lse2[h]) : 0;
+    const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
+    center[h] = quad_sum(fg_sum[h]);
+    center[h] = empty ? 0 : center[h] / sum;
+    if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
+      const int64_t index = row_index(p, t, t.head, b.row(0, h));
+      p.row_center[index] = center[h];
+      p.row_norm[index] = 1;
+      tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
+      if (!empty) sink_sum -= in_sink / sum * center[h];
+    }
+  }
+  for (int d = 1; d < 32; d *= 2) {
+    tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+    sink_sum += __shfl_xor_sync(~0u, sink_sum, d);
+  }
+  if (lane == 0) {
+    warp_sums[0][threadIdx.x / 32] = tau_sum;
+    warp_sums[1][threadIdx.x / 32] = sink_sum;
+  }
+  __syncthreads();
+  if (threadIdx.x < 2) {
+    const float* w = warp_sums[threadIdx.x];
+    p.partial[(static_cast<int64_t>(threadIdx.x) * p.heads + t.head) * partial_step + blockIdx.x] =
+        (w[0] + w[1]) + (w[2] + w[3]);
+  }
+  if (!p.d_q.data || p.dq_sum) return;
+
+  float d_q[1][D / 8][4];
+  clear(d_q);
+  b.sweep(true, [&](int key, int stage) {
+    float s[1][2 * NT][4], g[1][2 * NT][4];
+    const float c = b.scores(s, key, stage);
+    clear(g);
+    product_nt<T, D, 1, NT>(g, s_do, b.warp_row, b.sv + stage * N * D * 2);
+#pragma unroll
+    for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
+        s[0][n][e] = f * ((f + offset[e / 2] > lowest ? g[0][n][e] : 0) - center[e / 2]);
+      }
+    }
+    product_nn<T, D, 1, NT, D / 16>(d_q, s, b.sk + stage * N * D * 2, 0);
+  });
+  b.store(memory, p.d_q, d_q, p.scale);
+}
+
+}  // namespace lazy::kernels::cuda::portable

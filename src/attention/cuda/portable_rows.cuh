@@ -1,0 +1,150 @@
+// A block of query rows that sweeps over its keys: what the portable forward and the first kernel of the backward share.
+#pragma once
+#include "attention/cuda/portable.cuh"
+
+namespace lazy::kernels::cuda::portable {
+
+// S: MI (16-row tiles a warp), M rows a block, N keys a tile, `added` entries of the table, `threads`.
+template <typename T, int D, typename S>
+struct RowSweep {
+  static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
+  const Params& p;
+  Tile t;
+  const T *k, *v;
+  uint32_t sq, sk, sv;
+  float* add;
+  int warp_row, lane;                       // warp_row: the warp's first row within the tile
+  Keys span;                                // keys of the tile, begin a multiple of N
+  Keys keys[MI][2];                         // of the thread's rows
+  float add_next[2];
+
+  // Shared memory: queries at `base`, then `keep` bytes of the caller's, then keys, values, tables.
+  static constexpr int bytes = (M + 4 * N) * D * 2 + 2 * S::added * 4;
+  __device__ bool start(char* memory, int keep, int tiles) {
+    t.head = blockIdx.y;
+    t.batch = blockIdx.x / tiles;
+    // The last tiles first: with a causal mask they are the longest.
+    if (!locate(p, tiles - 1 - blockIdx.x % tiles, M, false, t)) return false;
+    const int kv_head = t.head / (p.heads / p.kv_heads);
+    sq = shared_address(memory);
+    sk = sq + M * D * 2 + keep;
+    sv = sk + 2 * N * D * 2;
+    add = reinterpret_cast<float*>(memory + M * D * 2 + keep + 4 * N * D * 2);
+    k = static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, 0);
+    v = static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, 0);
+    lane = threadIdx.x % 32;
+    warp_row = threadIdx.x / 32 * 16 * MI;
+    load_tile<T, M, D, S::threads>(sq, static_cast<const T*>(p.q.data) + q_offset(p.q, t, t.head, t.first), p.q.token,
+                                   t.q_length - t.first);
+    span = {visible(p, t, t.first).begin / N * N, visible(p, t, min(t.first + M, t.q_length) - 1).end};
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) keys[m][h] = row(m, h) < t.q_length ? visible(p, t, row(m, h)) : Keys{0, 0};
+    }
+    return true;
+  }
+  // The document's row that accumulators [m][..][2 h] and [2 h + 1] belong to.
+  __device__ int row(int m, int h) const { return t.first + warp_row + 16 * m + lane / 4 + 8 * h; }
+
+  // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
+  __device__ void store(char* memory, const Tensor& to, const float (&o)[MI][D / 8][4], float scale) {
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          *reinterpret_cast<uint32_t*>(memory + at<D>(row(m, h) - t.first, n) + (lane % 4) * 4) =
+              pack<T>(scale * o[m][n][2 * h], scale * o[m][n][2 * h + 1]);
+        }
+      }
+    }
+    __syncwarp();
+    T* rows = static_cast<T*>(to.data) + q_offset(to, t, t.head, t.first);
+    for (int n = lane; n < 16 * MI * (D / 8); n += 32) {
+      const int r = warp_row + n / (D / 8), c = n % (D / 8);
+      if (t.first + r < t.q_length) {
+        *reinterpret_cast<uint4*>(rows + r * to.token + c * 8) = *reinterpret_cast<const uint4*>(memory + at<D>(r, c));
+      }
+    }
+  }
+
+  __device__ void fetch(int key, int stage, bool values) {
+    load_tile<T, N, D, S::threads>(sk + stage * N * D * 2, k + key * p.k.token, p.k.token, t.k_length - key);
+    if (values) load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
+    copies_commit();
+    // Entry x serves row - key = x - (N - 1), both counted within the tile.
+    if (anything_added(p, t, t.first, M, key, N)) {
+      for (int n = 0; n < 2; ++n) {
+        const int x = threadIdx.x + n * S::threads;
+        if (x < S::added) add_next[n] = added(p, t.head, t.first + t.shift() - key + x - (N - 1));
+      }
+    }
+  }
+  __device__ void publish_added(int stage) {
+    for (int n = 0; n < 2; ++n) {
+      const int x = threadIdx.x + n * S::threads;
+      if (x < S::added) add[stage * S::added + x] = add_next[n];
+    }
+  }
+
+  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is in units of log2. Where nothing is added
+  // and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the maximum).
+  __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
+    clear(s);
+    product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
+    const float c = p.scale * kLog2e;
+    const bool add_here = anything_added(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
+    if (!add_here && full && c > 0) return c;
+    const float* table = add + stage * S::added + N - 1 + warp_row + lane / 4 - 2 * (lane % 4);
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          s[m][n][e] = s[m][n][e] * c + (add_here ? table[16 * m + e / 2 * 8 - 8 * n - e % 2] : 0);
+        }
+      }
+    }
+    if (full) return 1;
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int at_key = key + 8 * n + 2 * (lane % 4) + e % 2;
+          if (at_key < keys[m][e / 2].begin || at_key >= keys[m][e / 2].end) s[m][n][e] = -INFINITY;
+        }
+      }
+    }
+    return 1;
+  }
+
+  // Runs `work(key, stage)` on every tile of keys.
+  template <typename Work>
+  __device__ void sweep(bool values, const Work& work) {
+    __syncthreads();                        // the buffers may still be read
+    if (span.begin >= span.end) return;
+    fetch(span.begin, 0, values);
+    publish_added(0);
+    int stage = 0;
+    for (int key = span.begin; key < span.end; key += N, stage ^= 1) {
+      copies_wait<0>();
+      __syncthreads();
+      if (key + N < span.end) fetch(key + N, stage ^ 1, values);
+      work(key, stage);
+      if (key + N < span.end) publish_added(stage ^ 1);
+    }
+  }
+};
+
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+}  // namespace lazy::kernels::cuda::portable

@@ -1,0 +1,106 @@
+// From a score to a weight, and from a weight's gradient to a score's, for every normalizer; one row at a time.
+//
+// All normalizers share one form of the backward:   ds_j = f_j (g_j - center),   g_j = [alive_j] dw_j,
+//   softmax, elastic, sink   f = p               center = sum f g / (sum f + the sink's share)
+//   sparsemax                f = [alive]         center = sum f g / sum f
+//   entmax15                 f = sqrt(weight)    center = sum f g / sum f
+//   sigmoid                  f = w (1 - w)       center = 0
+// p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the mass,
+// g - center would magnify it.
+#pragma once
+#include "attention/cuda/tiles.cuh"
+
+namespace lazy::kernels::cuda {
+
+__device__ inline float load(const void* data, int64_t at, DType type) {
+  switch (type) {
+    case DType::bf16: return __uint_as_float(static_cast<const uint16_t*>(data)[at] << 16);
+    case DType::f16: {
+      float x;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<const uint16_t*>(data)[at]));
+      return x;
+    }
+    default: return static_cast<const float*>(data)[at];
+  }
+}
+
+__device__ inline void store(void* data, int64_t at, DType type, float x) {
+  uint16_t half;
+  switch (type) {
+    case DType::bf16:
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+      static_cast<uint16_t*>(data)[at] = half;
+      break;
+    case DType::f16:
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+      static_cast<uint16_t*>(data)[at] = half;
+      break;
+    default: static_cast<float*>(data)[at] = x;
+  }
+}
+
+__device__ inline bool softmax_like(Normalizer n) {
+  return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink;
+}
+
+// What depends on the row alone.
+struct Row {
+  Keys keys;
+  int position;
+  float offset;         // elastic: tau / c or tau; sigmoid: beta
+  float offset_scale;   // d offset / d tau
+};
+
+__device__ inline Row make_row(const Params& p, const Tile& t, int head, int row) {
+  Row r;
+  r.position = row + t.shift();
+  r.keys = row < t.q_length ? visible(p, t, row) : Keys{0, 0};
+  const float count = static_cast<float>(max(r.keys.end - r.keys.begin, 1));
+  r.offset_scale = p.per_visible ? 1 / count : 1;
+  r.offset = 0;
+  if (p.normalizer == Normalizer::elastic) r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
+  if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
+  return r;
+}
+
+// The score from the dot product; -inf where the row does not see the key.
+__device__ inline float finish_score(const Params& p, const Row& r, int head, int key, float dot) {
+  if (key < r.keys.begin || key >= r.keys.end) return -INFINITY;
+  const int distance = abs(r.position - key);
+  float s = p.scale * dot;
+  if (distance < p.bias_window) s += p.distance_bias[head * p.bias_window + distance];
+  if (p.alibi_slopes) s -= p.alibi_slopes[head] * static_cast<float>(distance);
+  return s;
+}
+
+struct Weight {
+  float weight, factor;   // factor is f above
+  bool alive;
+};
+
+// center and norm as above; `anchor` is the row's lse or threshold. An invisible key (score -inf) has weight zero.
+__device__ inline Weight weigh(const Params& p, const Row& r, float s, float anchor, float inverse_norm) {
+  if (s == -INFINITY) return {0, 0, false};
+  switch (p.normalizer) {
+    case Normalizer::sparsemax: {
+      const float z = s - anchor;
+      return {fmaxf(z, 0.0f), z > 0 ? 1.0f : 0.0f, z > 0};
+    }
+    case Normalizer::entmax15: {
+      const float z = s / 2 - anchor;
+      return {z > 0 ? z * z : 0, fmaxf(z, 0.0f), z > 0};
+    }
+    case Normalizer::sigmoid: {
+      const float w = 1 / (1 + expf(-(s + r.offset)));
+      return {w, w * (1 - w), true};
+    }
+    default: {
+      const float f = expf(s - anchor) * inverse_norm;
+      if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, true};
+      const bool alive = f + r.offset > 0;
+      return {alive ? f + r.offset : 0, f, alive};
+    }
+  }
+}
+
+}  // namespace lazy::kernels::cuda

@@ -1,0 +1,124 @@
+// Every CUDA kernel against the float64 reference over the product of shapes; one test a (kernel, type, normalizer, two
+// lengths). What a kernel does not serve is not in its product.
+#include <gtest/gtest.h>
+
+#include "run_cuda.h"
+
+namespace lazy::kernels::test {
+
+namespace {
+
+using Parameter = std::tuple<CudaKernel, DType, Normalizer, std::vector<int64_t>>;
+
+std::string test_name(const testing::TestParamInfo<Parameter>& info) {
+  const auto& [kernel, dtype, normalizer, lengths] = info.param;
+  return std::string(name(kernel)) + "_" + name(dtype) + "_" + name(normalizer) + "_" + std::to_string(lengths[0]);
+}
+
+std::vector<int32_t> documents(int64_t total, std::initializer_list<int> shares) {
+  std::vector<int32_t> cumulative{0};
+  int sum = 0, so_far = 0;
+  for (int share : shares) sum += share;
+  for (int share : shares) cumulative.push_back(static_cast<int32_t>(total * (so_far += share) / sum));
+  return cumulative;
+}
+
+std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer, int64_t length) {
+  std::vector<Shape> all;
+  const bool elastic = normalizer == Normalizer::elastic;
+  const std::vector<std::pair<int64_t, int64_t>> dims =
+      kernel == CudaKernel::plain      ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
+      : kernel == CudaKernel::portable ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
+                                       : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
+  for (int64_t cached : {0, 37, -20}) {
+    if (length + cached < 1) continue;
+    for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
+      for (int64_t window : {-1, 1, 50}) {
+        for (int64_t bias_window : {0, 1, 16, 600}) {
+          for (double tau : {-30.0, -1.0, 0.0, 0.5}) {
+            if (!elastic && tau != -1.0) continue;
+            for (bool causal : {true, false}) {
+              for (auto [head_dim, value_dim] : dims) {
+                Shape s;
+                s.dtype = dtype;
+                s.normalizer = normalizer;
+                s.q_length = length;
+                s.k_length = length + cached;
+                s.heads = heads;
+                s.kv_heads = kv_heads;
+                s.window = window;
+                s.bias_window = bias_window;
+                s.tau = tau;
+                s.causal = causal;
+                s.head_dim = head_dim;
+                s.value_dim = value_dim;
+                s.batch = 1 + all.size() % 2;
+                s.alibi = all.size() % 5 == 0;
+                s.layout = static_cast<Layout>(all.size() % (kernel == CudaKernel::plain ? 3 : 2));
+                s.score_scale = all.size() % 7 == 3 ? 40 : 1;
+                s.offset = all.size() % 11 == 6 ? Offset::constant : Offset::per_visible;
+                if (all.size() % 3 == 1 && length > 2) {
+                  s.batch = 1;
+                  s.cu_q = documents(s.q_length, {3, 0, 1, 5});
+                  s.cu_k = documents(s.k_length, {2, 1, 0, 6});
+                }
+                all.push_back(s);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  // No factor in common with the numbers of choices, so that all pairs of choices still occur.
+  const size_t stride = length <= 111 ? 53 : length <= 513 ? 389 : 1201;
+  std::vector<Shape> chosen;
+  for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += elastic ? stride : stride / 2 + 2) {
+    chosen.push_back(all[n]);
+  }
+  if (chosen.empty()) chosen.push_back(all[0]);
+  return chosen;
+}
+
+class Cuda : public testing::TestWithParam<Parameter> {};
+
+TEST_P(Cuda, MatchesReference) {
+  if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
+  const auto [kernel, dtype, normalizer, lengths] = GetParam();
+  current_run().kernel = kernel;
+  TwoReferences comparison;
+  uint64_t seed = 1;
+  for (int64_t length : lengths) {
+    for (const Shape& shape : shapes(kernel, dtype, normalizer, length)) {
+      ASSERT_EQ(unmet_condition_cuda(make_problem(shape), kernel), "") << shape.text();
+      current_run().deterministic = seed % 2;
+      current_run().emit_alive_values = seed % 3;
+      comparison.add(shape, make_inputs(shape, seed++));
+      if (HasFailure()) return;
+    }
+  }
+  comparison.check();
+}
+
+const auto kLengths = testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111},
+                                      std::vector<int64_t>{513, 1000});
+
+INSTANTIATE_TEST_SUITE_P(Plain, Cuda,
+                         testing::Combine(testing::Values(CudaKernel::plain),
+                                          testing::Values(DType::f32, DType::bf16, DType::f16),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::sparsemax, Normalizer::entmax15,
+                                                          Normalizer::sigmoid, Normalizer::softmax_sink),
+                                          kLengths),
+                         test_name);
+
+INSTANTIATE_TEST_SUITE_P(Portable, Cuda,
+                         testing::Combine(testing::Values(CudaKernel::portable), testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::softmax_sink),
+                                          kLengths),
+                         test_name);
+
+}  // namespace
+
+}  // namespace lazy::kernels::test
