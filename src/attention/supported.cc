@@ -28,9 +28,6 @@ const char* name(Normalizer normalizer) {
 std::string unmet_condition(const Problem& p, Device device) {
   if (device == Device::cuda) return "this build has no CUDA kernels";
   if (p.dtype == DType::f64) return "the fast kernels take float32, bfloat16 or float16, received float64";
-  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic) {
-    return std::string("normalizer \"") + name(p.normalizer) + "\" is not served yet";
-  }
   return {};
 }
 

@@ -15,7 +15,7 @@ std::string human_count(double n) {
     n /= 1000;
     ++unit;
   }
-  if (unit == 0) return fmt::format("{:g}", n);
+  if (unit == 0) return fmt::format("{:.3g}", n);
   return fmt::format("{:.{}f}{}", n, n < 10 ? 2 : n < 100 ? 1 : 0, units[unit]);
 }
 

@@ -1,4 +1,4 @@
-// The kernels against the reference over the product of shapes, one test a (type, normalizer, two lengths).
+// The kernels against the reference over the product of shapes, one test a (type, normalizer).
 #include <gtest/gtest.h>
 
 #include "case.h"
@@ -7,11 +7,10 @@ namespace lazy::kernels::test {
 
 namespace {
 
-using Parameter = std::tuple<DType, Normalizer, std::vector<int64_t>>;
+using Parameter = std::tuple<DType, Normalizer>;
 
 std::string test_name(const testing::TestParamInfo<Parameter>& info) {
-  return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param)) + "_" +
-         std::to_string(std::get<2>(info.param)[0]);
+  return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
 }
 
 // Every combination for short rows; for longer ones every stride-th, the stride without a factor in common with the
@@ -41,7 +40,7 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
                 s.causal = causal;
                 s.head_dim = head_dim;
                 s.value_dim = value_dim;
-                s.batch = 1 + all.size() % 2;
+                s.batch = length > 111 ? 1 : 1 + all.size() % 2;
                 s.alibi = all.size() % 5 == 0;
                 s.layout = static_cast<Layout>(all.size() % 3);
                 s.score_scale = all.size() % 7 == 3 ? 40 : 1;
@@ -54,9 +53,11 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
       }
     }
   }
-  const size_t stride = length <= 111 ? (elastic ? 61 : 17) : length <= 513 ? (elastic ? 193 : 53) : (elastic ? 467 : 151);
+  const size_t stride = length <= 111 ? (elastic ? 97 : 29) : length <= 513 ? (elastic ? 487 : 131) : (elastic ? 1151 : 311);
+  // Types and normalizers start at different places: together they meet more of the product.
+  const size_t first = static_cast<size_t>(length) + 7 * static_cast<size_t>(dtype) + 13 * static_cast<size_t>(normalizer);
   std::vector<Shape> chosen;
-  for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += stride) chosen.push_back(all[n]);
+  for (size_t n = first % stride; n < all.size(); n += stride) chosen.push_back(all[n]);
   if (chosen.empty()) chosen.push_back(all[0]);
   return chosen;
 }
@@ -64,10 +65,10 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
 class Fast : public testing::TestWithParam<Parameter> {};
 
 TEST_P(Fast, MatchesReference) {
-  const auto [dtype, normalizer, lengths] = GetParam();
+  const auto [dtype, normalizer] = GetParam();
   TwoReferences comparison;
   uint64_t seed = 1;
-  for (int64_t length : lengths) {
+  for (int64_t length : {1, 2, 63, 111, 513, 1000}) {
     for (const Shape& shape : shapes(dtype, normalizer, length)) {
       ASSERT_EQ(unmet_condition(make_problem(shape), Device::cpu), "") << shape.text();
       comparison.add(shape, make_inputs(shape, seed++));
@@ -79,9 +80,8 @@ TEST_P(Fast, MatchesReference) {
 
 INSTANTIATE_TEST_SUITE_P(Product, Fast,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic),
-                                          testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111},
-                                                          std::vector<int64_t>{513, 1000})),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
+                                                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15)),
                          test_name);
 
 }  // namespace

@@ -64,6 +64,24 @@ TEST(Properties, RowsThatSeeNothingAreZero) {
   for (double x : r.d_k.data) ASSERT_TRUE(std::isfinite(x));
 }
 
+// A NaN shows in every row that sees its key, and in no other: it is not taken for a key without weight.
+TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
+  for (Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink, Normalizer::sigmoid,
+                                Normalizer::sparsemax, Normalizer::entmax15}) {
+    Shape s = elastic_shape(70, 70);
+    s.normalizer = normalizer;
+    Inputs in = make_inputs(s, 12);
+    in.k.row(0, 33, 1)[5] = std::numeric_limits<double>::quiet_NaN();
+    Results r = run_fast(s, in);
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t i = 0; i < s.q_length; ++i) {
+        EXPECT_EQ(std::isnan(r.out.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+        EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+      }
+    }
+  }
+}
+
 TEST(Properties, ZeroLengths) {
   for (auto [q, k] : {std::pair{0, 5}, std::pair{5, 0}, std::pair{0, 0}}) {
     const Shape s = elastic_shape(q, k);

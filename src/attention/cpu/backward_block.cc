@@ -7,8 +7,8 @@
 // After foreach_target.h.
 #include "attention/cpu/convert-inl.h"
 #include "attention/cpu/dispatch.h"
+#include "attention/cpu/normalize-inl.h"
 #include "attention/cpu/products-inl.h"
-#include "attention/cpu/rows-inl.h"
 #include "attention/cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -75,6 +75,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
     const RowGradientSums sums = backward_row(p, row, head, scores, ds, 0, columns);
     const double count = static_cast<double>(row.end - row.begin);
     slab.d_scalars[0] += p.offset == Offset::per_visible ? sums.d_offset / count : sums.d_offset;
+    slab.d_scalars[1] += sums.d_sink;
     add_position_gradients(p, row, ds, slab);
   }
   if (a.d_v.data) transposed_times(block, weights, stride, d_out, packed.v_stride, slab.d_v);

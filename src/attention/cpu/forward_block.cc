@@ -7,8 +7,8 @@
 #include "attention/cpu/alive-inl.h"
 #include "attention/cpu/convert-inl.h"
 #include "attention/cpu/dispatch.h"
+#include "attention/cpu/normalize-inl.h"
 #include "attention/cpu/products-inl.h"
-#include "attention/cpu/rows-inl.h"
 #include "attention/cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();

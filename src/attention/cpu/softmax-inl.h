@@ -1,0 +1,138 @@
+// Softmax, with a sink (gpt-oss) or without, and Elastic-Softmax: a row of scores to weights, and back.
+#if defined(LAZY_ATTENTION_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAZY_ATTENTION_CPU_SOFTMAX_INL_H_
+#undef LAZY_ATTENTION_CPU_SOFTMAX_INL_H_
+#else
+#define LAZY_ATTENTION_CPU_SOFTMAX_INL_H_
+#endif
+
+#include <cmath>
+
+#include "attention/cpu/exp-inl.h"
+#include "attention/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+
+struct Exponentials {
+  float largest, sum;               // of the scores; of their exponentials, the sink's included
+  float sink;                       // exp(sink - largest)
+};
+
+// s becomes exp(s - largest). `sink` is one more score that takes part; -inf: none.
+inline HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
+  const F f;
+  VF m0 = hn::Set(f, sink), m1 = m0;
+  size_t j = row.vector_begin;
+  for (; j + 2 * kLanes <= row.vector_end; j += 2 * kLanes) {
+    m0 = hn::Max(m0, hn::LoadU(f, s + j));
+    m1 = hn::Max(m1, hn::LoadU(f, s + j + kLanes));
+  }
+  if (j < row.vector_end) m0 = hn::Max(m0, hn::LoadU(f, s + j));
+  const float largest = max_lanes(hn::Max(m0, m1));
+  const VF m = hn::Set(f, largest);
+  const float from_sink = std::exp(sink - largest);
+  double total = from_sink;
+  for (j = row.vector_begin; j < row.vector_end;) {
+    // Blocks bound the rounding error of long sums.
+    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);
+    VF sum0 = hn::Zero(f), sum1 = hn::Zero(f);
+    for (; j + 2 * kLanes <= stop; j += 2 * kLanes) {
+      const VF e0 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), m));
+      const VF e1 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j + kLanes), m));
+      hn::StoreU(e0, f, s + j);
+      hn::StoreU(e1, f, s + j + kLanes);
+      sum0 = hn::Add(sum0, e0);
+      sum1 = hn::Add(sum1, e1);
+    }
+    if (j < stop) {
+      const VF e0 = exp_nonpositive(f, hn::Sub(hn::LoadU(f, s + j), m));
+      hn::StoreU(e0, f, s + j);
+      sum0 = hn::Add(sum0, e0);
+      j += kLanes;
+    }
+    total += sum_lanes(hn::Add(sum0, sum1));
+  }
+  return {largest, static_cast<float>(total), from_sink};
+}
+
+HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
+  return p.normalizer == Normalizer::softmax_sink ? head.sink : -std::numeric_limits<float>::infinity();
+}
+
+HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameters& head) {
+  if (p.normalizer != Normalizer::elastic) return 0;
+  return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.end - row.begin) : head.tau;
+}
+
+// s: scores in, weights out.
+inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+  const F f;
+  const auto [largest, sum, sink] = exponentiate(row, sink_of(p, head), s);
+  RowSummary summary;
+  summary.lse = largest + std::log(sum);
+  const float offset = offset_of(p, row, head);
+  const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
+  summary.alive = row.end - row.begin;
+  if (offset == 0 || std::isnan(sum)) {  // a NaN must not be taken for a dead key
+    for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
+    }
+    summary.sum = (sum - sink) / sum;
+  } else {
+    VF total = zero;
+    size_t alive = 0;
+    for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+      const VF weight = hn::Max(hn::MulAdd(hn::LoadU(f, s + j), inverse, add), zero);
+      alive += hn::CountTrue(f, hn::Gt(weight, zero));
+      total = hn::Add(total, weight);
+      hn::StoreU(weight, f, s + j);
+    }
+    if (offset < 0) {
+      summary.alive = alive;
+      summary.sum = sum_lanes(total);
+    } else {
+      summary.sum = 1 + offset * static_cast<float>(row.end - row.begin);
+    }
+  }
+  return summary;
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out.
+//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g      (SPEC section 2)
+// Probabilities come from the row's maximum and sum as in the forward, not from lse: the alive pairs are then the
+// forward's to the bit, and lse's own rounding, which g - sum p g would magnify where one key holds nearly all of the
+// mass, does not enter.
+inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
+                                                         float* s, float* g) {
+  const F f;
+  const float offset = offset_of(p, row, head);
+  const Exponentials e_row = exponentiate(row, sink_of(p, head), s);
+  const bool all_alive = offset >= 0 || std::isnan(e_row.sum);
+  const VF inverse = hn::Set(f, 1 / e_row.sum), add = hn::Set(f, offset), zero = hn::Zero(f);
+  VF delta = zero, total = zero;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF e = hn::LoadU(f, s + j);
+    VF dw = hn::LoadU(f, g + j);
+    if (!all_alive) {
+      dw = hn::IfThenElseZero(hn::Gt(hn::MulAdd(e, inverse, add), zero), dw);
+      hn::StoreU(dw, f, g + j);
+    }
+    delta = hn::MulAdd(e, dw, delta);
+    total = hn::Add(total, dw);
+  }
+  const float delta_sum = sum_lanes(hn::Mul(delta, inverse));
+  const VF vdelta = hn::Set(f, delta_sum);
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF e = hn::LoadU(f, s + j);
+    hn::StoreU(hn::Mul(hn::Mul(e, inverse), hn::Sub(hn::LoadU(f, g + j), vdelta)), f, g + j);
+    const VF weight = hn::MulAdd(e, inverse, add);
+    hn::StoreU(all_alive ? weight : hn::Max(weight, zero), f, s + j);
+  }
+  return {sum_lanes(total), -e_row.sink / e_row.sum * delta_sum};
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
