@@ -41,7 +41,7 @@ class LazyAttention(nn.Module):
             "softmax_sink" the parameter ``sinks`` (heads).
         offset: "per_visible" (tau / visible keys) or "constant" (tau).
         tau: initial value of tau; the paper's is -1.
-        tau_trainable: False fixes tau at its initial value.
+        tau_trainable: False fixes tau at its initial value, as a buffer of the same name.
         distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
         distance_bias_std: standard deviation of its initial values.
         rope_base: base of the rotary embedding; None: none. The paper asks for a larger one than 1e4.
@@ -84,10 +84,13 @@ class LazyAttention(nn.Module):
         self.v_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
         self.o_proj = nn.Linear(num_heads * head_dim, hidden_size, bias, **where)
 
-        def parameter(wanted: bool, *shape: int, trainable: bool = True) -> nn.Parameter | None:
-            return nn.Parameter(torch.empty(shape, device=device), requires_grad=trainable) if wanted else None
+        def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(shape, device=device)) if wanted else None
 
-        self.softmax_offset = parameter(normalizer == "elastic", num_heads, trainable=tau_trainable)
+        if normalizer == "elastic" and not tau_trainable:
+            self.register_buffer("softmax_offset", torch.empty(num_heads, device=device))
+        else:
+            self.softmax_offset = parameter(normalizer == "elastic", num_heads)
         self.sinks = parameter(normalizer == "softmax_sink", num_heads)
         self.learnable_bias_diagonals = parameter(distance_bias_window > 0, num_heads, distance_bias_window)
         self.reset_attention_parameters()

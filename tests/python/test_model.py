@@ -1,0 +1,201 @@
+"""LazyForCausalLM: our model folders, read by transformers, against the C++ model."""
+
+import os
+import shutil
+import subprocess
+
+import definition
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+import lazy_attention.hf as hf  # noqa: E402
+
+WRITER = os.environ.get("LAZY_TEST_MODELS")
+KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias"]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    if not WRITER:
+        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+    path = tmp_path_factory.mktemp("models")
+    names = subprocess.run([WRITER, "write", path], check=True, capture_output=True, text=True).stdout.split()
+    assert names == KINDS
+    return path
+
+
+def load(folder, name, **options):
+    model = AutoModelForCausalLM.from_pretrained(folder / name, **options)
+    assert isinstance(model, hf.LazyForCausalLM) and not model.training
+    return model
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_and_greedy_text_equal_the_cpp_model(folder, name):
+    expected = safetensors.load_file(folder / f"{name}.safetensors")
+    model, ids = load(folder, name), expected["ids"]
+    with torch.no_grad():
+        ours = model(ids).logits
+        by_positions = model(ids, position_ids=torch.arange(ids.shape[1])[None]).logits
+        exact = load(folder, name).double()(ids).logits
+    largest = (ours - expected["logits"]).abs().max().item()
+    print(f"{name}: maximum difference of logits {largest:.2e} (logits up to {exact.abs().max():.1f}); rms from "
+          f"float64: C++ {definition.distance_of(expected['logits'], exact):.2e}, "
+          f"LazyForCausalLM {definition.distance_of(ours, exact):.2e}")
+    definition.close(ours, exact, expected["logits"], name)
+    definition.close(expected["logits"], exact, ours, name)
+    definition.close(by_positions, exact, expected["logits"], name)
+    prompt = ids[:1, :7]
+    for cached in (True, False):
+        text = model.generate(prompt, max_new_tokens=24, do_sample=False, use_cache=cached, eos_token_id=None,
+                              pad_token_id=0)
+        assert torch.equal(text[0, 7:], expected["text"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_save_pretrained_round_trip_here_and_in_cpp(folder, name, tmp_path):
+    expected = safetensors.load_file(folder / f"{name}.safetensors")
+    model = load(folder, name)
+    model.save_pretrained(tmp_path / "saved")
+    ours, theirs = (safetensors.load_file(p / "model.safetensors") for p in (tmp_path / "saved", folder / name))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+    with torch.no_grad():
+        assert torch.equal(load(tmp_path, "saved")(expected["ids"]).logits, model(expected["ids"]).logits)
+    out = tmp_path / "out.safetensors"
+    subprocess.run([WRITER, "read", tmp_path / "saved", folder / f"{name}.safetensors", out], check=True)
+    assert torch.equal(safetensors.load_file(out)["logits"], expected["logits"]), "the C++ model reads what we save"
+
+
+def test_sharded_folder(folder, tmp_path):
+    model = load(folder, "lazy")
+    model.save_pretrained(tmp_path / "shards", max_shard_size="50KB")
+    assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
+    ids = torch.randint(0, 211, (1, 12))
+    assert torch.equal(load(tmp_path, "shards")(ids).logits, model(ids).logits)
+
+
+def test_configuration_round_trip(folder, tmp_path):
+    config = AutoConfig.from_pretrained(folder / "constant_offset_fixed")
+    assert isinstance(config, hf.LazyConfig)
+    assert (config.offset, config.offset_trainable, config.offset_init) == ("constant", False, -0.01)
+    assert config.rope_parameters["rope_theta"] == 1.5e5 and config.sliding_window is None
+    assert AutoConfig.from_pretrained(folder / "window_no_bias").sliding_window == 9
+    assert not load(folder, "constant_offset_fixed").model.layers[0].attn.softmax_offset.requires_grad
+    config.save_pretrained(tmp_path)
+    again = AutoConfig.from_pretrained(tmp_path).to_dict()
+    assert again | {"_name_or_path": ""} == config.to_dict() | {"_name_or_path": ""}
+
+
+def test_bfloat16_keeps_what_decides_liveness_in_fp32(folder):
+    fixed = load(folder, "constant_offset_fixed", dtype=torch.bfloat16).model.layers[0].attn.softmax_offset
+    assert fixed.dtype == torch.float32 and torch.equal(fixed, torch.full((4,), -0.01))
+    model, exact = load(folder, "lazy", dtype=torch.bfloat16), load(folder, "lazy")
+    attention = model.model.layers[1].attn
+    assert attention.q_proj.weight.dtype == torch.bfloat16
+    assert attention.softmax_offset.dtype == attention.learnable_bias_diagonals.dtype == torch.float32
+    ids = torch.randint(0, 211, (2, 30))
+    with torch.no_grad():
+        low, high = model(ids).logits.float(), exact(ids).logits
+    similarity = torch.nn.functional.cosine_similarity(low, high, -1)
+    assert similarity.mean() > 0.99, similarity.mean()
+
+
+def small(**changes):
+    torch.manual_seed(2)
+    settings = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, head_dim=8, initializer_range=0.3, distance_bias_window=8,
+                    distance_bias_init_std=0.5, pad_token_id=None, eos_token_id=None)
+    return hf.LazyForCausalLM(hf.LazyConfig(**settings | changes))
+
+
+def test_initial_values():
+    model = small(offset_init=-0.5, distance_bias_window=4000)
+    attention = model.model.layers[0].attn
+    assert torch.equal(attention.softmax_offset, torch.full((4,), -0.5))
+    assert 0.48 < attention.learnable_bias_diagonals.std().item() < 0.52
+    assert 0.25 < attention.q_proj.weight.std().item() < 0.35
+    assert torch.equal(model.model.norm.weight, torch.ones(32))
+    assert small().config._attn_implementation == "lazy"
+
+
+def test_padding_packing_and_caches():
+    model, ids = small().eval(), torch.randint(0, 61, (1, 12))
+    with torch.no_grad():
+        alone = model(ids).logits
+        exact = small().eval().double()(ids).logits
+        left = torch.cat((torch.zeros(1, 5, dtype=torch.long), ids), 1)
+        mask = (torch.arange(17) >= 5).long()[None]
+        definition.close(model(left, attention_mask=mask).logits[:, 5:], exact, alone)
+        twice = torch.cat((ids, ids), 1)
+        packed = model(twice, position_ids=torch.arange(12).repeat(2)[None], use_cache=False).logits
+        definition.close(packed, torch.cat((exact, exact), 1), torch.cat((alone, alone), 1))
+        first = model(ids[:, :7], use_cache=True)
+        rest = model(ids[:, 7:], past_key_values=first.past_key_values).logits
+        definition.close(torch.cat((first.logits, rest), 1), exact, alone)
+    greedy = dict(max_new_tokens=10, do_sample=False, pad_token_id=0)
+    expected = model.generate(ids, **greedy)[:, 12:]
+    assert torch.equal(model.generate(left, attention_mask=mask, **greedy)[:, 17:], expected)
+    assert torch.equal(model.generate(ids, cache_implementation="static", **greedy)[:, 12:], expected)
+    assert model.generate(ids, num_beams=3, **greedy).shape == (1, 22)
+
+
+def test_trains_with_checkpointing_and_compiles():
+    model, ids = small().train(), torch.randint(0, 61, (4, 16))
+
+    def grads():
+        model.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        return {n: p.grad.clone() for n, p in model.named_parameters()}
+
+    plain = grads()
+    assert all(g.abs().sum() > 0 for g in plain.values())
+    model.gradient_checkpointing_enable()
+    for name, gradient in grads().items():
+        assert torch.equal(plain[name], gradient), name
+    model.gradient_checkpointing_disable()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    loss = compiled(ids, labels=ids, use_cache=False).loss
+    torch.testing.assert_close(loss, model(ids, labels=ids).loss)
+    loss.backward()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(10):
+        optimizer.zero_grad()
+        last = model(ids, labels=ids).loss
+        last.backward()
+        optimizer.step()
+    assert last < loss
+
+
+def test_outputs():
+    model, ids = small().eval(), torch.randint(0, 61, (2, 9))
+    with torch.no_grad():
+        full = model(ids, output_hidden_states=True, labels=ids)
+        assert torch.equal(model(ids, logits_to_keep=1).logits, full.logits[:, -1:])
+        assert len(full.hidden_states) == 3
+        torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
+        shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        torch.testing.assert_close(full.loss, shifted)
+        embedded = model(inputs_embeds=model.get_input_embeddings()(ids)).logits
+    assert torch.equal(embedded, full.logits)
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(num_key_value_heads=3), "multiple of num_key_value_heads"),
+    (dict(head_dim=7), "head_dim: expected an even number"),
+    (dict(attention_bias=True), "attention_bias, mlp_bias: expected false"),
+    (dict(hidden_act="gelu"), "hidden_act: expected"),
+    (dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}), "rope_type: expected"),
+])
+def test_configurations_that_the_decoder_cannot_compute(changes, message):
+    with pytest.raises(Exception, match=message):
+        small(**changes)
+
+
+def test_other_attention_implementations_are_refused(folder, tmp_path):
+    shutil.copytree(folder / "lazy", tmp_path / "lazy")
+    with pytest.raises(ValueError, match='expected attn_implementation="lazy"'):
+        load(tmp_path, "lazy", attn_implementation="eager")
