@@ -1,0 +1,43 @@
+"""Replaces attention in a Hugging Face Llama. Usage: llama_in_five_lines.py [MODEL FOLDER OR NAME]
+
+Without an argument it makes a small Llama with random weights, so that nothing is downloaded.
+"""
+
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+import lazy_attention.hf  # 1: registers attn_implementation="lazy"
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    if len(sys.argv) > 1:
+        model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+    else:
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=4,
+                                             num_attention_heads=8, num_key_value_heads=4, initializer_range=0.1))
+    model.eval()
+    ids = torch.randint(0, model.config.vocab_size, (2, 64))
+    with torch.no_grad():
+        before = model(ids).logits
+
+        model.set_attn_implementation("lazy")  # 2: the same softmax, computed by our operator
+        print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
+
+        lazy_attention.hf.make_lazy(model, distance_bias_window=32)  # 3: Elastic-Softmax and a distance bias
+        print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}; now it wants training")
+
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # 4, 5: train as always
+    for step in range(5):
+        loss = model(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"step {step}  loss {loss.item():.3f}")
+    tau = model.model.layers[0].self_attn.lazy_tau
+    print("tau of the first layer:", " ".join(f"{value:.3f}" for value in tau.tolist()))
+
+
+main()
