@@ -17,7 +17,7 @@ def make(**settings):
 
 
 def plain_layer(layer, x):
-    """The layer's equations in plain PyTorch, in x's type."""
+    """The layer's equations in plain PyTorch, in x's type; between the projections at least in fp32."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     q, k, v = layer.project(x)
     if layer.rope_base is not None:
@@ -29,8 +29,9 @@ def plain_layer(layer, x):
                                     t[..., half:] * cos + t[..., :half] * sin), -1).to(t.dtype)
         q, k = turn(q), turn(k)
     given = [None if p is None else p.to(wide) for p in (layer.learnable_bias_diagonals, layer.softmax_offset)]
-    out = definition.attention(q, k, v, *given, normalizer=layer.normalizer, offset=layer.offset, window=layer.window,
-                               causal=layer.causal)
+    with torch.autocast("cpu", enabled=False):
+        out = definition.attention(*(t.to(wide) for t in (q, k, v)), *given, normalizer=layer.normalizer,
+                                   offset=layer.offset, window=layer.window, causal=layer.causal).to(q.dtype)
     return layer.o_proj(out.flatten(-2))
 
 
@@ -97,10 +98,34 @@ def test_packed_documents_equal_single_ones():
     definition.close(packed, torch.cat(exact), torch.cat(alone))
 
 
-def test_bfloat16_module_and_statistics():
-    layer = make().bfloat16()
-    out, stats = layer(torch.randn(2, 9, 32).bfloat16(), return_stats=True)
-    assert out.dtype == torch.bfloat16 and stats.shape == (3, 2, 4, 9)
+@pytest.mark.parametrize("autocast", [False, True], ids=["bfloat16 module", "autocast"])
+def test_bfloat16(autocast):
+    pool = Pool()
+    for _ in range(4):
+        layer, x = make(), torch.randn(2, 21, 32).bfloat16().float()
+        exact = copy.deepcopy(layer).double()
+        if not autocast:
+            layer.bfloat16()
+            exact.load_state_dict({n: t.double() for n, t in layer.state_dict().items()})
+        cotangent = torch.randn(2, 21, 32)
+
+        def run(function, module, x):
+            low = module is layer
+            with torch.autocast("cpu", torch.bfloat16, enabled=low and autocast):
+                out = function(module, x.bfloat16() if low and not autocast else x)
+            assert out.dtype == (torch.bfloat16 if low else torch.float64)
+            grads = gradients(out, list(module.parameters()), cotangent)
+            return [out.to(grads[0].dtype), *grads]
+
+        results = run(LazyAttention.__call__, layer, x), run(plain_layer, exact, x.double()), run(plain_layer, layer, x)
+        for name, *three in zip(["out", *(n for n, _ in layer.named_parameters())], *results):
+            pool.add(name, *three)
+    pool.check()
+
+
+def test_statistics():
+    out, stats = make()(torch.randn(2, 9, 32), return_stats=True)
+    assert out.shape == (2, 9, 32) and stats.shape == (3, 2, 4, 9) and stats.dtype == torch.float32
     assert torch.equal(stats[2][:, :, 0], torch.zeros(2, 4)), "at tau = -1 the first query releases all its weight"
 
 
