@@ -1,0 +1,46 @@
+"""Runs every Python statement of docs/python.md, and the examples, as a reader would."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("transformers")
+
+
+def run(arguments, folder):
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_tour(tmp_path):
+    text = (ROOT / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    assert len(blocks) > 5
+    # Line numbers in an error are the page's.
+    lines = [""] * len(text.splitlines())
+    for match in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
+        start = text[:match.start(1)].count("\n")
+        for n, line in enumerate(match[1].splitlines()):
+            lines[start + n] = line
+    (tmp_path / "python_md.py").write_text("\n".join(lines))
+    run(["python_md.py"], tmp_path)
+
+
+def test_llama_in_five_lines(tmp_path):
+    out = run([ROOT / "examples" / "llama_in_five_lines.py"], tmp_path)
+    losses = [float(x) for x in re.findall(r"loss ([0-9.]+)", out)]
+    assert losses[-1] < losses[0], out
+
+
+def test_train_tiny_learns(tmp_path):
+    out = run([ROOT / "examples" / "train_tiny.py", "--steps", "60"], tmp_path)
+    recalls = dict(re.findall(r"^(\w+) +recalls ([0-9.]+) %", out, re.M))
+    assert set(recalls) == {"softmax", "lazy"}
+    assert all(float(x) > 90 for x in recalls.values()), out  # one answer in eight would be chance
