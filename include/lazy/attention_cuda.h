@@ -19,10 +19,6 @@ struct CudaCall {
   void* workspace = nullptr;                // as many bytes as the query below says, aligned to 256 bytes
   bool deterministic = false;               // backward: bit-identical from run to run
   CudaKernel kernel = CudaKernel::automatic;
-  // u_i = sum of v_j over the alive keys of row i, (batch, q_length, heads, value_dim) contiguous, of the problem's
-  // dtype; elastic only. Given to forward it is written, and given to backward it saves a pass over the scores. A kernel
-  // that has no use for it (wants_alive_values) leaves it alone.
-  void* alive_values = nullptr;
 };
 
 // Why this kernel cannot serve the problem on the current device, as one line; empty when it can. `automatic` asks
@@ -31,8 +27,6 @@ std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
 
 // The fastest kernel that serves it.
 CudaKernel choose_cuda(const Problem& problem);
-
-bool wants_alive_values(const Problem& problem, const CudaCall& call);
 
 // Bytes of workspace. Linear in the lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 #include <stdexcept>
 
@@ -28,7 +29,7 @@ Tensor tensor(const BasicView<Void>& view) {
 }
 
 template <typename Arguments>
-Params common(const Problem& p, const Arguments& a, const CudaCall& call) {
+Params common(const Problem& p, const Arguments& a) {
   Params r{};
   r.q = tensor(a.q);
   r.k = tensor(a.k);
@@ -39,7 +40,6 @@ Params common(const Problem& p, const Arguments& a, const CudaCall& call) {
   r.alibi_slopes = a.alibi_slopes;
   r.out = {const_cast<void*>(static_cast<const void*>(a.out.data)), a.out.batch, a.out.token, a.out.head, a.out.dim};
   r.lse = const_cast<float*>(a.lse);
-  r.alive_values = call.alive_values;
   r.cu_q = p.cu_seqlens_q;
   r.cu_k = p.cu_seqlens_k;
   r.sequences = static_cast<int>(p.sequences);
@@ -63,14 +63,14 @@ Params common(const Problem& p, const Arguments& a, const CudaCall& call) {
 
 }  // namespace
 
-Params make_params(const Problem& p, const Forward<float>& a, const CudaCall& call) {
-  Params r = common(p, a, call);
+Params make_params(const Problem& p, const Forward<float>& a) {
+  Params r = common(p, a);
   r.stats = a.stats;
   return r;
 }
 
-Params make_params(const Problem& p, const Backward<float>& a, const CudaCall& call) {
-  Params r = common(p, a, call);
+Params make_params(const Problem& p, const Backward<float>& a) {
+  Params r = common(p, a);
   r.d_out = tensor(a.d_out);
   r.d_q = tensor(a.d_q);
   r.d_k = tensor(a.d_k);
@@ -167,6 +167,14 @@ bool aligned(const Tensor& x) {
   return !x.data || (x.dim == 1 && x.token % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
                      reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
 }
+// TMA cannot repeat an axis of stride zero.
+bool repeats(const Tensor& x, int batch, int tokens, int heads) {
+  return (batch > 1 && x.batch <= 0) || (tokens > 1 && x.token <= 0) || (heads > 1 && x.head <= 0);
+}
+bool repeats(const Params& r) {
+  return repeats(r.q, r.batch, r.q_length, r.heads) || repeats(r.k, r.batch, r.k_length, r.kv_heads) ||
+         repeats(r.v, r.batch, r.k_length, r.kv_heads);
+}
 bool aligned(const Params& r) {
   return aligned(r.q) && aligned(r.k) && aligned(r.v) && aligned(r.out) && aligned(r.d_out) && aligned(r.d_q) &&
          aligned(r.d_k) && aligned(r.d_v);
@@ -200,6 +208,47 @@ const char* name(CudaKernel kernel) {
   return "?";
 }
 
+namespace {
+
+std::string unmet_by_tensor_cores(const Problem& p, const std::string& kernel, std::initializer_list<int64_t> sizes) {
+  if (p.dtype == DType::f32) return kernel + " takes bfloat16 or float16, received float32";
+  if (p.value_dim != p.head_dim || std::find(sizes.begin(), sizes.end(), p.head_dim) == sizes.end()) {
+    std::string list;
+    for (int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
+    return kernel + " serves head sizes " + list + ", alike for keys and values, received " + std::to_string(p.head_dim) +
+           " and " + std::to_string(p.value_dim);
+  }
+  return {};
+}
+
+std::string unmet_by_portable(const Problem& p) {
+  const std::string kernel = "the portable kernel";
+  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
+      p.normalizer != Normalizer::softmax_sink) {
+    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
+  }
+  if (cuda::compute_capability() < 80) return kernel + " needs compute capability 8.0";
+  if (p.head_dim == 256 && cuda::shared_memory_of_block() < 112 * 1024) {
+    return kernel + " at head size 256 needs 112 KiB of shared memory a block";
+  }
+  return unmet_by_tensor_cores(p, kernel, {64, 96, 128, 256});
+}
+
+std::string unmet_by_hopper(const Problem& p) {
+  const std::string kernel = "the hopper kernel";
+  if (p.normalizer != Normalizer::elastic) return kernel + " serves elastic, received " + name(p.normalizer);
+  if (cuda::compute_capability() != 90) return kernel + " needs compute capability 9.0";
+  if (p.alibi) return kernel + " does not serve ALiBi";
+  if (!(p.scale > 0)) return kernel + " needs a scale above zero, received " + std::to_string(p.scale);
+  if (p.bias_window > 0 && !p.causal) return kernel + " serves a distance bias with a causal mask only";
+  if (p.bias_window > cuda::kPortableMostBias) {
+    return kernel + " serves a distance bias of up to 2048 entries, received " + std::to_string(p.bias_window);
+  }
+  return unmet_by_tensor_cores(p, kernel, {64, 128});
+}
+
+}  // namespace
+
 std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel) {
   if (p.dtype == DType::f64) return "the CUDA kernels take float32, bfloat16 or float16, received float64";
   if (p.head_dim > 256 || p.value_dim > 256) {
@@ -208,23 +257,8 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel) {
   if (std::max(p.q_length, p.k_length) >= int64_t{1} << 30) {
     return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
   }
-  if (kernel == CudaKernel::hopper) return "this build has no hopper kernel";
-  if (kernel == CudaKernel::portable) {
-    if (p.dtype == DType::f32) return "the portable kernel takes bfloat16 or float16, received float32";
-    if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
-        p.normalizer != Normalizer::softmax_sink) {
-      return std::string("the portable kernel serves softmax, elastic and softmax_sink, received ") + name(p.normalizer);
-    }
-    const bool size = p.head_dim == 64 || p.head_dim == 96 || p.head_dim == 128 || p.head_dim == 256;
-    if (!size || p.value_dim != p.head_dim) {
-      return "the portable kernel serves head sizes 64, 96, 128 and 256, alike for keys and values, received " +
-             std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
-    }
-    if (cuda::compute_capability() < 80) return "the portable kernel needs compute capability 8.0";
-    if (p.head_dim == 256 && cuda::shared_memory_of_block() < 112 * 1024) {
-      return "the portable kernel at head size 256 needs 112 KiB of shared memory a block";
-    }
-  }
+  if (kernel == CudaKernel::portable) return unmet_by_portable(p);
+  if (kernel == CudaKernel::hopper) return unmet_by_hopper(p);
   return {};
 }
 
@@ -241,24 +275,29 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
   const std::string unmet = unmet_condition_cuda(p, call.kernel);
   if (!unmet.empty()) throw std::invalid_argument(unmet);
   const bool aligned = cuda::aligned(r);
-  if (call.kernel == CudaKernel::automatic) return aligned ? choose_cuda(p) : CudaKernel::plain;
+  if (call.kernel == CudaKernel::automatic) {
+    const CudaKernel best = aligned ? choose_cuda(p) : CudaKernel::plain;
+    if (best != CudaKernel::hopper || !cuda::repeats(r)) return best;
+    return unmet_condition_cuda(p, CudaKernel::portable).empty() ? CudaKernel::portable : CudaKernel::plain;
+  }
   if (call.kernel != CudaKernel::plain && !aligned) {
     throw std::invalid_argument(std::string("the ") + name(call.kernel) +
                                 " kernel needs the last axis contiguous, other strides a multiple of 8 and data aligned "
                                 "to 16 bytes");
+  }
+  if (call.kernel == CudaKernel::hopper && cuda::repeats(r)) {
+    throw std::invalid_argument("the hopper kernel needs strides above zero (an expanded tensor has none)");
   }
   return call.kernel;
 }
 
 }  // namespace
 
-bool wants_alive_values(const Problem&, const CudaCall&) { return false; }
-
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;
-  for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable}) {  // which one is settled when strides are known
+  for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {  // which one is settled when strides are known
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
-    cuda::Params r = cuda::make_params(p, Backward<float>{}, call);
+    cuda::Params r = cuda::make_params(p, Backward<float>{});
     r.bias_window = static_cast<int>(p.bias_window);
     most = std::max(most, cuda::lay_out_backward(r, kernel, call.deterministic, nullptr));
   }
@@ -266,20 +305,22 @@ size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
 }
 
 void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& call) {
-  const cuda::Params r = cuda::make_params(p, a, call);
+  const cuda::Params r = cuda::make_params(p, a);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (served(p, r, call)) {
+    case CudaKernel::hopper: return r.head_dim == 64 ? cuda::hopper_forward_64(r, stream) : cuda::hopper_forward_128(r, stream);
     case CudaKernel::portable: return cuda::portable_forward(r, stream);
     default: return cuda::plain_forward(r, stream);
   }
 }
 
 void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& call) {
-  cuda::Params r = cuda::make_params(p, a, call);
+  cuda::Params r = cuda::make_params(p, a);
   const CudaKernel kernel = served(p, r, call);
   cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (kernel) {
+    case CudaKernel::hopper:
     case CudaKernel::portable: return cuda::portable_backward(r, stream);
     default: return cuda::plain_backward(r, stream);
   }

@@ -19,8 +19,7 @@ struct Params {
   const float *distance_bias, *tau, *sink, *alibi_slopes;
   float *lse, *stats;                       // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
-  void* alive_values;
-  // (batch, heads, q_length) each: see gradient.cuh.
+  // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
@@ -36,8 +35,8 @@ struct Params {
   bool causal, per_visible;
 };
 
-Params make_params(const Problem& p, const Forward<float>& a, const CudaCall& call);
-Params make_params(const Problem& p, const Backward<float>& a, const CudaCall& call);
+Params make_params(const Problem& p, const Forward<float>& a);
+Params make_params(const Problem& p, const Backward<float>& a);
 
 // Row tiles (or key tiles) of `size` tokens a head that any problem of this shape can need; packed documents each start
 // a tile of their own.
@@ -70,6 +69,8 @@ void portable_backward_64(const Params& p, int partial_step, cudaStream_t stream
 void portable_backward_96(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream);
+void hopper_forward_64(const Params& p, cudaStream_t stream);   // elastic
+void hopper_forward_128(const Params& p, cudaStream_t stream);
 constexpr int kPortableKeys = 64;           // keys of a block of the portable backward: one slab of bias sums each
 constexpr int kPortableMostBias = 2048;     // entries of the bias gradient that such a block can keep
 

@@ -118,8 +118,6 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   CudaCall call;
   call.kernel = current_run().kernel;
   call.deterministic = current_run().deterministic;
-  const Memory alive_values(rows * s.value_dim * 4);
-  if (current_run().emit_alive_values && wants_alive_values(p, call)) call.alive_values = alive_values.get();
   Forward<float> f;
   fill(f);
   f.out = out.view();

@@ -8,7 +8,6 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool emit_alive_values = true;             // where the kernel wants them
 };
 
 bool has_gpu();

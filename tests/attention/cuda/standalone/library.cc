@@ -39,14 +39,13 @@ extern "C" int64_t lazy_workspace(int, int kernel, int normalizer, int determini
 
 extern "C" int lazy_attention(int is_backward, int kernel, int normalizer, int deterministic, int batch, int length,
                               int heads, int dim, int bias_window, const void* q, const void* k, const void* v,
-                              const float* bias, const float* tau, void* out, float* lse, float* stats, void* u,
+                              const float* bias, const float* tau, void* out, float* lse, float* stats,
                               const void* d_out, void* d_q, void* d_k, void* d_v, float* d_bias, float* d_tau,
                               void* workspace, void* stream) try {
   const Problem p = problem(normalizer, batch, length, heads, dim, bias_window);
   CudaCall call = call_of(kernel, deterministic);
   call.stream = stream;
   call.workspace = workspace;
-  if (wants_alive_values(p, call)) call.alive_values = u;
   auto view = [&](auto* data) {
     return BasicView<std::remove_pointer_t<decltype(data)>>{data, int64_t{length} * heads * dim, heads * dim, dim, 1};
   };

@@ -41,13 +41,12 @@ class Case:
         self.tau = torch.full((heads,), -1.0, device="cuda")
         self.out = torch.empty_like(self.q)
         self.dq, self.dk, self.dv = (torch.empty_like(self.q) for _ in range(3))
-        self.u = torch.empty(self.shape, device="cuda", dtype=torch.bfloat16)
         self.lse = torch.empty(batch, heads, length, device="cuda")
         self.stats = torch.empty(3, batch, heads, length, device="cuda")
         self.dbias, self.dtau = torch.empty_like(self.bias), torch.empty_like(self.tau)
         self.workspace = None
 
-    def call(self, backward, kernel, normalizer="elastic", bias=True, stats=False, emit=True, deterministic=False):
+    def call(self, backward, kernel, normalizer="elastic", bias=True, stats=False, deterministic=False):
         pointer = lambda t, use=True: ctypes.c_void_p(t.data_ptr() if use and t is not None else 0)
         batch, length, heads, dim = self.shape
         elastic = normalizer == "elastic"
@@ -58,7 +57,7 @@ class Case:
         failed = library.lazy_attention(
             *arguments, pointer(self.q), pointer(self.k), pointer(self.v), pointer(self.bias, bias),
             pointer(self.tau, elastic), pointer(self.out), pointer(self.lse), pointer(self.stats, stats),
-            pointer(self.u, emit and elastic), pointer(self.do), pointer(self.dq), pointer(self.dk), pointer(self.dv),
+            pointer(self.do), pointer(self.dq), pointer(self.dk), pointer(self.dv),
             pointer(self.dbias, bias), pointer(self.dtau, elastic), pointer(self.workspace),
             ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
         if failed:
@@ -119,6 +118,8 @@ for shape in shapes:
     ff, fb = rival["flash2"]
     for kernel in kernels:
         for normalizer, bias in (("elastic", True), ("elastic", False), ("softmax", False)):
+            if kernel == "hopper" and normalizer != "elastic":
+                continue
             if length <= 4096:
                 case.call(False, kernel, normalizer, bias)
                 case.call(True, kernel, normalizer, bias)
@@ -129,14 +130,13 @@ for shape in shapes:
                 if bad:
                     print(f"WRONG {kernel} {normalizer} bias {bias}: {worst}")
                     continue
-            inference = median_ms(lambda: case.call(False, kernel, normalizer, bias, emit=False))
-            training = median_ms(lambda: case.call(False, kernel, normalizer, bias))
-            stats = median_ms(lambda: case.call(False, kernel, normalizer, bias, emit=False, stats=True))
+            inference = median_ms(lambda: case.call(False, kernel, normalizer, bias))
+            stats = median_ms(lambda: case.call(False, kernel, normalizer, bias, stats=True))
             case.call(False, kernel, normalizer, bias)
             backward = median_ms(lambda: case.call(True, kernel, normalizer, bias))
             print(f"{batch} x {length}, {dim}  {kernel + ' ' + normalizer + (' bias' if bias else ''):34} forward "
-                  f"{inference:7.3f} ms (stats {stats:7.3f}, training {training:7.3f})   backward {backward:7.3f} ms   "
-                  f"cudnn/ours fwd {cf / inference:.2f} fwd+bwd {(cf + cb) / (training + backward):.2f}   "
-                  f"flash2/ours fwd {ff / inference:.2f} fwd+bwd {(ff + fb) / (training + backward):.2f}", flush=True)
+                  f"{inference:7.3f} ms (stats {stats:7.3f})   backward {backward:7.3f} ms   "
+                  f"cudnn/ours fwd {cf / inference:.2f} fwd+bwd {(cf + cb) / (inference + backward):.2f}   "
+                  f"flash2/ours fwd {ff / inference:.2f} fwd+bwd {(ff + fb) / (inference + backward):.2f}", flush=True)
     del case
     torch.cuda.empty_cache()

@@ -1,0 +1,68 @@
+// PTX that only Hopper (sm_90a) has: TMA copies, mbarriers, the order of wgmma, register redistribution.
+#pragma once
+#include <cuda.h>
+
+#include "attention/cuda/wgmma.cuh"
+
+namespace lazy::kernels::cuda {
+
+__device__ inline void barrier_init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+__device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void barrier_wait(uint64_t* barrier, int parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "wait_%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra wait_%=;}" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+// A ring of buffers: the n-th use of it takes stage n % STAGES, in the phase n / STAGES % 2.
+template <int STAGES>
+struct Ring {
+  uint64_t full[STAGES], empty[STAGES];
+  __device__ void init(int consumers) {
+    for (int n = 0; n < STAGES; ++n) {
+      barrier_init(&full[n], 1);
+      barrier_init(&empty[n], consumers);
+    }
+  }
+  __device__ void wait_full(int n) { barrier_wait(&full[n % STAGES], n / STAGES % 2); }
+  __device__ void wait_empty(int n) { barrier_wait(&empty[n % STAGES], (n / STAGES % 2) ^ 1); }
+};
+
+// Box of a (dim, head, token, batch) tensor map; coordinates in that order.
+__device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int dim, int head, int token,
+                                int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(dim), "r"(head), "r"(token),
+      "r"(batch) : "memory");
+}
+
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int pending>
+__device__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
+
+template <int registers>
+__device__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers)); }
+template <int registers>
+__device__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers)); }
+
+// Descriptor of a tile of 128-byte rows in shared memory, 128-byte swizzle, aligned to 1024 bytes. Eight rows are 1024
+// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that.
+__device__ inline uint64_t descriptor(uint32_t address, uint32_t next = 16) {
+  return (address & 0x3FFFF) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+// Byte offset of 16-byte chunk c (of eight) of a row, as TMA's 128-byte swizzle places it.
+__device__ inline uint32_t swizzled(int row, int c) { return row * 128 + ((c ^ (row & 7)) * 16); }
+
+}  // namespace lazy::kernels::cuda
