@@ -11,6 +11,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
+// Alignment of rows on the stack, named because GCC's AddressSanitizer aligns a plain alloca to 32 bytes only, while the
+// vector stores around it rely on 64.
+constexpr size_t kStackBits = 512;
+
 // One panel of kPanel keys from the row-major copy; keys at and beyond `count` are zero.
 void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim, float* HWY_RESTRICT panel) {
   for (size_t d = 0; d < dim; ++d) {
@@ -30,7 +34,7 @@ void slice_rows(const float* rows, size_t stride, size_t count, size_t first_key
 
 void pack_one(DType dtype, const ConstView& view, const Sequence& s, int64_t kv_head, int64_t begin, int64_t end,
               size_t dim, float* rows, float* panels, size_t stride, size_t keys) {
-  float* row = static_cast<float*>(__builtin_alloca(kPanel * stride * sizeof(float)));
+  float* row = static_cast<float*>(__builtin_alloca_with_align(kPanel * stride * sizeof(float), kStackBits));
   for (int64_t j = begin; j < end; j += kPanel) {
     const size_t count = static_cast<size_t>(std::min<int64_t>(kPanel, end - j));
     for (size_t n = 0; n < count; ++n) {
@@ -54,7 +58,7 @@ void pack_keys(const Problem& p, const ConstView& k, const ConstView& v, const S
 void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stride, int64_t begin, int64_t end,
                size_t dim, float scale, const View& out, int64_t batch, int64_t first_token, int64_t head) {
   const F f;
-  float* row = static_cast<float*>(__builtin_alloca(stride * sizeof(float)));
+  float* row = static_cast<float*>(__builtin_alloca_with_align(stride * sizeof(float), kStackBits));
   for (int64_t j = begin; j < end; ++j) {
     for (size_t d = 0; d < stride; d += kLanes) {
       VF sum = hn::LoadU(f, slabs[0] + j * stride + d);
