@@ -67,7 +67,7 @@ bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, i
   a.k = inputs.k.view();
   set_parameters(a, inputs);
   const std::vector<double> scores = reference::row_scores(p, a, s, head, row, keys);
-  const reference::RowParameters parameters = reference::row_parameters(p, a, head, keys);
+  const reference::RowParameters parameters = reference::row_parameters(p, a, head, keys.count());
   double threshold = 0, largest = 0;
   if (p.normalizer == Normalizer::elastic && parameters.offset < 0) {
     threshold = reference::softmax(scores, parameters).lse + std::log(-parameters.offset);

@@ -31,7 +31,7 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   size_t count = 0;
   for (size_t j = 0; j < n; j += kLanes) {
     const VF a = hn::LoadU(f, first + j), b = hn::LoadU(f, second + j);
-    const auto alive = hn::Gt(hn::Max(a, b), hn::Zero(f));
+    const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN is alive
     hn::StoreU(hn::Compress(a, alive), f, list.weight[0] + count);
     hn::StoreU(hn::Compress(b, alive), f, list.weight[1] + count);
     hn::StoreU(hn::Compress(offset, hn::RebindMask(u32, alive)), u32, list.offset + count);

@@ -22,6 +22,7 @@ struct Row {
   size_t begin, end;            // visible columns
   size_t vector_begin, vector_end;  // the same, widened to whole vectors
   int64_t position;             // the query's own column; may lie outside
+  int64_t count;                // visible keys, for the offset: end - begin unless a cache has evicted some
 };
 
 HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
@@ -32,6 +33,7 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
   row.vector_begin = row.begin / kLanes * kLanes;
   row.vector_end = round_up(row.end, kLanes);
   row.position = position(block.sequence, block.first + r) - block.keys_begin;
+  row.count = keys.count();
   return row;
 }
 

@@ -16,7 +16,7 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
 HWY_INLINE float sigmoid_bias_of(const Problem& p, const Row& row) {
   if (!std::isnan(p.sigmoid_bias)) return static_cast<float>(p.sigmoid_bias);
-  return -std::log(static_cast<float>(row.end - row.begin));
+  return -std::log(static_cast<float>(row.count));
 }
 
 // Weight and, if `complement` is not null, one minus it, either without cancellation: with e = exp(-|x|) they are

@@ -62,7 +62,7 @@ HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
 
 HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameters& head) {
   if (p.normalizer != Normalizer::elastic) return 0;
-  return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.end - row.begin) : head.tau;
+  return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
 // s: scores in, weights out.

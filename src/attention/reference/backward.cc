@@ -11,7 +11,7 @@ static void backward_row(const Problem& p, const Backward<double>& a, const Sequ
   const double* q = at(a.q, s.batch, s.q_begin + row, head);
   const double* d_out = at(a.d_out, s.batch, s.q_begin + row, head);
   const std::vector<double> scores = row_scores(p, a, s, head, row, keys);
-  const RowParameters parameters = row_parameters(p, a, head, keys);
+  const RowParameters parameters = row_parameters(p, a, head, keys.count());
   const Weights w = normalize(p.normalizer, scores, parameters);
   std::vector<double> d_weight;
   for (int64_t j = keys.begin; j < keys.end; ++j) {

@@ -9,7 +9,7 @@ static void forward_row(const Problem& p, const Forward<double>& a, const Sequen
   Weights w;
   w.lse = -std::numeric_limits<double>::infinity();
   if (keys.count() > 0) {
-    w = normalize(p.normalizer, row_scores(p, a, s, head, row, keys), row_parameters(p, a, head, keys));
+    w = normalize(p.normalizer, row_scores(p, a, s, head, row, keys), row_parameters(p, a, head, keys.count()));
   }
   double* out = at(a.out, s.batch, s.q_begin + row, head);
   for (int64_t d = 0; d < p.value_dim; ++d) out[d * a.out.dim] = 0;

@@ -40,9 +40,10 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
   return scores;
 }
 
+// visible: how many keys the row sees.
 template <typename Arguments>
-RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head, KeyRange keys) {
-  const double count = static_cast<double>(keys.count());
+RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head, int64_t visible) {
+  const double count = static_cast<double>(visible);
   RowParameters parameters;
   parameters.offset_scale = p.offset == Offset::per_visible ? 1 / count : 1;
   if (a.tau) parameters.offset = a.tau[head] * parameters.offset_scale;

@@ -1,0 +1,113 @@
+// Decode: the keys of a sequence are split into spans, spans go to threads. Scores of all spans, then whole rows through
+// their normalizer, then the weighted sums of all spans, added in order: no second pass over K, no rescaling.
+#include "lazy/decode.h"
+
+#include <omp.h>
+
+#include "attention/cpu/decode_dispatch.h"
+#include "attention/cpu/schedule.h"
+#include "attention/cpu/scratch.h"
+
+namespace lazy::kernels {
+
+using namespace cpu;
+
+namespace {
+
+constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are worked on together up to 64 MiB of scores
+
+struct Span {
+  size_t sequence;
+  int64_t begin, end;                       // keys
+  float* out;                               // (rows, v_stride)
+};
+
+// A few hundred keys a span keep the threads even; no more than 64 spans a sequence keep the sums small.
+int64_t span_keys(int64_t keys) {
+  return static_cast<int64_t>(round_up(static_cast<size_t>(std::max<int64_t>(512, (keys + 63) / 64)), kKeyChunk));
+}
+
+DecodeSequence describe(const Problem& problem, const Decode<float>& a, int64_t b) {
+  Problem p = problem;
+  p.k_length = a.lengths[b];
+  const Sequence s = sequence(p, 0);
+  DecodeSequence d;
+  d.batch = b;
+  d.keys_begin = visible_keys(p, s, 0).begin / static_cast<int64_t>(kKeyChunk) * static_cast<int64_t>(kKeyChunk);
+  d.keys_end = std::max(d.keys_begin, visible_keys(p, s, p.q_length - 1).end);
+  d.q_stride = round_up(p.head_dim, 16);
+  d.v_stride = round_up(p.value_dim, 16);
+  d.strip = strip_stride(round_up(static_cast<size_t>(d.keys_end - d.keys_begin), kKeyChunk));
+  return d;
+}
+
+}  // namespace
+
+void decode(const Problem& p, const Decode<float>& a) {
+  require_served(p);
+  const int64_t rows = p.heads * p.q_length;
+  if (rows == 0) return;
+  const std::vector<float> bias = symmetric_bias(p, a.distance_bias);
+  const int threads = p.threads > 0 ? p.threads : omp_get_max_threads();
+  thread_local Scratch shared_memory;
+  for (int64_t first = 0; first < p.batch;) {
+    std::vector<DecodeSequence> sequences;
+    int64_t scores = 0;
+    for (int64_t b = first; b < p.batch; ++b) {
+      const DecodeSequence s = describe(p, a, b);
+      scores += rows * static_cast<int64_t>(s.strip);
+      if (b > first && scores > kScoreFloats) break;
+      sequences.push_back(s);
+    }
+    std::vector<Span> spans;
+    std::vector<size_t> first_span;
+    size_t total = 0;
+    for (size_t n = 0; n < sequences.size(); ++n) {
+      const DecodeSequence& s = sequences[n];
+      total += rows * (s.q_stride + s.strip);
+      first_span.push_back(spans.size());
+      const int64_t step = span_keys(s.keys_end - s.keys_begin);
+      for (int64_t j = s.keys_begin; j < s.keys_end; j += step) {
+        spans.push_back({n, j, std::min(j + step, s.keys_end), nullptr});
+        total += rows * s.v_stride;
+      }
+    }
+    first_span.push_back(spans.size());
+    float* memory = shared_memory.get(total);
+    for (DecodeSequence& s : sequences) {
+      s.q = memory;
+      s.scores = s.q + rows * s.q_stride;
+      memory = s.scores + rows * s.strip;
+    }
+    for (Span& span : spans) {
+      span.out = memory;
+      memory += rows * sequences[span.sequence].v_stride;
+    }
+    const auto all_rows = static_cast<int64_t>(sequences.size()) * rows;
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+      for (const DecodeSequence& s : sequences) decode_load(p, a, s);
+#pragma omp for schedule(dynamic)
+      for (const Span& span : spans) decode_scores(p, a, sequences[span.sequence], span.begin, span.end);
+#pragma omp for schedule(dynamic)
+      for (int64_t n = 0; n < all_rows; ++n) {
+        const int64_t row = n % rows;
+        decode_normalize(p, a, sequences[n / rows], row,
+                         head_parameters(p, bias, a.tau, a.sink, a.alibi_slopes, decode_row(p, row).head));
+      }
+#pragma omp for schedule(dynamic)
+      for (const Span& span : spans) decode_values(p, a, sequences[span.sequence], span.begin, span.end, span.out);
+#pragma omp for schedule(static)
+      for (int64_t n = 0; n < all_rows; ++n) {
+        const size_t index = n / rows, begin = first_span[index], count = first_span[index + 1] - begin;
+        decode_store(p, a, sequences[index], n % rows, count > 0 ? spans[begin].out : nullptr, count,
+                     rows * sequences[index].v_stride);
+      }
+    }
+    first += static_cast<int64_t>(sequences.size());
+  }
+  shared_memory.trim();
+}
+
+}  // namespace lazy::kernels
