@@ -69,9 +69,13 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_
 
     Args:
         hidden: (tokens, dim), float32 or bfloat16.
-        weight: (vocabulary, dim), of hidden's type.
+        weight: (vocabulary, dim), of hidden's type; under autocast both are cast to autocast's.
         labels: (tokens), int64; ``ignore_index`` is not counted.
 
     Returns a float32 scalar, NaN when no label counts. Gradients for hidden and weight.
     """
-    return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]
+    if torch.is_autocast_enabled(hidden.device.type):
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    with torch.autocast(hidden.device.type, enabled=False):  # the operator's own products keep their types
+        return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]

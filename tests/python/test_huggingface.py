@@ -1,6 +1,7 @@
 """attn_implementation="lazy" in models of transformers, against their eager attention; make_lazy."""
 
 import copy
+import random
 
 import definition
 import pytest
@@ -211,6 +212,63 @@ def test_chunked_attention_is_documents():
 
     function = chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
     assert hf.lazy_mask(1, 10, 10, mask_function=function, local_size=4)[0, 0].tolist() == [[0, 4, 8, 10]] * 2
+
+
+def visible(documents, batch, q_length, kv_length, window):
+    """What the operator sees by a result of lazy_mask, (batch, q_length, kv_length)."""
+    if documents is None:
+        seen, _ = definition.visible_pairs(q_length, kv_length, True, window or -1)
+        return seen.expand(batch, -1, -1)
+    everything = torch.zeros(batch * q_length, batch * kv_length, dtype=torch.bool)
+    (q, k) = documents[0, 0].tolist()
+    for q0, q1, k0, k1 in zip(q, q[1:], k, k[1:]):
+        if q1 > q0:
+            everything[q0:q1, k0:k1] = definition.visible_pairs(q1 - q0, k1 - k0, True, window or -1)[0]
+    return torch.stack([everything[b * q_length:(b + 1) * q_length, b * kv_length:(b + 1) * kv_length]
+                        for b in range(batch)])
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_masks_equal_transformers_own(compiling, monkeypatch):
+    """Random lengths, caches (growing and of a fixed size), windows, padding and packing, against sdpa_mask."""
+    from transformers import masking_utils as masks
+
+    if compiling:  # the path without a look at values
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    draw = random.Random(5)
+    kinds = set()
+    for _ in range(400):
+        batch, q_length, past = draw.randint(1, 3), draw.randint(1, 9), draw.choice([0, 0, 1, 5])
+        spare = draw.choice([0, 0, 3])  # a cache of a fixed size
+        kv_offset = draw.choice([0, 0, 2]) if past >= 2 else 0
+        kv_length = past + q_length + spare - kv_offset
+        window = draw.choice([None, None, 1, 2, 4, 20])
+        function = masks.causal_mask_function if window is None else masks.sliding_window_causal_mask_function(window)
+        padding = None
+        packed = past == 0 and spare == 0 and draw.random() < 0.4
+        if packed:
+            positions = torch.stack([torch.cat([torch.arange(n) for n in (cut, q_length - cut)])
+                                     for cut in (draw.randint(0, q_length) for _ in range(batch))])
+            sequences = masks.find_packed_sequence_indices(positions)
+            if sequences is not None:
+                function = masks.packed_sequence_compatibility_function(function, positions, sequences)
+        elif draw.random() < 0.6:
+            padding = torch.ones(batch, past + q_length, dtype=torch.bool)
+            for row in padding:
+                row[:draw.randint(0, past + q_length - 1)] = False
+                if past == 0 and draw.random() < 0.4:
+                    row[len(row) - draw.randint(0, int(row.sum()) - 1):] = False
+        arguments = dict(batch_size=batch, q_length=q_length, kv_length=kv_length, q_offset=past, kv_offset=kv_offset,
+                         mask_function=function, attention_mask=padding, local_size=window)
+        documents = hf.lazy_mask(**arguments, device="cpu")
+        ours = visible(documents, batch, q_length, kv_length, window)
+        theirs = masks.sdpa_mask(**arguments, allow_is_causal_skip=False)[:, 0]
+        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are no padding
+        if padding is not None:
+            real = padding[:, past:]
+        assert torch.equal(ours[real], theirs[real]), arguments
+        kinds.add((documents is None, packed, padding is None, window is None, spare > 0, past > 0))
+    assert len(kinds) > 15  # the draws cover the ground
 
 
 # --- Elastic-Softmax in a model of transformers ---

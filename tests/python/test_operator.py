@@ -208,6 +208,15 @@ def test_linear_cross_entropy_equals_pytorchs():
             close(ours, exact, single, name)
 
 
+def test_linear_cross_entropy_under_autocast():
+    hidden, weight, labels = leaf(7, 8), leaf(11, 8), torch.randint(0, 11, (7,))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = lazy_attention.linear_cross_entropy(hidden, weight.bfloat16(), labels)
+    assert torch.equal(loss, lazy_attention.linear_cross_entropy(hidden.bfloat16(), weight.bfloat16(), labels))
+    loss.backward()
+    assert hidden.grad.dtype == weight.grad.dtype == torch.float32
+
+
 def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
     from lazy_attention import _library
 
