@@ -10,22 +10,35 @@ from .operator import AttentionOutput, Normalizer, Offset, attention
 
 
 class KVCache:
-    """Keys and values of the tokens seen so far, (batch, length, kv heads, head_dim), of one layer. For inference."""
+    """Keys and values of the tokens seen so far, of one layer. For inference: a RuntimeError where gradients are on.
+
+    ``keys`` and ``values`` are (batch, capacity, kv heads, head_dim), filled up to ``length``; the capacity doubles.
+    """
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        return 0 if self.keys is None else self.keys.shape[1]
+        self.length = 0
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends and returns all keys and values."""
-        if self.keys is not None:
-            keys, values = torch.cat((self.keys, keys), 1), torch.cat((self.values, values), 1)
-        self.keys, self.values = keys, values
-        return keys, values
+        """Appends (batch, tokens, kv heads, head_dim) and returns all keys and values, as views."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("KVCache: expected gradients to be off (torch.no_grad()), for a cache serves inference")
+        end = self.length + keys.shape[1]
+        self.keys = self._append(self.keys, keys, end)
+        self.values = self._append(self.values, values, end)
+        self.length = end
+        return self.keys[:, :end], self.values[:, :end]
+
+    def _append(self, store: Tensor | None, fresh: Tensor, end: int) -> Tensor:
+        if store is None or store.shape[1] < end:
+            capacity = max(end, 256 if store is None else 2 * store.shape[1])
+            grown = fresh.new_empty(fresh.shape[0], capacity, *fresh.shape[2:])
+            if store is not None:
+                grown[:, :self.length] = store[:, :self.length]
+            store = grown
+        store[:, self.length:end] = fresh
+        return store
 
 
 class LazyAttention(nn.Module):

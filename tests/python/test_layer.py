@@ -89,6 +89,18 @@ def test_cache_equals_the_whole_sequence(settings):
     definition.close(torch.cat(parts, 1), exact, whole)
 
 
+def test_cache_grows_and_refuses_gradients():
+    cache, chunk = KVCache(), torch.randn(1, 100, 2, 4)
+    with torch.no_grad():
+        for n in range(1, 8):
+            keys, values = cache.extend(chunk + n, chunk - n)
+            assert keys.shape[1] == values.shape[1] == cache.length == 100 * n
+    assert torch.equal(keys, torch.cat([chunk + n for n in range(1, 8)], 1))
+    assert torch.equal(values, torch.cat([chunk - n for n in range(1, 8)], 1))
+    with pytest.raises(RuntimeError, match="KVCache: expected gradients to be off"):
+        make()(torch.randn(1, 3, 32), cache=KVCache())
+
+
 def test_packed_documents_equal_single_ones():
     layer, x = make(), torch.randn(12, 32)
     cu = torch.tensor([0, 4, 12])
