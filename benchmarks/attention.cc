@@ -5,13 +5,12 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/attention.h"
 
@@ -104,18 +103,6 @@ void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const 
   one("the output", found, expected, reference);
   const char* names[] = {"d_q", "d_k", "d_v", "d_tau or d_distance_bias", "d_distance_bias"};
   for (size_t n = 0; n < g.size(); ++n) one(names[n], g[n], g_expected[n], g_reference[n]);
-}
-
-double median_ms(int repeats, const std::function<void()>& work) {
-  work();
-  std::vector<double> times;
-  for (int n = 0; n < repeats; ++n) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
 }
 
 struct Times {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/attention.h"
+#include "benchmarks/decode.h"
 #include "command.h"
 #include "core/file.h"
 
@@ -32,10 +33,34 @@ static void bench_attention(CLI::App& command) {
   });
 }
 
+static void bench_decode(CLI::App& command) {
+  struct Settings {
+    benchmarks::DecodeBenchmark benchmark;
+    std::string json, device = "cpu";
+  };
+  auto s = std::make_shared<Settings>();
+  command.add_option("--device", s->device, "Device")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--heads", s->benchmark.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", s->benchmark.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--head-dim", s->benchmark.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--dtype", s->benchmark.dtypes, "fp32, bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--score-scale", s->benchmark.score_scale, "Standard deviation of the scores; larger, fewer alive keys")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--repeats", s->benchmark.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--json", s->json, "Also write the figures to this file");
+  command.callback([s] {
+    const nlohmann::json result = benchmarks::run_decode(s->benchmark);
+    if (!s->json.empty()) write_file_atomic(s->json, result.dump(2) + "\n");
+  });
+}
+
 }  // namespace lazy::cli
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024");
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
 });

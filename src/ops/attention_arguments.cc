@@ -7,11 +7,12 @@ namespace lazy::ops {
 using kernels::DType;
 using kernels::Normalizer;
 
-#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::attention: expected ", __VA_ARGS__)
+// `operation` is in scope wherever this stands.
+#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
 namespace {
 
-Normalizer normalizer_from(std::string_view name) {
+Normalizer normalizer_from(const char* operation, std::string_view name) {
   for (auto n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15,
                  Normalizer::sigmoid, Normalizer::softmax_sink}) {
     if (name == kernels::name(n)) return n;
@@ -20,7 +21,7 @@ Normalizer normalizer_from(std::string_view name) {
               "\"softmax_sink\", received \"", name, "\"");
 }
 
-DType dtype_from(at::ScalarType type) {
+DType dtype_from(const char* operation, at::ScalarType type) {
   switch (type) {
     case at::kDouble: return DType::f64;
     case at::kFloat: return DType::f32;
@@ -33,6 +34,7 @@ DType dtype_from(at::ScalarType type) {
 // A per-head parameter: contiguity is up to the kernel's caller.
 void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
   if (!given(t)) return;
+  const char* const operation = a.operation;
   const c10::SymInt heads = a.q.sym_size(-2);
   LAZY_EXPECT(t->dim() == rank && t->sym_size(0) == heads, name, " of shape (", heads,
               rank == 2 ? ", window)" : ")", ", received ", t->sym_sizes());
@@ -43,7 +45,8 @@ void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const
 }
 
 void check_normalizer_arguments(const AttentionArguments& a) {
-  const Normalizer normalizer = normalizer_from(a.normalizer);
+  const char* const operation = a.operation;
+  const Normalizer normalizer = normalizer_from(operation, a.normalizer);
   const bool elastic = normalizer == Normalizer::elastic, sink = normalizer == Normalizer::softmax_sink;
   LAZY_EXPECT(given(a.tau) == elastic, elastic ? "tau for normalizer \"elastic\", received None"
                                                : "tau only with normalizer \"elastic\", received it with \"",
@@ -58,8 +61,10 @@ void check_normalizer_arguments(const AttentionArguments& a) {
 }
 
 // Cumulative lengths as int32 on the CPU: 0, then never falling, then the number of tokens.
-at::Tensor cumulative(const at::Tensor& t, const char* name, int64_t tokens) {
-  at::Tensor copy = t.to(at::kInt).contiguous();
+at::Tensor cumulative(const char* operation, const at::Tensor& t, const char* name, int64_t tokens) {
+  LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
+  // Clamped, because a number that does not fit must not turn into one that does.
+  at::Tensor copy = t.clamp(-1, tokens + 1).to(at::kInt).contiguous();
   const int32_t* data = copy.const_data_ptr<int32_t>();
   LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
   for (int64_t n = 1; n < copy.numel(); ++n) {
@@ -76,6 +81,7 @@ at::Tensor cumulative(const at::Tensor& t, const char* name, int64_t tokens) {
 at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
 void check_attention(const AttentionArguments& a) {
+  const char* const operation = a.operation;
   const bool packed = given(a.cu_seqlens_q);
   LAZY_EXPECT(packed == given(a.cu_seqlens_k), "cu_seqlens_q and cu_seqlens_k together, received only one");
   const int64_t rank = packed ? 3 : 4;
@@ -86,8 +92,8 @@ void check_attention(const AttentionArguments& a) {
                 t->scalar_type());
     LAZY_EXPECT(t->device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t->device());
   }
-  dtype_from(a.q.scalar_type());
-  if (!packed) {
+  dtype_from(operation, a.q.scalar_type());
+  if (!packed && !a.paged) {
     LAZY_EXPECT(a.k.sym_size(0) == a.q.sym_size(0), "k of batch size ", a.q.sym_size(0), " like q, received ",
                 a.k.sym_sizes());
   }
@@ -127,18 +133,18 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.kv_heads = a.k.size(-2);
   p.head_dim = a.q.size(-1);
   p.value_dim = a.v.size(-1);
-  p.dtype = dtype_from(a.q.scalar_type());
+  p.dtype = dtype_from(a.operation, a.q.scalar_type());
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
   p.window = a.window;
-  p.normalizer = normalizer_from(a.normalizer);
+  p.normalizer = normalizer_from(a.operation, a.normalizer);
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;
   p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;
   p.alibi = given(a.alibi_slopes);
   if (packed) {
-    cu_q = cumulative(*a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
-    cu_k = cumulative(*a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
+    cu_q = cumulative(a.operation, *a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
+    cu_k = cumulative(a.operation, *a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
     p.cu_seqlens_q = cu_q.const_data_ptr<int32_t>();
     p.cu_seqlens_k = cu_k.const_data_ptr<int32_t>();
     p.sequences = cu_q.numel() - 1;

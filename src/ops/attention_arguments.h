@@ -1,4 +1,5 @@
-// The arguments of lazy::attention as the dispatcher passes them, and their translation into a kernel's Problem.
+// The arguments that lazy::attention and lazy::decode share, as the dispatcher passes them, and their translation into a
+// kernel's Problem.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,12 +24,14 @@ struct AttentionArguments {
   int64_t window;
   const OptionalTensor &cu_seqlens_q, &cu_seqlens_k;
   bool deterministic;
+  const char* operation = "attention";  // for messages
+  bool paged = false;                   // k and v are pages: their first axis is not the batch
 };
 
 inline bool given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
 
 // Ranks, dtypes, devices and sizes, without looking at data: serves Meta too. Throws
-// "lazy::attention: expected ..., received ...".
+// "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
 // After check_attention, for tensors with data on the CPU; also checks the contents of cu_seqlens. `cu_q` and `cu_k` hold

@@ -13,7 +13,7 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
-  for (const char* name : {"attention", "attention_backward", "rms_norm", "add_rms_norm", "rms_norm_backward", "swiglu",
+  for (const char* name : {"attention", "attention_backward", "decode", "rms_norm", "add_rms_norm", "rms_norm_backward", "swiglu",
                            "swiglu_backward", "rope", "linear_cross_entropy", "linear_cross_entropy_and_gradients"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }

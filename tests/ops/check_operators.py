@@ -18,6 +18,11 @@ def main():
     tau = torch.full((4,), -0.9).requires_grad_()
     opcheck(lazy.attention.default, (q, k, v, bias, tau))
     opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    lengths = torch.tensor([9], dtype=torch.int32)
+    with torch.no_grad():
+        opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths, bias, tau))
+        opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths),
+                {"normalizer": "softmax", "block_table": torch.tensor([[0]]), "return_stats": True})
     opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
     opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
     opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))

@@ -5,13 +5,14 @@
 #include "core/error.h"
 #include "model/language_model.h"
 #include "ops/attention.h"
+#include "ops/decode.h"
 #include "ops/rope.h"
 
 namespace lazy {
 namespace {
 
-// Appends k and v (batch, length, kv_heads, head_dim) to the layer's cache; returns all keys and values so far.
-std::pair<at::Tensor, at::Tensor> extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
+// Appends k and v (batch, length, kv_heads, head_dim) to the layer's cache.
+void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
                                                const at::Tensor& v) {
   if (at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
   const int64_t end = cache.length + k.size(1);
@@ -29,8 +30,10 @@ std::pair<at::Tensor, at::Tensor> extend_cache(KVCache& cache, int64_t layer, co
     }
     store->narrow(1, cache.length, fresh->size(1)).copy_(*fresh);
   }
-  return {cache.keys[index].narrow(1, 0, end), cache.values[index].narrow(1, 0, end)};
 }
+
+// A few rows read the cache where it lies; many are worth a copy of it in the products' order.
+constexpr int64_t kDecodeRows = 8;
 
 }  // namespace
 
@@ -59,14 +62,21 @@ at::Tensor AttentionMixer::forward(const at::Tensor& x, int64_t layer, const For
   const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start);
   at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start);
   at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
-  if (options.cache) std::tie(k, v) = extend_cache(*options.cache, layer, k, v);
+  if (options.cache) {
+    extend_cache(*options.cache, layer, k, v);
+    k = options.cache->keys[static_cast<size_t>(layer)].narrow(1, 0, start + length);
+    v = options.cache->values[static_cast<size_t>(layer)].narrow(1, 0, start + length);
+  }
   if (options.on_attention_input) options.on_attention_input(layer, q, k);
   ops::AttentionOptions attention;
   attention.normalizer = normalizer_;
   attention.offset = offset_;
   attention.window = window_;
   attention.return_stats = stats != nullptr;
-  const auto [out, lse, statistics] = ops::attention(q, k, v, distance_bias, tau, attention);
+  const auto [out, lse, statistics] =
+      options.cache && length <= kDecodeRows
+          ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
+          : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return output.forward(out.reshape({batch, length, heads_ * head_dim_}))[0];
 }

@@ -1,0 +1,67 @@
+// lazy::decode: schema, checks, shapes (Meta) and the C++ entry.
+#include "ops/decode.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/library.h>
+
+#include "ops/decode_kernels.h"
+
+namespace lazy::ops {
+
+#define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::decode: expected ", __VA_ARGS__)
+
+namespace {
+
+void check_integers(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t rank, const char* shape) {
+  LAZY_EXPECT(t.dim() == rank && t.sym_size(0) == a.q.sym_size(0) && (t.scalar_type() == at::kInt || t.scalar_type() == at::kLong),
+              name, " of shape ", shape, " with batch ", a.q.dim() > 0 ? a.q.sym_size(0) : c10::SymInt(0),
+              " and type int32 or int64, received ", t.sym_sizes(), " of ", t.scalar_type());
+  LAZY_EXPECT(t.device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t.device());
+}
+
+AttentionOutputs decode_meta(LAZY_DECODE_PARAMETERS) {
+  const OptionalTensor none;
+  const AttentionArguments a LAZY_DECODE_PACK(none);
+  check_decode(a, cache_lengths, block_table, visible_count);
+  return empty_outputs(a, return_stats);
+}
+
+}  // namespace
+
+void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
+                  const OptionalTensor& visible_count) {
+  check_attention(a);
+  check_integers(a, cache_lengths, "cache_lengths", 1, "(batch)");
+  if (given(visible_count)) check_integers(a, *visible_count, "visible_count", 1, "(batch)");
+  if (given(block_table)) {
+    check_integers(a, *block_table, "block_table", 2, "(batch, pages)");
+    LAZY_EXPECT(a.k.sym_size(1) >= 1, "pages of at least one token, received k_cache of ", a.k.sym_sizes());
+  }
+}
+
+TORCH_LIBRARY_FRAGMENT(lazy, m) {
+  m.def(
+      "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? tau=None, "
+      "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
+      "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool causal=True, "
+      "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
+}
+
+TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
+// A gradient is refused when it is asked for.
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogradNotImplementedFallback()); }
+
+AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                        const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
+                        const AttentionOptions& options, const at::Tensor& block_table, const at::Tensor& visible_count) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::decode", "").typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
+  LAZY_EXPECT(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(), "no cu_seqlens, received some");
+  auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
+  return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
+                 optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
+                 options.offset, options.sigmoid_bias, options.scale, options.causal, options.window, options.return_stats);
+}
+
+}  // namespace lazy::ops

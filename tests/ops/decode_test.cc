@@ -1,0 +1,92 @@
+// lazy::decode as an operator: equal to lazy::attention with a cache offset, and clear errors. Numbers are tested with the
+// kernels (tests/attention/decode_test.cc).
+#include "ops/decode.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "ops/attention.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using testing::HasSubstr;
+
+struct DecodeOperator : testing::Test {
+  at::Tensor q = at::randn({2, 3, 4, 16}), k = at::randn({2, 40, 2, 16}), v = at::randn({2, 40, 2, 8});
+  at::Tensor lengths = at::full({2}, 40, at::kInt), bias = at::randn({4, 5}), tau = at::full({4}, -1.0);
+  AttentionOptions options;
+
+  std::string refusal(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const c10::Error& e) {
+      return e.what_without_backtrace();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(DecodeOperator, IsAttentionWithACache) {
+  options.return_stats = true;
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto parameters = type == at::kDouble ? at::kDouble : at::kFloat;
+    const auto t = [&](const at::Tensor& x) { return x.to(type); };
+    const auto [out, lse, stats] = decode(t(q), t(k), t(v), lengths, bias.to(parameters), tau.to(parameters), options);
+    const auto [out_a, lse_a, stats_a] = attention(t(q), t(k), t(v), bias.to(parameters), tau.to(parameters), options);
+    EXPECT_EQ(out.sizes(), out_a.sizes());
+    EXPECT_EQ(out.scalar_type(), type);
+    // Different orders of some 40 terms near one, rounded to the type.
+    const double rounding = type == at::kDouble ? 0x1p-50 : type == at::kFloat ? 0x1p-18 : type == at::kHalf ? 0x1p-9 : 0x1p-6;
+    EXPECT_TRUE(at::allclose(out, out_a, rounding, rounding)) << type;
+    EXPECT_TRUE(at::allclose(lse, lse_a, 1e-5, 1e-5));
+    EXPECT_TRUE(at::allclose(stats, stats_a, 1e-5, 1e-5));
+  }
+}
+
+TEST_F(DecodeOperator, PagedIsContiguous) {
+  const at::Tensor table = at::tensor({3L, 0L, 5L, 4L, 1L, 2L}).view({2, 3});
+  at::Tensor k_pages = at::full({6, 16, 2, 16}, NAN), v_pages = at::full({6, 16, 2, 8}, NAN);
+  for (int64_t b = 0; b < 2; ++b) {
+    for (int64_t n = 0; n < 3; ++n) {
+      const int64_t count = std::min<int64_t>(16, 40 - 16 * n), page = table[b][n].item<int64_t>();
+      k_pages[page].narrow(0, 0, count).copy_(k[b].narrow(0, 16 * n, count));
+      v_pages[page].narrow(0, 0, count).copy_(v[b].narrow(0, 16 * n, count));
+    }
+  }
+  const auto contiguous = std::get<0>(decode(q, k, v, lengths, bias, tau, options));
+  EXPECT_TRUE(at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table))));
+  EXPECT_TRUE(at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table.to(at::kInt)))));
+}
+
+TEST_F(DecodeOperator, MistakesAreNamed) {
+  const auto with = [&](const at::Tensor& l, const at::Tensor& table = {}, const at::Tensor& count = {}) {
+    return refusal([&] { decode(q, k, v, l, bias, tau, options, table, count); });
+  };
+  EXPECT_THAT(with(at::full({2}, 41, at::kInt)), HasSubstr("lazy::decode: expected cache_lengths from 0 to the capacity of 40, received cache_lengths[0] = 41"));
+  EXPECT_THAT(with(at::full({2}, -1, at::kInt)), HasSubstr("received cache_lengths[0] = -1"));
+  EXPECT_THAT(with(at::full({3}, 4, at::kInt)), HasSubstr("cache_lengths of shape (batch)"));
+  EXPECT_THAT(with(at::full({2}, 4.0)), HasSubstr("int32 or int64"));
+  EXPECT_THAT(with(lengths, {}, at::full({2}, 2, at::kInt)), HasSubstr("visible_count of at least q's rows, 3"));
+  const at::Tensor pages = at::tensor({0L, 2L}).view({2, 1});
+  EXPECT_THAT(with(lengths, pages), HasSubstr("lazy::decode: expected block_table from 0 to 1, received block_table[1][0] = 2"));
+  EXPECT_THAT(with(lengths, at::zeros({2, 1})), HasSubstr("block_table of shape (batch, pages)"));
+  EXPECT_THAT(refusal([&] { decode(q, k.narrow(0, 0, 1), v, lengths, bias, tau, options); }), HasSubstr("lazy::decode: expected k of batch size 2"));
+  EXPECT_THAT(refusal([&] { decode(q.to(at::kInt), k, v, lengths, bias, tau, options); }), HasSubstr("lazy::decode: expected"));
+  // Beyond the length nothing is looked at: neither a wild page nor a NaN.
+  const at::Tensor wild = at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2});
+  EXPECT_NO_THROW(decode(q, k, v, at::full({2}, 40, at::kInt), bias, tau, options, wild));
+}
+
+TEST_F(DecodeOperator, GradientsAreRefused) {
+  const at::Tensor leaf = q.clone().set_requires_grad(true);
+  const at::Tensor out = std::get<0>(decode(leaf, k, v, lengths, bias, tau, options));
+  EXPECT_THAT(refusal([&] { torch::autograd::grad({out.sum()}, {leaf}); }), HasSubstr("lazy::decode"));
+}
+
+}  // namespace
+
+}  // namespace lazy::ops
