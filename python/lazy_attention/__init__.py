@@ -8,10 +8,11 @@
 """
 
 from ._library import LIBRARY
+from .decoding import decode
 from .fused import linear_cross_entropy, rms_norm, rope, swiglu
 from .layer import KVCache, LazyAttention
 from .operator import AttentionOutput, attention
 
-__all__ = ["LIBRARY", "AttentionOutput", "KVCache", "LazyAttention", "attention", "linear_cross_entropy", "rms_norm",
-           "rope", "swiglu"]
+__all__ = ["LIBRARY", "AttentionOutput", "KVCache", "LazyAttention", "attention", "decode", "linear_cross_entropy",
+           "rms_norm", "rope", "swiglu"]
 __version__ = "0.1.0"

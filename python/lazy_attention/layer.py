@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .decoding import attention_or_decode
 from .fused import rope
 from .operator import AttentionOutput, Normalizer, Offset, attention
 
@@ -134,9 +135,12 @@ class LazyAttention(nn.Module):
         def wide(t: Tensor | None) -> Tensor | None:
             return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
 
-        return attention(q, k, v, wide(self.learnable_bias_diagonals), wide(self.softmax_offset), wide(self.sinks),
-                         normalizer=self.normalizer, offset=self.offset, causal=self.causal, window=self.window,
-                         cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, return_stats=return_stats)
+        arguments = dict(distance_bias=wide(self.learnable_bias_diagonals), tau=wide(self.softmax_offset),
+                         sink=wide(self.sinks), normalizer=self.normalizer, offset=self.offset, causal=self.causal,
+                         window=self.window, return_stats=return_stats)
+        if cu_seqlens_q is None:
+            return attention_or_decode(q, k, v, **arguments)
+        return attention(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, **arguments)
 
     def forward(self, x: Tensor, *, cache: KVCache | None = None, cu_seqlens: Tensor | None = None,
                 positions: Tensor | None = None, return_stats: bool = False) -> Tensor | tuple[Tensor, Tensor]:

@@ -79,6 +79,7 @@ def test_parameters_have_the_checkpoints_names():
 
 @pytest.mark.parametrize("settings", [dict(), dict(window=4)], ids=str)
 def test_cache_equals_the_whole_sequence(settings):
+    """Single tokens go through decode, longer pieces through attention."""
     layer, x = make(**settings), torch.randn(2, 12, 32)
     with torch.no_grad():
         whole, exact = layer(x), copy.deepcopy(layer).double()(x.double())

@@ -107,7 +107,7 @@ def test_bfloat16_keeps_what_decides_liveness_in_fp32(folder, monkeypatch):
             assert arguments.pop("sink") is None
             return definition.attention(q.float(), k.float(), v.float(), distance_bias, tau, **arguments).to(q.dtype)
 
-        monkeypatch.setattr("lazy_attention.hf.attention.attention", plain)
+        monkeypatch.setattr("lazy_attention.hf.attention.attention_or_decode", plain)
         definition.close(ours, exact, model(ids).logits)
 
 

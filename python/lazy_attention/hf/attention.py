@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..decoding import attention_or_decode
 from ..operator import attention
 from .masks import is_documents
 
@@ -17,7 +18,7 @@ def _expect(ok: bool, message: str) -> None:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arguments) -> Tensor:
     """query (batch, length, heads, head_dim), key and value alike; mask: what ``lazy_mask`` returns. Out like query."""
     if mask is None:
-        return attention(query, key, value, **arguments)
+        return attention_or_decode(query, key, value, **arguments)
     _expect(is_documents(mask), "a mask made by transformers' create_*_mask for this implementation (causal, sliding "
             f'window, padding, packed documents), received a {mask.dtype} mask of shape {tuple(mask.shape)}; '
             'use "sdpa" or "eager" for masks of your own')
