@@ -1,9 +1,11 @@
+// lazy::rope: schema, checks, CPU, autograd.
 #include "ops/rope.h"
 
 #include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "ops/fused.h"
@@ -15,98 +17,185 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using OptionalTensor = std::optional<at::Tensor>;
+
+#define LAZY_ROPE_PARAMETERS                                                                                               \
+  const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim,     \
+      bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,            \
+      double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor
+
+struct Arguments {
+  double base;
+  int64_t offset, rotary_dim;
+  bool interleaved;
+  RopeScaling scaling;
+};
+#define LAZY_ROPE_PACK                                                                                                     \
+  {                                                                                                                        \
+    base, offset, rotary_dim < 0 && x.dim() > 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, { \
+      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,        \
+          attention_factor                                                                                                 \
+    }                                                                                                                      \
+  }
+
+void check(const at::Tensor& x, const OptionalTensor& positions, const Arguments& a) {
+  row_type("rope", x);
+  LAZY_CHECK("rope", x.dim() == 4 || x.dim() == 3,
+             "x of shape (batch, length, heads, head_dim) or (tokens, heads, head_dim), received ", x.sym_sizes());
+  LAZY_CHECK("rope", a.rotary_dim >= 2 && a.rotary_dim % 2 == 0 && x.sym_size(-1) >= a.rotary_dim,
+             "an even rotary_dim from 2 to head_dim, ", x.sym_size(-1), ", received ", a.rotary_dim);
+  LAZY_CHECK("rope", a.base > 1 && std::isfinite(a.base), "base above 1, received ", a.base);
+  LAZY_CHECK("rope", a.offset >= 0, "offset of at least 0, received ", a.offset);
+  const RopeScaling& s = a.scaling;
+  const bool llama3 = s.type == "llama3", yarn = s.type == "yarn";
+  LAZY_CHECK("rope", llama3 || yarn || s.type == "none" || s.type == "linear",
+             "scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"", s.type, "\"");
+  LAZY_CHECK("rope", s.factor > 0 && std::isfinite(s.factor), "factor above 0, received ", s.factor);
+  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor, " with \"none\"");
+  LAZY_CHECK("rope", !(llama3 || yarn) || s.original_length > 0, "original_length above 0 for scaling \"", s.type,
+             "\", received ", s.original_length);
+  LAZY_CHECK("rope", !llama3 || s.high_frequency > s.low_frequency, "high_frequency above low_frequency, received ",
+             s.high_frequency, " and ", s.low_frequency);
+  LAZY_CHECK("rope", !yarn || (s.beta_slow > 0 && s.beta_fast >= s.beta_slow), "beta_fast >= beta_slow > 0, received ",
+             s.beta_fast, " and ", s.beta_slow);
+  LAZY_CHECK("rope", s.attention_factor >= 0, "attention_factor of at least 0, received ", s.attention_factor);
+  if (!positions || !positions->defined()) return;
+  LAZY_CHECK("rope", positions->scalar_type() == at::kInt || positions->scalar_type() == at::kLong,
+             "positions of type int32 or int64, received ", positions->scalar_type());
+  LAZY_CHECK("rope", positions->device() == x.device(), "positions on ", x.device(), " like x, received ", positions->device());
+  const bool per_token = positions->dim() == 1 && positions->sym_size(0) == x.sym_size(-3);
+  const bool per_batch = x.dim() == 4 && positions->dim() == 2 && positions->sym_sizes() == x.sym_sizes().slice(0, 2);
+  LAZY_CHECK("rope", per_token || per_batch, "positions of shape (length) or (batch, length), received ",
+             positions->sym_sizes(), " for x of ", x.sym_sizes());
+  LAZY_CHECK("rope", a.offset == 0, "no offset beside positions, received ", a.offset);
+}
 
 // Cosines and sines by position, kept for the process: a fp64 sine a pair and position costs more than the rotation.
 struct Table {
-  int64_t positions = 0, half = 0;
-  std::vector<float> cos, sin;              // (positions, half)
+  int64_t positions = 0, pairs = 0;
+  std::vector<float> cos, sin;              // (positions, pairs)
 };
 
-std::shared_ptr<const Table> table(double base, int64_t half, int64_t positions) {
+std::shared_ptr<const Table> table(const Arguments& a, int64_t positions) {
+  const RopeScaling& s = a.scaling;
+  using Key = std::tuple<double, int64_t, std::string, double, int64_t, double, double, double, double, bool, double>;
   static std::mutex mutex;
-  static std::map<std::pair<double, int64_t>, std::shared_ptr<const Table>> tables;
+  static std::map<Key, std::shared_ptr<const Table>> tables;
   std::lock_guard lock(mutex);
-  auto& known = tables[{base, half}];
+  auto& known = tables[{a.base, a.rotary_dim, s.type, s.factor, s.original_length, s.low_frequency, s.high_frequency,
+                        s.beta_fast, s.beta_slow, s.truncate, s.attention_factor}];
   if (known && known->positions >= positions) return known;
+  const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, s);
   auto grown = std::make_shared<Table>();
   grown->positions = std::max(positions, known ? 2 * known->positions : int64_t{256});
-  grown->half = half;
-  grown->cos.resize(grown->positions * half);
-  grown->sin.resize(grown->positions * half);
-  for (int64_t d = 0; d < half; ++d) {
-    const double frequency = std::pow(base, -static_cast<double>(d) / static_cast<double>(half));
+  grown->pairs = a.rotary_dim / 2;
+  grown->cos.resize(grown->positions * grown->pairs);
+  grown->sin.resize(grown->positions * grown->pairs);
+  for (int64_t d = 0; d < grown->pairs; ++d) {
     for (int64_t t = 0; t < grown->positions; ++t) {
-      grown->cos[t * half + d] = static_cast<float>(std::cos(static_cast<double>(t) * frequency));
-      grown->sin[t * half + d] = static_cast<float>(std::sin(static_cast<double>(t) * frequency));
+      const double angle = static_cast<double>(t) * frequencies.per_pair[d];
+      grown->cos[t * grown->pairs + d] = static_cast<float>(frequencies.attention_factor * std::cos(angle));
+      grown->sin[t * grown->pairs + d] = static_cast<float>(frequencies.attention_factor * std::sin(angle));
     }
   }
   return known = grown;
 }
 
-void check(const at::Tensor& x, double base, int64_t offset) {
-  row_type("rope", x);
-  LAZY_CHECK("rope", x.dim() == 4 && x.sym_size(3) % 2 == 0,
-             "x of shape (batch, length, heads, even head_dim), received ", x.sym_sizes());
-  LAZY_CHECK("rope", base > 0, "base above 0, received ", base);
-  LAZY_CHECK("rope", offset >= 0, "offset of at least 0, received ", offset);
-}
+constexpr int64_t kMostPositions = int64_t{1} << 24;  // a table of them is a gigabyte or more
 
-at::Tensor forward_cpu(const at::Tensor& x, double base, int64_t offset, bool inverse) {
-  check(x, base, offset);
-  const at::Tensor in = x.stride(3) == 1 ? x : x.contiguous();
-  const int64_t length = x.size(1), heads = x.size(2), dim = x.size(3);
+at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
+  const Arguments a LAZY_ROPE_PACK;
+  check(x, positions, a);
+  const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
+  const bool packed = x.dim() == 3;
+  const int64_t batch = packed ? 1 : x.size(0), length = x.size(-3), heads = x.size(-2), dim = x.size(-1);
   at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() == 0) return y;
-  const auto angles = table(base, dim / 2, offset + length);
-  parallel_rows(x.size(0) * length, heads * dim, [&](int64_t begin, int64_t end) {
+  at::Tensor place;
+  int64_t last = a.offset + length - 1;
+  if (positions && positions->defined()) {
+    place = positions->to(at::kLong).expand({batch, length}).contiguous();
+    const auto [smallest, largest] = at::aminmax(place);
+    LAZY_CHECK("rope", smallest.item<int64_t>() >= 0, "positions of at least 0, received ", smallest.item<int64_t>());
+    last = largest.item<int64_t>();
+  }
+  LAZY_CHECK("rope", last < kMostPositions, "positions below ", kMostPositions, ", received ", last);
+  const int64_t* at = place.defined() ? place.const_data_ptr<int64_t>() : nullptr;
+  const auto angles = table(a, last + 1);
+  const int64_t batch_stride = packed ? 0 : in.stride(0);
+  parallel_rows(batch * length, heads * dim, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      const int64_t b = n / length, t = n % length, row = (offset + t) * (dim / 2);
-      rows::rope(row_type("rope", x), in.const_data_ptr(), b * in.stride(0) + t * in.stride(1), in.stride(2),
-                 angles->cos.data() + row, angles->sin.data() + row, inverse ? -1.0f : 1.0f, y.mutable_data_ptr(),
-                 n * heads * dim, heads, dim);
+      const int64_t b = n / length, t = n % length, row = (at ? at[n] : a.offset + t) * angles->pairs;
+      rows::rope(row_type("rope", x), in.const_data_ptr(), b * batch_stride + t * in.stride(-3), in.stride(-2),
+                 angles->cos.data() + row, angles->sin.data() + row, inverse ? -1.0f : 1.0f, a.rotary_dim, a.interleaved,
+                 y.mutable_data_ptr(), n * heads * dim, heads, dim);
     }
   });
   return y;
 }
 
-at::Tensor forward_meta(const at::Tensor& x, double base, int64_t offset, bool) {
-  check(x, base, offset);
+at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
+  const Arguments a LAZY_ROPE_PACK;
+  check(x, positions, a);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
-at::Tensor call(const at::Tensor& x, double base, int64_t offset, bool inverse) {
-  static const auto op = operator_handle<decltype(forward_cpu)>("lazy::rope");
-  return op.call(x, base, offset, inverse);
+using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
+
+at::Tensor call(const at::Tensor& x, const Arguments& a, bool inverse, const OptionalTensor& positions) {
+  static const auto op = operator_handle<Signature>("lazy::rope");
+  const RopeScaling& s = a.scaling;
+  return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor, s.original_length,
+                 s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.truncate, s.attention_factor);
 }
 
-// Linear, and its transpose is the rotation back: every derivative is the operator itself.
+// Linear, and its transpose is the rotation back (times the attention factor): every derivative is the operator itself.
 struct Rope : torch::autograd::Function<Rope> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double base, int64_t offset, bool inverse) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Arguments& a, bool inverse,
+                            const OptionalTensor& positions) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    context->saved_data["base"] = base;
-    context->saved_data["offset"] = offset;
-    context->saved_data["inverse"] = inverse;
-    return call(x, base, offset, inverse);
+    const RopeScaling& s = a.scaling;
+    auto& data = context->saved_data;
+    data["offset"] = a.offset;
+    data["rotary_dim"] = a.rotary_dim;
+    data["interleaved"] = a.interleaved;
+    data["inverse"] = inverse;
+    data["scaling"] = s.type;
+    data["original_length"] = s.original_length;
+    data["truncate"] = s.truncate;
+    data["numbers"] = std::vector<double>{a.base, s.factor, s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.attention_factor};
+    context->save_for_backward({positions.value_or(at::Tensor())});
+    return call(x, a, inverse, positions);
   }
   static variable_list backward(AutogradContext* context, variable_list d) {
     auto& data = context->saved_data;
-    return {call(d[0], data["base"].toDouble(), data["offset"].toInt(), !data["inverse"].toBool()), {}, {}, {}};
+    const std::vector<double> n = data["numbers"].toDoubleVector();
+    const Arguments a{n[0], data["offset"].toInt(), data["rotary_dim"].toInt(), data["interleaved"].toBool(),
+                      {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
+                       data["truncate"].toBool(), n[6]}};
+    const at::Tensor positions = context->get_saved_variables()[0];
+    return {call(d[0], a, !data["inverse"].toBool(), positions.defined() ? OptionalTensor(positions) : OptionalTensor()), {}, {}, {}};
   }
 };
 
-at::Tensor forward_autograd(const at::Tensor& x, double base, int64_t offset, bool inverse) {
-  return Rope::apply(x, base, offset, inverse);
-}
+at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) { return Rope::apply(x, Arguments LAZY_ROPE_PACK, inverse, positions); }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
-  m.def("rope(Tensor x, float base, int offset=0, bool inverse=False) -> Tensor");
+  m.def(
+      "rope(Tensor x, float base=10000.0, int offset=0, bool inverse=False, *, Tensor? positions=None, int rotary_dim=-1, "
+      "bool interleaved=False, str scaling=\"none\", float factor=1.0, int original_length=0, float low_frequency=1.0, "
+      "float high_frequency=4.0, float beta_fast=32.0, float beta_slow=1.0, bool truncate=True, "
+      "float attention_factor=0.0) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("rope", forward_cpu); }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("rope", forward_meta); }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("rope", forward_autograd); }
 
-at::Tensor rope(const at::Tensor& x, double base, int64_t offset) { return call(x, base, offset, false); }
+at::Tensor rope(const at::Tensor& x, double base, int64_t offset, const RopeOptions& o) {
+  return call(x, {base, offset, o.rotary_dim < 0 ? x.size(-1) : o.rotary_dim, o.interleaved, o.scaling}, false,
+              o.positions.defined() ? OptionalTensor(o.positions) : OptionalTensor());
+}
 
 }  // namespace lazy::ops

@@ -1,14 +1,24 @@
-// lazy::rope: rotary position embedding (SPEC section 2). Dimension d is paired with d + head_dim / 2 ("rotate half") and
-// the pair turns by position * base^(-2 d / head_dim); angles in fp64, cosines and sines rounded to fp32.
+// lazy::rope: rotary position embedding (SPEC section 2). The first rotary_dim dimensions of every head form pairs; pair n
+// turns by position * frequency(n), in fp64, with cosines and sines rounded to fp32. The other dimensions stay.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
+#include "ops/rope_frequencies.h"
+
 namespace lazy::ops {
 
-// x (batch, length, heads, head_dim), any strides with contiguous head_dim; token t stands at position offset + t.
-// Returns a contiguous tensor of x's shape and type (fp32 or bf16). Differentiable in x (the inverse rotation).
-at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0);
+struct RopeOptions {
+  int64_t rotary_dim = -1;         // even, at most head_dim; -1: head_dim
+  bool interleaved = false;        // pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as Llama, Qwen and gpt-oss
+  RopeScaling scaling;
+  at::Tensor positions;            // (length) or (batch, length) int32 or int64, from 0; undefined: offset, offset + 1, ...
+};
+
+// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, any strides. Token t stands at
+// position offset + t, or where options.positions says. Returns a contiguous tensor of x's shape and type. Differentiable in
+// x: the gradient turns back. Errors: "lazy::rope: expected ..., received ...".
+at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
 
 }  // namespace lazy::ops

@@ -148,23 +148,25 @@ void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate
 }
 
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
-          float direction, void* y, int64_t y_offset, int64_t heads, int64_t dim) {
+          float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim) {
   const F f;
-  const size_t half = dim / 2;
+  const size_t half = static_cast<size_t>(rotary) / 2;
   float* out = buffer(1, dim);
   for (int64_t h = 0; h < heads; ++h) {
     const float* row = load(type, x, x_offset + h * x_stride, dim, 0);
+    std::copy(row + rotary, row + dim, out + rotary);
     size_t i = 0;
-    for (; i + kLanes <= half; i += kLanes) {
+    for (; !interleaved && i + kLanes <= half; i += kLanes) {
       const VF a = hn::LoadU(f, row + i), b = hn::LoadU(f, row + half + i), c = hn::LoadU(f, cos + i);
       const VF s = hn::Mul(hn::LoadU(f, sin + i), hn::Set(f, direction));
       hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), f, out + i);
       hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), f, out + half + i);
     }
     for (; i < half; ++i) {
+      const size_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : half + i;
       const float s = sin[i] * direction;
-      out[i] = row[i] * cos[i] - row[half + i] * s;
-      out[half + i] = row[half + i] * cos[i] + row[i] * s;
+      out[first] = row[first] * cos[i] - row[second] * s;
+      out[second] = row[second] * cos[i] + row[first] * s;
     }
     store(type, out, dim, y, y_offset + h * dim);
   }
@@ -232,8 +234,8 @@ void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate
   HWY_DYNAMIC_DISPATCH(swiglu_backward)(type, d_y, gate, gate_stride, up, up_stride, d_gate, d_up, begin, end, dim);
 }
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
-          float direction, void* y, int64_t y_offset, int64_t heads, int64_t dim) {
-  HWY_DYNAMIC_DISPATCH(rope)(type, x, x_offset, x_stride, cos, sin, direction, y, y_offset, heads, dim);
+          float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim) {
+  HWY_DYNAMIC_DISPATCH(rope)(type, x, x_offset, x_stride, cos, sin, direction, rotary, interleaved, y, y_offset, heads, dim);
 }
 CrossEntropy cross_entropy(float* logits, int64_t vocabulary, int64_t label, float gradient_scale) {
   return HWY_DYNAMIC_DISPATCH(cross_entropy)(logits, vocabulary, label, gradient_scale);

@@ -21,9 +21,10 @@ void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, i
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
                      int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim);
 
-// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (dim / 2). direction -1 turns back.
+// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (rotary / 2) of the first `rotary` dims, in
+// pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1 turns back.
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
-          float direction, void* y, int64_t y_offset, int64_t heads, int64_t dim);
+          float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim);
 
 struct CrossEntropy {
   float log_prob = 0;

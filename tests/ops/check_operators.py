@@ -27,6 +27,9 @@ def main():
     opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
     opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
     opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
+    opcheck(lazy.rope.default, (leaf(1, 9, 4, 16),),
+            {"positions": torch.arange(9), "rotary_dim": 8, "interleaved": True, "scaling": "yarn", "factor": 4.0,
+             "original_length": 64})
     opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
     exact = [t.detach().double().requires_grad_() for t in (q, k, v, bias, tau)]
     assert torch.autograd.gradcheck(lambda *a: lazy.attention(*a)[0], exact)

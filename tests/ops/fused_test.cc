@@ -91,19 +91,41 @@ TEST_P(Fused, SwigluOfHalves) {
 
 TEST_P(Fused, Rope) {
   at::manual_seed(4);
-  const int64_t offset = 5, length = 9, half = 20;
-  auto plain = [&](const Tensors& t) {
-    const at::Tensor frequency = at::pow(1.5e5, -at::arange(half, at::kDouble) / static_cast<double>(half));
-    const at::Tensor angle = at::arange(offset, offset + length, at::kDouble).unsqueeze(1) * frequency;
-    const at::Tensor c = angle.cos().to(t[0].scalar_type()).unsqueeze(1), s = angle.sin().to(t[0].scalar_type()).unsqueeze(1);
-    const at::Tensor a = t[0].slice(-1, 0, half), b = t[0].slice(-1, half);
-    return Tensors{at::cat({a * c - b * s, b * c + a * s}, -1)};
-  };
-  expect_matches([&](const Tensors& t) { return Tensors{rope(t[0], 1.5e5, offset)}; }, plain,
-                 {at::randn({2, length, 3, 2 * half})}, GetParam());
-  // A view with other strides gives the same.
-  const at::Tensor x = at::randn({2, 3, length, 2 * half}).transpose(1, 2);
+  const int64_t length = 9, dim = 40;
+  for (const bool interleaved : {false, true}) {
+    for (const int64_t rotary : {dim, int64_t{12}}) {
+      for (const std::string type : {"none", "linear", "llama3", "yarn"}) {
+        RopeOptions options;
+        options.rotary_dim = rotary;
+        options.interleaved = interleaved;
+        options.scaling.type = type;
+        options.scaling.factor = type == "none" ? 1 : 8;
+        options.scaling.original_length = 64;
+        if (interleaved) options.positions = at::tensor({0L, 3L, 1L, 1L, 70L, 2L, 5L, 8L, 400L});
+        const int64_t offset = interleaved ? 0 : 5;
+        const at::Tensor places = interleaved ? options.positions : at::arange(offset, offset + length, at::kLong);
+        auto plain = [&](const Tensors& t) {
+          const auto [frequencies, factor] = rope_frequencies(1.5e5, rotary, options.scaling);
+          const at::Tensor angle = places.to(at::kDouble).unsqueeze(1) * at::tensor(frequencies, at::kDouble);
+          const at::Tensor c = (factor * angle.cos()).to(t[0].scalar_type()).unsqueeze(1);
+          const at::Tensor s = (factor * angle.sin()).to(t[0].scalar_type()).unsqueeze(1);
+          const at::Tensor turned = t[0].slice(-1, 0, rotary), rest = t[0].slice(-1, rotary);
+          const at::Tensor a = interleaved ? turned.slice(-1, 0, rotary, 2) : turned.slice(-1, 0, rotary / 2);
+          const at::Tensor b = interleaved ? turned.slice(-1, 1, rotary, 2) : turned.slice(-1, rotary / 2);
+          const at::Tensor first = a * c - b * s, second = b * c + a * s;
+          const at::Tensor both = interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
+          return Tensors{at::cat({both, rest}, -1)};
+        };
+        SCOPED_TRACE(type + (interleaved ? " interleaved " : " halves ") + std::to_string(rotary));
+        expect_matches([&](const Tensors& t) { return Tensors{rope(t[0], 1.5e5, offset, options)}; }, plain,
+                       {at::randn({2, length, 3, dim})}, GetParam());
+      }
+    }
+  }
+  // A view with other strides, and packed tokens, give the same.
+  const at::Tensor x = at::randn({2, 3, length, dim}).transpose(1, 2);
   EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
+  EXPECT_TRUE(at::equal(rope(x[1], 1e4), rope(x, 1e4)[1]));
 }
 
 TEST_P(Fused, LinearCrossEntropy) {
@@ -132,6 +154,31 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
   EXPECT_FALSE(correct[1].item<bool>());
   EXPECT_FALSE(correct[2].item<bool>());
   EXPECT_THROW(linear_cross_entropy(hidden, weight, at::tensor({0L, 3L, 1L})), c10::Error);
+}
+
+TEST(FusedValues, RopeMistakesAreNamed) {
+  const at::Tensor x = at::randn({2, 5, 3, 16});
+  auto refusal = [&](double base, int64_t offset, const std::function<void(RopeOptions&)>& change) {
+    RopeOptions options;
+    change(options);
+    try {
+      rope(x, base, offset, options);
+    } catch (const c10::Error& e) {
+      return std::string(e.what_without_backtrace());
+    }
+    return std::string("no error");
+  };
+  const auto none = [](RopeOptions&) {};
+  EXPECT_EQ(refusal(1e4, -1, none), "lazy::rope: expected offset of at least 0, received -1");
+  EXPECT_EQ(refusal(0.5, 0, none), "lazy::rope: expected base above 1, received 0.5");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.rotary_dim = 18; }), "lazy::rope: expected an even rotary_dim from 2 to head_dim, 16, received 18");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling.type = "ntk"; }),
+            "lazy::rope: expected scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"ntk\"");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling = {"yarn", 4}; }), "lazy::rope: expected original_length above 0 for scaling \"yarn\", received 0");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = at::tensor({0L, 1L}); }),
+            "lazy::rope: expected positions of shape (length) or (batch, length), received [2] for x of [2, 5, 3, 16]");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = at::full({5}, -3L); }), "lazy::rope: expected positions of at least 0, received -3");
+  EXPECT_EQ(refusal(1e4, int64_t{1} << 40, none).substr(0, 38), "lazy::rope: expected positions below 1");
 }
 
 TEST(FusedValues, SecondDerivativesAreRefused) {

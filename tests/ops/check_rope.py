@@ -1,0 +1,38 @@
+"""lazy::rope's scalings against transformers' own. Usage: check_rope.py LIBRARY"""
+import sys
+
+import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+torch.ops.load_library(sys.argv[1])
+
+CASES = {
+    "linear": ({"factor": 4.0}, {}),
+    "llama3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+               {"original_length": 8192}),
+    "yarn": ({"factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+             {"original_length": 4096, "truncate": False}),
+}
+
+
+def main():
+    for kind, (theirs, ours) in CASES.items():
+        config = transformers.LlamaConfig(head_dim=64, hidden_size=256, num_attention_heads=4, max_position_embeddings=131072)
+        config.rope_parameters = {"rope_type": kind, "rope_theta": 150000.0, **theirs}
+        frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu")
+        places = torch.tensor([0, 1, 77, 4095, 100000])
+        angles = places.double()[:, None] * frequencies.double()
+        # A unit vector along a pair's first dimension turns into (cos, sin).
+        x = torch.zeros(1, 5, 1, 64)
+        x[..., :32] = 1
+        y = torch.ops.lazy.rope(x, 150000.0, positions=places, scaling=kind, factor=theirs["factor"], **ours)[0, :, 0]
+        expected = torch.cat([angles.cos(), angles.sin()], -1) * factor
+        # Their frequencies are fp32: half a unit in the last place, times the position, is the angle's error.
+        bound = 4e-7 + places.double()[:, None] * frequencies.double() * 2**-22
+        error = (y.double() - expected).abs()
+        assert (error <= torch.cat([bound, bound], -1) * factor).all(), (kind, error.max())
+        print(f"{kind}: largest difference from transformers {transformers.__version__}: {error.max():.1e}")
+
+
+main()
