@@ -1,7 +1,5 @@
 #include "train/config.h"
 
-#include <ATen/cpu/Utils.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -110,13 +108,6 @@ void read_observation(Config& config, TrainConfig& c) {
 }
 
 }  // namespace
-
-std::string resolve_dtype(const std::string& dtype) {
-  if (dtype != "auto") return dtype;
-  const auto capabilities = at::cpu::get_cpu_capabilities();
-  const auto amx = capabilities.find("amx_bf16");
-  return amx != capabilities.end() && amx->second.isBool() && amx->second.toBool() ? "bf16" : "fp32";
-}
 
 TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::string>& overrides) {
   Config config = Config::load(path, overrides);

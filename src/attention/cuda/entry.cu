@@ -119,13 +119,22 @@ bool bias_in_blocks(const Params& p) { return p.bias_window <= kPortableMostBias
 size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
-  r.row_center = arena.take<float>(rows);
-  r.row_norm = arena.take<float>(rows);
+  const bool hopper = kernel == CudaKernel::hopper;
+  if (hopper) {
+    r.row_state = arena.take<float4>(rows + 64);  // the last tile is copied whole
+  } else {
+    r.row_center = arena.take<float>(rows);
+    r.row_norm = arena.take<float>(rows);
+  }
   r.partial = arena.take<float>(int64_t{3} * r.heads * partial_tiles(r));
-  if (kernel != CudaKernel::plain && !deterministic) r.dq_sum = arena.take<float>(rows * r.head_dim);
+  if (hopper) {
+    r.dq_sum = arena.take<float>(int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * r.head_dim);
+  } else if (kernel != CudaKernel::plain && !deterministic) {
+    r.dq_sum = arena.take<float>(rows * r.head_dim);
+  }
   if (r.bias_window > 0) {
     const bool in_blocks = kernel != CudaKernel::plain && bias_in_blocks(r);
-    r.bias_splits = in_blocks ? tile_count(r, r.k_length, kPortableKeys) * r.batch : bias_splits(r);
+    r.bias_splits = in_blocks ? tile_count(r, r.k_length, hopper ? kHopperKeys : kPortableKeys) * r.batch : bias_splits(r);
     r.bias_slabs = arena.take<float>(static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
   }
   return arena.used();
@@ -150,6 +159,17 @@ void portable_backward(Params r, cudaStream_t stream) {
   } else {
     bias_gradient(r, stream);
   }
+  reduce_partial(r, step, stream);
+}
+
+void hopper_backward(Params r, cudaStream_t stream) {
+  const int step = partial_tiles(r);
+  if (static_cast<int64_t>(r.batch) * r.heads * step == 0) return;
+  check(cudaMemsetAsync(r.partial, 0, sizeof(float) * 3 * r.heads * step, stream), "to clear partial sums");
+  if (!r.d_q.data) r.dq_sum = nullptr;
+  if (!r.d_distance_bias) r.bias_slabs = nullptr;
+  r.head_dim == 64 ? hopper_backward_64(r, step, stream) : hopper_backward_128(r, step, stream);
+  if (r.d_distance_bias && r.bias_window > 0) sum_bias_slabs(r, stream);
   reduce_partial(r, step, stream);
 }
 
@@ -316,11 +336,15 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
 
 void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& call) {
   cuda::Params r = cuda::make_params(p, a);
-  const CudaKernel kernel = served(p, r, call);
+  CudaKernel kernel = served(p, r, call);
+  // Hopper's dQ is summed in the order in which blocks finish.
+  if (kernel == CudaKernel::hopper && (call.deterministic || p.q_length == 0 || p.k_length == 0)) {
+    kernel = CudaKernel::portable;
+  }
   cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (kernel) {
-    case CudaKernel::hopper:
+    case CudaKernel::hopper: return cuda::hopper_backward(r, stream);
     case CudaKernel::portable: return cuda::portable_backward(r, stream);
     default: return cuda::plain_backward(r, stream);
   }

@@ -1,27 +1,23 @@
 // Forward on Hopper, elastic: one warp moves tiles by TMA, CONSUMERS warpgroups of 64 rows compute with wgmma.
 //
-// First sweep, from the diagonal back: scores, the row's maximum and sum. Second sweep: scores again, weights = max(p + offset, 0), their sum over V; the product of
-// the next scores and the weighted sum of the last tile run while weights are computed. Three products and two
-// exponentials a pair, where softmax attention needs two and one.
+// First sweep, from the diagonal back: scores and the row's sum. Second sweep: scores again, weights = max(p + offset, 0),
+// their sum over V. Three products and two exponentials a pair, where softmax attention needs two and one.
 #pragma once
-#include "attention/cuda/hopper.cuh"
-#include "attention/cuda/portable.cuh"
+#include "attention/cuda/hopper_rows.cuh"
 #include "attention/cuda/tensor_map.h"
 
 namespace lazy::kernels::cuda::hopper {
-
-using portable::all_visible;
-using portable::as_left;
-using portable::kLn2;
-using portable::kLog2e;
 
 struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
+#ifndef LAZY_CONSUMERS
+#define LAZY_CONSUMERS 3
+#endif
 template <int D>
 struct ForwardShape {
-  static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
+  static constexpr int consumers = D == 64 ? LAZY_CONSUMERS : 2, M = 64 * consumers, N = 128, halves = D / 64;
   static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
   static constexpr int k_stages = D == 64 ? 4 : 3, v_stages = D == 64 ? 3 : 2;
   static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
@@ -37,93 +33,59 @@ struct ForwardShared {
   Ring<S::v_stages> v;
 };
 
-// Keys of a tile from the last to the first (first sweep), or the other way round.
-struct Span {
-  int begin, tiles;
-  template <int N>
-  __device__ int key(int n, bool back) const { return begin + (back ? tiles - 1 - n : n) * N; }
-};
-
+// A warpgroup of consumers.
 template <typename T, int D>
-struct Consumer {
+struct Consumer : RowGroup {
   using S = ForwardShape<D>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
-  const Params& p;
-  const Tile& t;
   ForwardShared<D>& sm;
-  const float* table;                       // biases in units of log2, entry d + S::pad for distance d, zeros around
-  uint32_t sq, sk, sv;
-  int first, lane, leader;                  // first: the warpgroup's first row within the document
-  Keys keys[2];
-  float factor;
+  uint32_t sq, sk;
 
-  __device__ int row(int h) const { return first + threadIdx.x / 32 % 4 * 16 + lane / 4 + 8 * h; }
-
+  __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
-    const uint32_t tile = sk + use % S::k_stages * S::tile_bytes;
-    wgmma_fence();
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      const uint32_t half = d / 4, inside = d % 4 * 32;
-      wgmma<T, 0, 0>(s, descriptor(sq + half * S::M * 128 + inside), descriptor(tile + half * N * 128 + inside), d > 0);
-    }
-    wgmma_commit();
+    issue_product<T, D>(s, sq, S::M, sk + use % S::k_stages * S::tile_bytes, N);
   }
   __device__ void release_k(int use) {
     if (leader) barrier_arrive(&sm.k.empty[use % S::k_stages]);
   }
-
-  // As RowSweep::scores: s * returned factor is in units of log2.
-  __device__ float finish(float (&s)[A], int key) {
-    const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;
-    const bool add_here = table && nearest < p.bias_window && farthest >= 0;
-    const bool full = all_visible(p, t, first, 64, key, N);
-    if (!add_here && full) return factor;
-    if (add_here) {
-      // Row r + 8 at column block n meets the distances of row r at block n - 1.
-      const float* at = table + S::pad + row(0) + t.shift() - key - 2 * (lane % 4);
-      float upper[2] = {at[8], at[7]};
-#pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        const float lower[2] = {at[-8 * n], at[-8 * n - 1]};
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          s[4 * n + e] = fmaf(s[4 * n + e], factor, lower[e]);
-          s[4 * n + 2 + e] = fmaf(s[4 * n + 2 + e], factor, upper[e]);
-          upper[e] = lower[e];
-        }
-      }
-    }
-    if (!full) {
-      const int column = key + 2 * (lane % 4);
-#pragma unroll
-      for (int n = 0; n < A; ++n) {
-        const int at_key = column + n / 4 * 8 + n % 2, h = n / 2 % 2;
-        if (at_key < keys[h].begin || at_key >= keys[h].end) s[n] = -INFINITY;
-      }
-    }
-    return add_here ? 1 : factor;
-  }
 };
 
+// Adds exp2(s c - base) to the thread's sums. Any base near the row's largest score will do, fp32 has room: the first tile's
+// maximum is kept until a sum leaves the range. Eight sums side by side: a chain of dependent additions is what a warp
+// would wait for.
 template <int A>
-__device__ void add_row_sums(const float (&s)[A], float c, float (&largest)[2], float (&sum)[2]) {
+__device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2]) {
+  float part[2][4] = {};
+#pragma unroll
+  for (int n = 0; n < A; n += 8) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int h = i / 2 % 2;
+      part[h][i / 4 * 2 + i % 2] += exp2_fast(fmaf(s[n + i], c, -base[h]));
+    }
+  }
+  float all[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) all[h] = (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
+  if (all[0] < 0x1p60f && all[1] < 0x1p60f) {  // false for the first tile, with base -inf, and for a NaN
+    sum[0] += all[0];
+    sum[1] += all[1];
+    return;
+  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float most = fmaxf(s[2 * h], s[2 * h + 1]);
+    float most = -INFINITY;
 #pragma unroll
-    for (int n = 4; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
-    most = fmaxf(most * c, largest[h]);
-    const float base = most > -INFINITY ? most : 0;
-    float even = sum[h] * exp2_fast(largest[h] - base), odd = 0;
+    for (int n = 0; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
+    most = fmaxf(most * c, base[h]);
+    const float from = most > -INFINITY ? most : 0;
+    sum[h] *= exp2_fast(base[h] - from);
 #pragma unroll
     for (int n = 0; n < A; n += 4) {
-      even += exp2_fast(fmaf(s[n + 2 * h], c, -base));
-      odd += exp2_fast(fmaf(s[n + 2 * h + 1], c, -base));
+      sum[h] += exp2_fast(fmaf(s[n + 2 * h], c, -from)) + exp2_fast(fmaf(s[n + 2 * h + 1], c, -from));
     }
-    sum[h] = even + odd;
-    largest[h] = most;
+    base[h] = most;
   }
 }
 
@@ -153,12 +115,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
     sm.v.init(S::consumers);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (p.bias_window > 0) {
-    for (int n = threadIdx.x; n < S::table(p.bias_window); n += S::threads) {
-      const int d = n - S::pad;
-      table[n] = d >= 0 && d < p.bias_window ? p.distance_bias[t.head * p.bias_window + d] * kLog2e : 0;
-    }
-  }
+  fill_table(p, t.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = threadIdx.x / 128;
   char* const k_tiles = memory + S::q_bytes;
@@ -194,24 +151,23 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
 
   more_registers<S::registers>();
   Consumer<T, D> b{p, t, sm};
-  b.table = p.bias_window > 0 ? table : nullptr;
   const int offset_rows = (group - 1) * 64;
-  b.first = t.first + offset_rows;
+  b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
   b.sq = shared_address(memory) + offset_rows * 128;
   b.sk = shared_address(k_tiles);
-  b.sv = shared_address(v_tiles);
-  b.lane = threadIdx.x % 32;
-  b.leader = threadIdx.x % 128 == 0;
-  b.factor = p.scale * kLog2e;
+  const uint32_t sv = shared_address(v_tiles);
   const int lane = b.lane;
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, offset[2], total[2] = {}, alive[2] = {}, head[2] = {};
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, offset[2], total[2] = {}, head[2] = {};
+  unsigned dead[2] = {};                    // keys of the tiles, hidden ones too, that are not alive
   const float tau = p.tau[t.head];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    b.keys[h] = b.row(h) < t.q_length ? visible(p, t, b.row(h)) : Keys{0, 0};
     offset[h] = portable::row_offset(p, b.keys[h], tau);
   }
   const int count = span.tiles;
+  float lse[2] = {-INFINITY, -INFINITY}, o[D / 2];
+#pragma unroll
+  for (int n = 0; n < D / 2; ++n) o[n] = 0;
   if (count > 0) {
     barrier_wait(&sm.q_full, 0);
     for (int n = 0; n < count; ++n) {       // the other warpgroups keep the tensor cores busy meanwhile
@@ -219,11 +175,10 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
       b.issue_scores(s, n);
       wgmma_wait<0>();
       b.release_k(n);
-      const float c = b.finish(s, span.key<N>(n, true));
+      const float c = b.template finish<N>(s, span.key<N>(n, true));
       add_row_sums(s, c, largest, sum);
     }
-  }
-  float lse[2], inverse[2];
+    float inverse[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -239,33 +194,39 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
     if (empty) largest[h] = 0;
   }
 
-  float o[D / 2];
-#pragma unroll
-  for (int n = 0; n < D / 2; ++n) o[n] = 0;
-  if (count > 0) {
-    const float lowest = tau >= 0 ? -1 : 0;
     uint32_t w[N / 16][4];
     auto weigh_tile = [&](float (&s)[A], int key) {
-      const float c = b.finish(s, key);
-      if (p.stats || tau >= 0) {            // the rare form: counts, and hides what a positive tau would add
+      const float c = b.template finish<N>(s, key);
+      if (tau >= 0) {                       // hides what a positive tau would add to hidden keys
 #pragma unroll
         for (int n = 0; n < A; ++n) {
           const int h = n / 2 % 2;
+          const bool seen = !(s[n] == -INFINITY);
           const float z = fmaf(exp2_fast(fmaf(s[n], c, -largest[h])), inverse[h], offset[h]);
-          const bool seen = s[n] > -INFINITY;
-          s[n] = seen ? fmaxf(z, 0.0f) : 0;
-          alive[h] += seen && z > lowest ? 1.0f : 0.0f;
-          total[h] += s[n];
+          s[n] = seen ? positive(z) : 0;
+          dead[h] += !seen;
         }
-        if (key == 0 && lane % 4 == 0) {
-          head[0] = s[0];
-          head[1] = s[2];
+      } else if (!p.stats) {
+#pragma unroll
+        for (int n = 0; n < A; ++n) {
+          const int h = n / 2 % 2;
+          s[n] = positive(fmaf(exp2_fast(fmaf(s[n], c, -largest[h])), inverse[h], offset[h]));
         }
       } else {
 #pragma unroll
         for (int n = 0; n < A; ++n) {
           const int h = n / 2 % 2;
-          s[n] = fmaxf(fmaf(exp2_fast(fmaf(s[n], c, -largest[h])), inverse[h], offset[h]), 0.0f);
+          const float z = fmaf(exp2_fast(fmaf(s[n], c, -largest[h])), inverse[h], offset[h]);
+          s[n] = positive(z);
+          dead[h] += __float_as_uint(z) >> 31;
+        }
+      }
+      if (p.stats) {
+#pragma unroll
+        for (int n = 0; n < A; ++n) total[n / 2 % 2] += s[n];
+        if (key == 0 && lane % 4 == 0) {
+          head[0] = s[0];
+          head[1] = s[2];
         }
       }
     };
@@ -278,7 +239,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
     };
     auto issue_sum = [&](int n) {
       sm.v.wait_full(n);
-      const uint32_t tile = b.sv + n % S::v_stages * S::tile_bytes;
+      const uint32_t tile = sv + n % S::v_stages * S::tile_bytes;
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, w[k], descriptor(tile + k * 2048, N * 128), 1);
@@ -308,7 +269,6 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
     }
     issue_sum(count - 1);
     wgmma_wait<0>();
-    release_v(count - 1);
   }
 
   // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
@@ -335,8 +295,8 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   for (int h = 0; h < 2; ++h) {
     total[h] += __shfl_xor_sync(~0u, total[h], 1);
     total[h] += __shfl_xor_sync(~0u, total[h], 2);
-    alive[h] += __shfl_xor_sync(~0u, alive[h], 1);
-    alive[h] += __shfl_xor_sync(~0u, alive[h], 2);
+    dead[h] += __shfl_xor_sync(~0u, dead[h], 1);
+    dead[h] += __shfl_xor_sync(~0u, dead[h], 2);
     if (lane % 4 != 0 || b.row(h) >= t.q_length) continue;
     const int64_t index = row_index(p, t, t.head, b.row(h));
     if (p.lse) p.lse[index] = lse[h];
@@ -344,7 +304,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
       const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
       p.stats[index] = head[h];
       p.stats[part + index] = 1 - total[h];
-      p.stats[2 * part + index] = alive[h];
+      p.stats[2 * part + index] = static_cast<float>(count * N - static_cast<int>(dead[h]));
     }
   }
 }

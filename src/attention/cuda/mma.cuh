@@ -53,6 +53,13 @@ __device__ inline float exp2_fast(float x) {
   return y;
 }
 
+// max(x, 0) that keeps a NaN: a row with a NaN score must not look like a row without alive keys.
+__device__ inline float positive(float x) {
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // 16 bytes from global to shared memory, zeros when not `there`.
 __device__ inline void copy_async(uint32_t to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0));

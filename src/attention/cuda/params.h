@@ -21,10 +21,12 @@ struct Params {
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
+  float4* row_state;                        // Hopper's backward: lse in log2, 1 / norm, center, offset
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
   float* bias_slabs;                        // (bias_splits, heads, bias_window)
-  float* dq_sum;                            // fp32 sums of d_q, (batch, heads, q_length, head_dim)
+  // fp32 sums of d_q: (batch, heads, q_length, head_dim), or tiles as hopper_backward_keys.cuh says.
+  float* dq_sum;
 
   const int32_t *cu_q, *cu_k;               // null when not packed
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
@@ -71,7 +73,10 @@ void portable_backward_128(const Params& p, int partial_step, cudaStream_t strea
 void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream);
 void hopper_forward_64(const Params& p, cudaStream_t stream);   // elastic
 void hopper_forward_128(const Params& p, cudaStream_t stream);
+void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
+void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 constexpr int kPortableKeys = 64;           // keys of a block of the portable backward: one slab of bias sums each
+constexpr int kHopperKeys = 128;            // the same of the Hopper backward
 constexpr int kPortableMostBias = 2048;     // entries of the bias gradient that such a block can keep
 
 }  // namespace lazy::kernels::cuda

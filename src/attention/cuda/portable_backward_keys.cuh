@@ -18,7 +18,7 @@ struct BackwardKeysShape {
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
   static constexpr int ds_step = M + 1;     // of the fp32 tile
   static constexpr int ds_bytes = N * ds_step * 4;
-  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 3 * M * 4;
+  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 4 * M * 4;
 };
 
 template <typename T, int D>
@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   char* const ds_tile = memory + (2 * N + 4 * M) * D * 2;
   const uint32_t s_ds = shared_address(ds_tile);
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes);
-  float* const row_state = add + 2 * S::added;  // [stage][lse2, center, offset][M]
-  float* const bias_sums = row_state + 2 * 3 * M;
+  float* const row_state = add + 2 * S::added;  // [stage][lse2, norm, center, offset][M]
+  float* const bias_sums = row_state + 2 * 4 * M;
   __shared__ float warp_sums[S::warps];
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16, half = warp / 4;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token, count);
   load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token, count);
 
-  float next_state[3], next_add[2];
+  float next_state[4], next_add[2];
   auto fetch = [&](int step, int stage) {
     const int head = kv_head * group + step / row_tiles, first = row_begin + step % row_tiles * M;
     load_tile<T, M, D, S::threads>(sq + stage * M * D * 2,
@@ -66,13 +66,15 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     if (threadIdx.x < M) {
       const int row = first + threadIdx.x;
       next_state[0] = INFINITY;             // rows that do not exist, or see nothing: p = 0
-      next_state[1] = next_state[2] = 0;
+      next_state[1] = next_state[2] = next_state[3] = 0;
       if (row < t.q_length) {
         const int64_t index = row_index(p, t, head, row);
         const float lse = p.lse[index];
         if (lse > -INFINITY) next_state[0] = lse * kLog2e;
-        next_state[1] = p.row_center[index];
-        if (p.normalizer == Normalizer::elastic) next_state[2] = row_offset(p, visible(p, t, row), p.tau[head]);
+        next_state[1] = p.row_norm[index];
+        next_state[2] = p.row_center[index];
+        if (p.normalizer == Normalizer::elastic) next_state[3] = row_offset(p, visible(p, t, row), p.tau[head]);
+        if (next_state[1] == 0) next_state[3] += 1;  // its only key's probability
       }
     }
     if (anything_added(p, t, first, M, key0, N)) {
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   };
   auto publish = [&](int stage) {
     if (threadIdx.x < M) {
-      for (int n = 0; n < 3; ++n) row_state[(stage * 3 + n) * M + threadIdx.x] = next_state[n];
+      for (int n = 0; n < 4; ++n) row_state[(stage * 4 + n) * M + threadIdx.x] = next_state[n];
     }
     for (int n = 0; n < 2; ++n) {
       const int x = threadIdx.x + n * S::threads;
@@ -117,13 +119,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     const bool add_here = anything_added(p, t, first, M, key0, N), full = all_visible(p, t, first, M, key0, N);
     const float lowest = p.normalizer != Normalizer::elastic || p.tau[head] >= 0 ? -1 : 0;
     const float c = p.scale * kLog2e;
-    const float* state = row_state + stage * 3 * M;
+    const float* state = row_state + stage * 4 * M;
 #pragma unroll
     for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
         const int column = 8 * n + 2 * (lane % 4) + x;   // a row of the problem
-        const float lse2 = state[column], center = state[M + column], offset = state[2 * M + column];
+        const float lse2 = state[column], norm = state[M + column], center = state[2 * M + column];
+        const float offset = state[3 * M + column];
         Keys seen{0, 0};
         if (!full && first + column < t.q_length) seen = visible(p, t, first + column);
 #pragma unroll
@@ -131,15 +134,15 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
           const int key = warp_key + lane / 4 + 8 * (e / 2);
           float score = s[0][n][e] * c;
           if (add_here) score += add[stage * S::added + column - key + N - 1];
-          float f = exp2_fast(score - lse2);
-          float z = f + offset;
-          bool alive = z > lowest;
+          const float f = exp2_fast(score - lse2), z = f * norm + offset;
+          bool alive = !(f + offset <= lowest);
+          float probability = f * norm;
           if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
-            f = 0;
+            probability = 0;
             alive = false;
           }
-          s[0][n][e] = alive ? z : 0;
-          g[0][n][e] = f * ((alive ? g[0][n][e] : 0) - center);
+          s[0][n][e] = alive ? positive(z) : 0;
+          g[0][n][e] = probability * ((alive ? g[0][n][e] : 0) - center);  // exactly zero where a row has one key
           if (p.d_alibi_slopes) {
             slope_sum -= g[0][n][e] * static_cast<float>(abs(first + column + t.shift() - key0 - key));
           }

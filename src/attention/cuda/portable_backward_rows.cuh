@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
                                  p.d_out.token, t.q_length - t.first);
   const float tau = p.normalizer == Normalizer::elastic ? p.tau[t.head] : 0;
   const float lowest = tau >= 0 ? -1 : 0;
-  float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2];
+  float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2], norm[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(0, h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(0, h))] * kLog2e : 0;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
-        const bool alive = f + offset[e / 2] > lowest && (full || s[0][n][e] > -INFINITY);
+        const bool alive = !(f + offset[e / 2] <= lowest) && (full || s[0][n][e] > -INFINITY);
         const float dw = alive ? g[0][n][e] : 0;
         f_sum[e / 2] += f;
         fg_sum[e / 2] += f * dw;
@@ -61,14 +61,17 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const float in_sink =
         p.normalizer == Normalizer::softmax_sink && !empty ? exp2_fast(p.sink[t.head] * kLog2e - lse2[h]) : 0;
     const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
-    center[h] = quad_sum(fg_sum[h]);
-    center[h] = empty ? 0 : center[h] / sum;
+    const float inverse = empty ? 0 : 1 / sum;
+    // A row's only key has p = 1 whatever its score, and ds = 0 exactly: norm 0 says so.
+    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink;
+    norm[h] = alone ? 0 : inverse;
+    center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const int64_t index = row_index(p, t, t.head, b.row(0, h));
       p.row_center[index] = center[h];
-      p.row_norm[index] = 1;
+      p.row_norm[index] = norm[h];
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
-      if (!empty) sink_sum -= in_sink / sum * center[h];
+      sink_sum -= in_sink * inverse * center[h];
     }
   }
   for (int d = 1; d < 32; d *= 2) {
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
-        s[0][n][e] = f * ((f + offset[e / 2] > lowest ? g[0][n][e] : 0) - center[e / 2]);
+        s[0][n][e] = f * norm[e / 2] * ((f + offset[e / 2] <= lowest ? 0 : g[0][n][e]) - center[e / 2]);
       }
     }
     product_nn<T, D, 1, NT, D / 16>(d_q, s, b.sk + stage * N * D * 2, 0);

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
               continue;
             }
             const float z = fmaf(f, sum[m][e / 2], offset[m][e / 2]);
-            s[m][n][e] = fmaxf(z, 0.0f);
+            s[m][n][e] = positive(z);
             if (p.stats) alive[m][e / 2] += z > lowest ? 1.0f : 0.0f;
           }
         }

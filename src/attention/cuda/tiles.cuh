@@ -6,7 +6,7 @@ namespace lazy::kernels::cuda {
 
 // One document and a tile of it. Lengths are tokens; `first` is the tile's first row (or key) within the document.
 struct Tile {
-  int batch, head, first;
+  int batch, head, first, document;
   int q_begin, q_length, k_begin, k_length;
   // Where query `row` stands among the keys is row + shift.
   __device__ int shift() const { return k_length - q_length; }
@@ -42,7 +42,7 @@ __device__ inline Keys rows_seeing(const Params& p, const Tile& t, int first, in
 // documents are searched by a whole warp, 32 at a time: all lanes must call.
 __device__ inline bool locate(const Params& p, int index, int size, bool keys, Tile& t) {
   if (!p.cu_q) {
-    t.q_begin = t.k_begin = 0;
+    t.q_begin = t.k_begin = t.document = 0;
     t.q_length = p.q_length;
     t.k_length = p.k_length;
     t.first = index * size;
@@ -62,6 +62,7 @@ __device__ inline bool locate(const Params& p, int index, int size, bool keys, T
     if (hit) {
       const int lane_of = __ffs(hit) - 1, found = base + lane_of;
       const int before = __shfl_sync(~0u, sum - tiles, lane_of);
+      t.document = found;
       t.q_begin = p.cu_q[found];
       t.q_length = p.cu_q[found + 1] - t.q_begin;
       t.k_begin = p.cu_k[found];
@@ -72,6 +73,14 @@ __device__ inline bool locate(const Params& p, int index, int size, bool keys, T
     index -= __shfl_sync(~0u, sum, 31);
   }
   return false;
+}
+
+// Tiles of `size` rows of the documents before this one; a whole warp calls.
+__device__ inline int tiles_before(const Params& p, int document, int size) {
+  int sum = 0;
+  for (int s = threadIdx.x & 31; s < document; s += 32) sum += (p.cu_q[s + 1] - p.cu_q[s] + size - 1) / size;
+  for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  return sum;
 }
 
 // Index of a row in lse and its like.

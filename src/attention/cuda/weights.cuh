@@ -84,11 +84,13 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
       const float z = s - anchor;
-      return {fmaxf(z, 0.0f), z > 0 ? 1.0f : 0.0f, z > 0};
+      const bool alive = !(z <= 0);         // a NaN is no dead key
+      return {alive ? z : 0, alive ? 1.0f : 0.0f, alive};
     }
     case Normalizer::entmax15: {
       const float z = s / 2 - anchor;
-      return {z > 0 ? z * z : 0, fmaxf(z, 0.0f), z > 0};
+      const bool alive = !(z <= 0);
+      return {alive ? z * z : 0, alive ? z : 0, alive};
     }
     case Normalizer::sigmoid: {
       const float w = 1 / (1 + expf(-(s + r.offset)));
@@ -97,7 +99,7 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
     default: {
       const float f = expf(s - anchor) * inverse_norm;
       if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, true};
-      const bool alive = f + r.offset > 0;
+      const bool alive = !(f + r.offset <= 0);
       return {alive ? f + r.offset : 0, f, alive};
     }
   }

@@ -1,4 +1,4 @@
-// wgmma for the two tile widths in use: c (64 x N, fp32) += A B, A from shared memory or from registers, B from shared
+// wgmma for the tile widths in use: c (64 x N, fp32) += A B, A from shared memory or from registers, B from shared
 // memory. TRANSPOSED: the operand's rows run along the product's inner axis. Without accumulate, c is overwritten.
 // A generated listing: PTX names every accumulator.
 #pragma once
@@ -7,6 +7,29 @@
 namespace lazy::kernels::cuda {
 
 // clang-format off
+template <typename T, int A_TRANSPOSED, int TRANSPOSED>
+__device__ inline void wgmma(float (&c)[16], uint64_t a, uint64_t b, int accumulate) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "%16, %17, p, 1, 1, %19, %20;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+          "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(TRANSPOSED));
+  } else {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "%16, %17, p, 1, 1, %19, %20;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+          "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+        : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(TRANSPOSED));
+  }
+}
+
 template <typename T, int A_TRANSPOSED, int TRANSPOSED>
 __device__ inline void wgmma(float (&c)[32], uint64_t a, uint64_t b, int accumulate) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${BUILD:-/tmp/lazy-cuda}
 gtest=${GTEST_SOURCE:-/usr/src/googletest}
 jobs=${JOBS:-$(nproc)}
-arch=${ARCH:-90a}
+arch=${ARCH:-90a}    # one architecture only: it is quick, and ptxas's report (log) is of that one
 mkdir -p "$build"
 flags="-std=c++20 -O3 -I$root/include -I$root/src -I$root/tests -I$gtest/googletest/include -I$gtest/googletest"
 {
@@ -19,10 +19,10 @@ flags="-std=c++20 -O3 -I$root/include -I$root/src -I$root/tests -I$gtest/googlet
     printf '%s: %s\n\t%s -MD -MF %s.d -c %s -o %s\n-include %s.d\n' "$object" "$1" "$2" "$object" "$1" "$object" "$object"
   }
   for f in "$root"/src/attention/cuda/*.cu; do
-    add "$f" "nvcc -Xptxas -v -gencode arch=compute_$arch,code=sm_$arch --expt-relaxed-constexpr -Xcompiler -fPIC $flags"
+    add "$f" "nvcc -Xptxas -v -gencode arch=compute_$arch,code=sm_$arch --expt-relaxed-constexpr -Xcompiler -fPIC ${NVCC_FLAGS} $flags"
   done
   for f in "$root"/tests/attention/cuda/{,standalone/}*.cc "$root"/src/attention/reference/*.cc \
-    "$root"/src/attention/supported.cc "$root"/tests/attention/{case,plain}.cc "$gtest"/googletest/src/gtest-all.cc; do
+    "$root"/src/attention/supported.cc "$root"/tests/attention/{case,compare,plain}.cc "$gtest"/googletest/src/gtest-all.cc; do
     add "$f" "g++ -Wall -fPIC -I${CUDA_HOME:-/usr/local/cuda}/include $flags -I$root/tests/attention"
   done
   add "$gtest/googletest/src/gtest_main.cc" "g++ $flags"
