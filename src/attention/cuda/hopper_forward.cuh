@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
 
   if (group == 0) {                         // the producer
     fewer_registers<S::consumers == 3 ? 32 : 24>();
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x != 0 || span.tiles == 0) return;
     const int kv_head = t.head / (p.heads / p.kv_heads);
     barrier_expect(&sm.q_full, S::q_bytes);
     for (int half = 0; half < S::halves; ++half) {
