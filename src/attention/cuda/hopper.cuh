@@ -63,10 +63,17 @@ template <int registers>
 __device__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers)); }
 
 // Descriptor of a tile of 128-byte rows in shared memory, 128-byte swizzle, aligned to 1024 bytes. Eight rows are 1024
-// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that.
-__device__ inline uint64_t descriptor(uint32_t address, uint32_t next = 16) {
-  return (address & 0x3FFFF) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. The lower half
+// alone depends on the address: it is made once, and units(bytes) added to it, so that nothing but the product stands
+// between one wgmma and the next.
+__device__ inline uint32_t tile_start(uint32_t address, uint32_t next = 16) {
+  return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
+__device__ constexpr uint32_t units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
+__device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
+
+// The calling thread's warpgroup, known to the compiler to be the same for the whole warp.
+__device__ inline int warpgroup() { return __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0); }
 
 // Byte offset of 16-byte chunk c (of eight) of a row, as TMA's 128-byte swizzle places it.
 __device__ inline uint32_t swizzled(int row, int c) { return row * 128 + ((c ^ (row & 7)) * 16); }

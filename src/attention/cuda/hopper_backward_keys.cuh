@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   float* const bias_tile = reinterpret_cast<float*>(states + S::stages * S::state_bytes);
   float* const bias_sums = bias_tile + S::bias_bytes / 4;
   float* const table = bias_sums + S::consumers * p.bias_window;
-  const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = threadIdx.x / 128;
+  const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = warpgroup();
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
   auto slab = [&](int head) {               // two of 64 keys each: a slab a warpgroup
     return p.bias_slabs + (static_cast<int64_t>(blockIdx.x) * p.heads + head) * p.bias_window;
@@ -106,8 +106,12 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   const int w = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   const int own_key = key0 + 64 * w;        // the warpgroup's first key
   const int key_of = own_key + warp * 16 + lane / 4;  // the thread's keys: this one and eight later
-  const uint32_t sk = shared_address(memory) + 64 * w * 128, sv = sk + S::kv_bytes, sq = shared_address(q_tiles),
-                 s_do = shared_address(do_tiles), s_ds = shared_address(ds_tiles), all_k = shared_address(memory);
+  const uint32_t sk = tile_start(shared_address(memory) + 64 * w * 128), sv = sk + units(S::kv_bytes);
+  const uint32_t sq = tile_start(shared_address(q_tiles)), s_do = tile_start(shared_address(do_tiles));
+  // Queries and d_out as right sides whose rows are the inner axis, and the warpgroup's half of the dims of all keys.
+  const uint32_t sq_t = tile_start(shared_address(q_tiles), M * 128), s_do_t = tile_start(shared_address(do_tiles), M * 128);
+  const uint32_t s_ds = tile_start(shared_address(ds_tiles));
+  const uint32_t half_k = tile_start(shared_address(memory) + w * (D == 128 ? N * 128 : 64), N * 128);
   float* const own_sums = bias_sums + w * p.bias_window;
   float* const own_tile = bias_tile + w * 64 * S::bias_step;
   float d_k[D / 2], d_v[D / 2];
@@ -129,8 +133,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     }
     float s[A], g[A];
     sm.rows.wait_full(step);
-    issue_product<T, D>(s, sk, N, sq + stage * S::q_bytes, M);
-    issue_product<T, D>(g, sv, N, s_do + stage * S::q_bytes, M);
+    issue_product<T, D, N, M>(s, sk, sq + stage * units(S::q_bytes));
+    issue_product<T, D, N, M>(g, sv, s_do + stage * units(S::q_bytes));
     wgmma_wait<1>();
     const int nearest = first + t.shift() - (own_key + 63), farthest = first + M - 1 + t.shift() - own_key;
     const bool in_window = nearest < p.bias_window && farthest >= 0;
@@ -219,11 +223,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < M / 16; ++k) {
-      wgmma<T, 1>(d_v, weights[k], descriptor(s_do + stage * S::q_bytes + k * 2048, M * 128), 1);
+      wgmma<T, 1>(d_v, weights[k], descriptor(s_do_t + stage * units(S::q_bytes) + units(k * 2048)), 1);
     }
 #pragma unroll
     for (int k = 0; k < M / 16; ++k) {
-      wgmma<T, 1>(d_k, ds[k], descriptor(sq + stage * S::q_bytes + k * 2048, M * 128), 1);
+      wgmma<T, 1>(d_k, ds[k], descriptor(sq_t + stage * units(S::q_bytes) + units(k * 2048)), 1);
     }
     wgmma_commit();
     char* const ds_tile = ds_tiles + step % 2 * S::ds_bytes;  // [key][row]
@@ -241,8 +245,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < N / 16; ++k) {      // this warpgroup's half of the dims
-      const uint32_t right = D == 128 ? all_k + w * N * 128 + k * 2048 : all_k + w * 64 + k * 2048;
-      wgmma<T, 1, 1>(d_q, descriptor(s_ds + step % 2 * S::ds_bytes + k * 2048), descriptor(right), k > 0);
+      wgmma<T, 1, 1>(d_q, descriptor(s_ds + step % 2 * units(S::ds_bytes) + units(k * 2048)),
+                     descriptor(half_k + units(k * 2048)), k > 0);
     }
     wgmma_commit();
     if (want_bias && in_window) {           // meanwhile: sums of ds along the diagonals, 64 x 64

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   }
   fill_table(p, t.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
-  const int group = threadIdx.x / 128;
+  const int group = warpgroup();
   if (group == 0) {                         // the producer
     fewer_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   more_registers<240>();
   RowGroup b(p, t);
   b.start(t.first + (group - 1) * 64, p.bias_window > 0 ? table + S::pad : nullptr);
-  const uint32_t sq = shared_address(memory) + (group - 1) * 64 * 128, s_do = sq + S::q_bytes;
-  const uint32_t sk = shared_address(k_tiles), sv = shared_address(v_tiles);
+  const uint32_t sq = tile_start(shared_address(memory) + (group - 1) * 64 * 128), s_do = sq + units(S::q_bytes);
+  const uint32_t sk = tile_start(shared_address(k_tiles)), sv = tile_start(shared_address(v_tiles));
   const float tau = p.tau[t.head];
   float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {};
 #pragma unroll
@@ -94,9 +94,10 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   for (int n = 0; n < span.tiles; ++n) {
     float s[A], g[A];
     sm.tiles.wait_full(n);
-    const int stage = n % S::stages * S::tile_bytes, first_key = span.key<N>(n, false);
-    issue_product<T, D>(s, sq, S::M, sk + stage, N);
-    issue_product<T, D>(g, s_do, S::M, sv + stage, N);
+    const uint32_t stage = n % S::stages * units(S::tile_bytes);
+    const int first_key = span.key<N>(n, false);
+    issue_product<T, D, S::M, N>(s, sq, sk + stage);
+    issue_product<T, D, S::M, N>(g, s_do, sv + stage);
     wgmma_wait<1>();
     const float c = b.finish<N>(s, first_key);
 #pragma unroll

@@ -39,12 +39,12 @@ struct Consumer : RowGroup {
   using S = ForwardShape<D>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
   ForwardShared<D>& sm;
-  uint32_t sq, sk;
+  uint32_t sq, sk;                          // tile_start of the warpgroup's queries, of the first tile of keys
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
-    issue_product<T, D>(s, sq, S::M, sk + use % S::k_stages * S::tile_bytes, N);
+    issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * units(S::tile_bytes));
   }
   __device__ void release_k(int use) {
     if (leader) barrier_arrive(&sm.k.empty[use % S::k_stages]);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   }
   fill_table(p, t.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
-  const int group = threadIdx.x / 128;
+  const int group = warpgroup();
   char* const k_tiles = memory + S::q_bytes;
   char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
 
@@ -153,9 +153,9 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   Consumer<T, D> b{p, t, sm};
   const int offset_rows = (group - 1) * 64;
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
-  b.sq = shared_address(memory) + offset_rows * 128;
-  b.sk = shared_address(k_tiles);
-  const uint32_t sv = shared_address(v_tiles);
+  b.sq = tile_start(shared_address(memory) + offset_rows * 128);
+  b.sk = tile_start(shared_address(k_tiles));
+  const uint32_t sv = tile_start(shared_address(v_tiles), N * 128);
   const int lane = b.lane;
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, offset[2], total[2] = {}, head[2] = {};
   unsigned dead[2] = {};                    // keys of the tiles, hidden ones too, that are not alive
@@ -239,10 +239,10 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
     };
     auto issue_sum = [&](int n) {
       sm.v.wait_full(n);
-      const uint32_t tile = sv + n % S::v_stages * S::tile_bytes;
+      const uint32_t tile = sv + n % S::v_stages * units(S::tile_bytes);
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, w[k], descriptor(tile + k * 2048, N * 128), 1);
+      for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, w[k], descriptor(tile + units(k * 2048)), 1);
       wgmma_commit();
     };
     auto release_v = [&](int n) {

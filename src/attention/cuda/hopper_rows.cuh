@@ -26,14 +26,15 @@ __device__ inline void fill_table(const Params& p, int head, float* table, int p
   }
 }
 
-// c (64 x 2 A) = X Y^T over D: tiles of 64-column halves of x_rows and y_rows rows. Committed as one group.
-template <typename T, int D, int A>
-__device__ void issue_product(float (&c)[A], uint32_t x, int x_rows, uint32_t y, int y_rows) {
+// c (64 x 2 A) = X Y^T over D: tiles (tile_start) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one group.
+template <typename T, int D, int X_ROWS, int Y_ROWS, int A>
+__device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_fence();
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
-    const uint32_t half = d / 4, inside = d % 4 * 32;
-    wgmma<T, 0, 0>(c, descriptor(x + half * x_rows * 128 + inside), descriptor(y + half * y_rows * 128 + inside), d > 0);
+    const int half = d / 4, inside = d % 4 * 32;
+    wgmma<T, 0, 0>(c, descriptor(x + units(half * X_ROWS * 128 + inside)),
+                   descriptor(y + units(half * Y_ROWS * 128 + inside)), d > 0);
   }
   wgmma_commit();
 }
@@ -45,6 +46,7 @@ struct RowGroup {
   const float* table;                       // fill_table's entry of distance 0, or null
   int first, lane, leader;
   Keys keys[2];
+  Keys common;                              // what all rows see
   float factor;
 
   __device__ RowGroup(const Params& p, const Tile& t) : p(p), t(t) {}
@@ -56,6 +58,7 @@ struct RowGroup {
     factor = p.scale * kLog2e;
 #pragma unroll
     for (int h = 0; h < 2; ++h) keys[h] = row(h) < t.q_length ? visible(p, t, row(h)) : Keys{0, 0};
+    common = {visible(p, t, min(first + 64, t.q_length) - 1).begin, visible(p, t, first).end};
   }
   __device__ int row(int h) const { return first + threadIdx.x / 32 % 4 * 16 + lane / 4 + 8 * h; }
 
@@ -64,7 +67,7 @@ struct RowGroup {
   __device__ float finish(float (&s)[N / 2], int key) {
     const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;
     const bool add_here = table && nearest < p.bias_window && farthest >= 0;
-    const bool full = all_visible(p, t, first, 64, key, N);
+    const bool full = common.begin <= key && common.end >= key + N;
     if (!add_here && full) return factor;
     if (add_here) {
       // Row r + 8 at column block n meets the distances of row r at block n - 1.
