@@ -6,6 +6,7 @@
 
 #include "benchmarks/attention.h"
 #include "benchmarks/decode.h"
+#include "benchmarks/tokenizer.h"
 #include "command.h"
 #include "core/file.h"
 
@@ -56,11 +57,30 @@ static void bench_decode(CLI::App& command) {
   });
 }
 
+static void bench_tokenizer(CLI::App& command) {
+  struct Settings {
+    benchmarks::TokenizerBenchmark benchmark;
+    std::string json;
+  };
+  auto s = std::make_shared<Settings>();
+  command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")->required();
+  command.add_option("--text", s->benchmark.text, "Text; its lines are the documents")->required()->check(CLI::ExistingFile);
+  command.add_option("--python", s->benchmark.python, "Interpreter with the peer: tokenizers or sentencepiece")->capture_default_str();
+  command.add_option("--repeats", s->benchmark.repeats, "The fastest of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--json", s->json, "Also write the figures to this file");
+  command.callback([s] {
+    const nlohmann::json result = benchmarks::run_tokenizer(s->benchmark);
+    if (!s->json.empty()) write_file_atomic(s->json, result.dump(2) + "\n");
+  });
+}
+
 }  // namespace lazy::cli
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768");
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n"
+                 "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
+  lazy::cli::bench_tokenizer(*command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });
