@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,37 +33,39 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return torch.ops.lazy.swiglu(gate, up) if _served(gate, up) else F.silu(gate) * up
 
 
-def rope(x: Tensor, base: float, offset: int = 0, positions: Tensor | None = None) -> Tensor:
-    """Rotary position embedding: dimension d is paired with d + head_dim / 2, the pair turns by
-    ``position * base ** (-2 d / head_dim)`` radians. Angles in fp64, cosines and sines rounded to fp32.
+def rope(x: Tensor, base: float = 10000.0, offset: int = 0, positions: Tensor | None = None, *, rotary_dim: int = -1,
+         interleaved: bool = False, scaling: Literal["none", "linear", "llama3", "yarn"] = "none", factor: float = 1.0,
+         original_length: int = 0, **scaling_details: float | bool) -> Tensor:
+    """Rotary position embedding: pair n of a head turns by ``position * base ** (-2 n / rotary_dim)`` radians. Angles in
+    fp64, cosines and sines rounded to fp32.
 
     Args:
-        x: (batch, length, heads, head_dim), head_dim even.
-        base: the wavelengths' base, theta.
-        offset: position of the first token, at least 0. Not used with ``positions``.
-        positions: (length) or (batch, length), integers: a position a token. Default ``offset + 0, 1, 2, ...``.
+        x: (batch, length, heads, head_dim), or packed (tokens, heads, head_dim).
+        base: theta, above 1.
+        offset: position of the first token, at least 0. Not with ``positions``.
+        positions: (length) or (batch, length), integers from 0: a position a token. Default offset, offset + 1, ...
+        rotary_dim: the dimensions that turn, even, the first ones of each head; -1: all.
+        interleaved: pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as Llama, Qwen and gpt-oss.
+        scaling, factor, original_length, scaling_details (low_frequency, high_frequency; beta_fast, beta_slow,
+            truncate, attention_factor): of long-context models, see docs/operator.md.
 
-    Returns a tensor of x's shape and type. Gradient for x.
+    Returns a tensor of x's shape and type. Gradient for x. RuntimeError, ``lazy::rope: expected ..., received ...``.
     """
-    if positions is None:
-        if _served(x):
-            return torch.ops.lazy.rope(x, base, offset)
-        positions = torch.arange(offset, offset + x.shape[1], device=x.device)
-    return rotate(x, *rope_table(positions, x.shape[-1], base))
-
-
-def rope_table(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, fp32 (..., 1, head_dim / 2), of positions (...): for :func:`rotate`."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=positions.device) / head_dim
-    angles = positions.to(torch.float64)[..., None, None] * base ** -exponents
-    return angles.cos().float(), angles.sin().float()
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates x (batch, length, heads, head_dim) by the angles of :func:`rope_table`, at least in fp32."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    a, b = wide.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+    options = dict(positions=positions, rotary_dim=rotary_dim, interleaved=interleaved, scaling=scaling, factor=factor,
+                   original_length=original_length, **scaling_details)
+    if _served(x):
+        return torch.ops.lazy.rope(x, base, offset, **options)
+    if x.dtype != torch.float64:
+        return torch.ops.lazy.rope(x.float(), base, offset, **options).to(x.dtype)
+    # float64 products of the fp32 cosines and sines, which the operator tells when it turns unit vectors.
+    dims = x.shape[-1] if rotary_dim == -1 else rotary_dim
+    step, half = (2, 1) if interleaved else (1, dims // 2)
+    first = torch.arange(dims // 2, device=x.device) * step
+    unit = torch.zeros(x.shape[:-2] + (1, x.shape[-1]), device=x.device).index_fill(-1, first, 1.0)
+    turned = torch.ops.lazy.rope(unit, base, offset, **options)
+    cos, sin = turned.index_select(-1, first), turned.index_select(-1, first + half)
+    a, b = x.index_select(-1, first), x.index_select(-1, first + half)
+    return x.index_copy(-1, first, a * cos - b * sin).index_copy(-1, first + half, b * cos + a * sin)
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:

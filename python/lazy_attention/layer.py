@@ -59,6 +59,7 @@ class LazyAttention(nn.Module):
         distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
         distance_bias_std: standard deviation of its initial values.
         rope_base: base of the rotary embedding; None: none. The paper asks for a larger one than 1e4.
+        rope_options: further keyword arguments of :func:`lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
         window: sliding window in keys, the query's own included; -1: none.
         causal: False lets queries see later keys; the distance bias then serves both sides.
         bias: biases in the projections.
@@ -72,8 +73,8 @@ class LazyAttention(nn.Module):
     def __init__(self, hidden_size: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None, *,
                  normalizer: Normalizer = "elastic", offset: Offset = "per_visible", tau: float = -1.0,
                  tau_trainable: bool = True, distance_bias_window: int = 512, distance_bias_std: float = 1e-3,
-                 rope_base: float | None = 1.5e5, window: int = -1, causal: bool = True, bias: bool = False,
-                 device=None, dtype=None) -> None:
+                 rope_base: float | None = 1.5e5, rope_options: dict | None = None, window: int = -1,
+                 causal: bool = True, bias: bool = False, device=None, dtype=None) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
@@ -84,14 +85,15 @@ class LazyAttention(nn.Module):
                 raise ValueError(f"LazyAttention: expected hidden_size to be a multiple of num_heads where head_dim is "
                                  f"not given, received {hidden_size} and {num_heads}")
             head_dim = hidden_size // num_heads
-        if rope_base is not None and head_dim % 2:
+        if rope_base is not None and head_dim % 2 and "rotary_dim" not in (rope_options or {}):
             raise ValueError(f"LazyAttention: expected an even head_dim for rotary positions, received {head_dim}")
         if distance_bias_window < 0:
             raise ValueError(f"LazyAttention: expected distance_bias_window of at least 0, "
                              f"received {distance_bias_window}")
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
-        self.rope_base, self.tau_init, self.distance_bias_std = rope_base, tau, distance_bias_std
+        self.rope_base, self.rope_options = rope_base, dict(rope_options or {})
+        self.tau_init, self.distance_bias_std = tau, distance_bias_std
         where = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(hidden_size, num_heads * head_dim, bias, **where)
         self.k_proj = nn.Linear(hidden_size, num_kv_heads * head_dim, bias, **where)
@@ -163,9 +165,8 @@ class LazyAttention(nn.Module):
             raise ValueError("LazyAttention: expected either a cache or packed documents, received both")
         q, k, v = self.project(x.unsqueeze(0) if packed else x)
         if self.rope_base is not None:
-            start = 0 if cache is None else cache.length
-            q = rope(q, self.rope_base, start, positions)
-            k = rope(k, self.rope_base, start, positions)
+            start = cache.length if cache is not None and positions is None else 0
+            q, k = (rope(t, self.rope_base, start, positions, **self.rope_options) for t in (q, k))
         if cache is not None:
             k, v = cache.extend(k, v)
         if packed:

@@ -77,7 +77,8 @@ def test_parameters_have_the_checkpoints_names():
     assert torch.equal(make().softmax_offset, torch.full((4,), -1.0))
 
 
-@pytest.mark.parametrize("settings", [dict(), dict(window=4)], ids=str)
+@pytest.mark.parametrize("settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))],
+                         ids=str)
 def test_cache_equals_the_whole_sequence(settings):
     """Single tokens go through decode, longer pieces through attention."""
     layer, x = make(**settings), torch.randn(2, 12, 32)

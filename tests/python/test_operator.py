@@ -175,16 +175,38 @@ def test_fused_operators_serve_every_type(dtype):
     assert x.grad.dtype == dtype and weight.grad is not None
 
 
-def test_rope_by_offset_equals_rope_by_positions():
-    x = leaf(2, 6, 3, 8)
-    a = lazy_attention.rope(x, 1e4, 3)
-    b = lazy_attention.rope(x, 1e4, positions=torch.arange(3, 9).expand(2, -1))
-    exact = lazy_attention.rope(x.double(), 1e4, 3)
-    plain = lazy_attention.rope(x.double(), 1e4, positions=torch.arange(3, 9)).float()
-    close(a, exact, plain)
-    close(b, exact, plain)
-    q, k = lazy_attention.rope(x, 1e4, 0), lazy_attention.rope(x, 1e4, 70)
-    assert definition.distance_of((q * q).sum(-1), (k * k).sum(-1)) < 1e-6, "a rotation keeps lengths"
+@pytest.mark.parametrize("options", [
+    dict(), dict(interleaved=True), dict(rotary_dim=4), dict(scaling="linear", factor=4.0),
+    dict(scaling="llama3", factor=8.0, original_length=32), dict(scaling="yarn", factor=8.0, original_length=32)], ids=str)
+def test_rope(options):
+    """By offset and by positions; float64 and float16 like float32; the gradient turns back."""
+    x = leaf(2, 60, 3, 8)
+    exact = lazy_attention.rope(x.double(), 1e4, 3, **options)
+    assert exact.dtype == torch.float64
+    dims, half = options.get("rotary_dim", 8), options.get("rotary_dim", 8) // 2
+    if options.keys() <= {"interleaved", "rotary_dim"}:  # the definition, in plain PyTorch
+        angle = torch.arange(3, 63, dtype=torch.float64)[:, None, None] * 1e4 ** (-torch.arange(half).double() / half)
+        cos, sin = angle.cos().float(), angle.sin().float()
+        a, b = ((slice(0, dims, 2), slice(1, dims, 2)) if options.get("interleaved") else
+                (slice(0, half), slice(half, dims)))
+        plain, wide = x.detach().clone(), x.detach().double()
+        for t in (plain, wide):
+            first, second = t[..., a].clone(), t[..., b].clone()
+            t[..., a], t[..., b] = first * cos - second * sin, second * cos + first * sin
+        definition.close_float64(exact, wide, plain)
+    else:
+        plain = exact.float()
+    ours = lazy_attention.rope(x, 1e4, 3, **options)
+    close(ours, exact, plain)
+    assert torch.equal(ours, lazy_attention.rope(x, 1e4, positions=torch.arange(3, 63).expand(2, -1), **options))
+    half_precision = x.detach().half()
+    assert torch.equal(lazy_attention.rope(half_precision, 1e4, 3, **options),
+                       lazy_attention.rope(half_precision.float(), 1e4, 3, **options).half())
+    cotangent = torch.randn(2, 60, 3, 8)
+    (turned_back,) = gradients(ours, [x], cotangent)
+    wide = x.detach().double().requires_grad_()
+    (exact,) = gradients(lazy_attention.rope(wide, 1e4, 3, **options), [wide], cotangent)
+    close(turned_back, exact, exact.float())
 
 
 def test_linear_cross_entropy_equals_pytorchs():
@@ -220,13 +242,18 @@ def test_linear_cross_entropy_under_autocast():
 def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
     from lazy_attention import _library
 
-    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(tmp_path / "nowhere.so"))
-    if not (pathlib.Path(_library.__file__).parents[2] / "build" / _library.NAME).is_file():
-        with pytest.raises(FileNotFoundError, match="nowhere.so"):
-            _library.find()
-    (tmp_path / "here.so").touch()
-    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(tmp_path / "here.so"))
-    assert _library.find() == tmp_path / "here.so"
+    package, tree = tmp_path / "tree" / "python" / "lazy_attention", tmp_path / "tree"
+    for folder in (package, tree / "src" / "ops", tree / "build"):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
+    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / _library.NAME
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))
+    with pytest.raises(FileNotFoundError) as error:
+        _library.find()
+    assert all(str(place) in str(error.value) for place in (named, beside, built))
+    for place in (built, named, beside):  # from the last choice to the first
+        place.touch()
+        assert _library.find() == place
 
 
 def test_version_is_the_projects():

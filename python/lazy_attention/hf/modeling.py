@@ -11,7 +11,7 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-from ..fused import rms_norm, rope, rope_table, rotate, swiglu
+from ..fused import rms_norm, rope, swiglu
 from ..layer import LazyAttention
 from .attention import attend
 from .configuration import LazyConfig
@@ -39,12 +39,9 @@ class LazyDecoderAttention(LazyAttention):
                          rope_base=config.rope_parameters["rope_theta"], window=window)
         self.layer_idx = layer_idx
 
-    def forward(self, x: Tensor, mask: Tensor | None, angles: tuple[Tensor, Tensor] | None, past: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past: Cache | None) -> Tensor:
         q, k, v = self.project(x)
-        if angles is None:
-            q, k = rope(q, self.rope_base), rope(k, self.rope_base)
-        else:
-            q, k = rotate(q, *angles), rotate(k, *angles)
+        q, k = (rope(t, self.rope_base, positions=positions) for t in (q, k))
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)
@@ -76,9 +73,9 @@ class LazyDecoderLayer(GradientCheckpointingLayer):
         self.mlp_norm = LazyNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = LazyMLP(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None, angles: tuple[Tensor, Tensor] | None,
+    def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None,
                 past_key_values: Cache | None = None) -> Tensor:
-        x = x + self.attn(self.attn_norm(x), mask, angles, past_key_values)
+        x = x + self.attn(self.attn_norm(x), mask, positions, past_key_values)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -145,15 +142,13 @@ class LazyModel(LazyPreTrainedModel):
         make_mask = create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask
         mask = make_mask(config=self.config, inputs_embeds=x, attention_mask=attention_mask,
                          past_key_values=past_key_values, position_ids=position_ids)
-        # Positions 0, 1, 2, ... are the fused operator's; others get their angles here, once for all layers.
-        angles = None
         if position_ids is None and not (isinstance(seen, int) and seen == 0):
             position_ids = torch.arange(x.shape[1], device=x.device) + seen
-        if position_ids is not None:
-            angles = rope_table(position_ids, self.config.head_dim, self.config.rope_parameters["rope_theta"])
+        if position_ids is not None and position_ids.dim() == 2:
+            position_ids = position_ids.expand(x.shape[0], -1)
         hidden_states = [x] if output_hidden_states else None
         for layer in self.layers:
-            x = layer(x, mask, angles, past_key_values=past_key_values)
+            x = layer(x, mask, position_ids, past_key_values=past_key_values)
             if hidden_states is not None:
                 hidden_states.append(x)
         x = self.norm(x)
