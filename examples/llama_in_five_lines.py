@@ -16,8 +16,17 @@ def main() -> None:
     if len(sys.argv) > 1:
         model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
     else:
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=4,
-                                             num_attention_heads=8, num_key_value_heads=4, initializer_range=0.1))
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=256,
+                hidden_size=128,
+                intermediate_size=256,
+                num_hidden_layers=4,
+                num_attention_heads=8,
+                num_key_value_heads=4,
+                initializer_range=0.1,
+            )
+        )
     model.eval()
     ids = torch.randint(0, model.config.vocab_size, (2, 64))
     with torch.no_grad():

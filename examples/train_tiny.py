@@ -79,8 +79,10 @@ def train(name: str, steps: int, **attention) -> float:
         right = F.linear(hidden, model.embedding.weight).argmax(-1) == labels
         visible = torch.arange(1, ids.shape[1] + 1)
         accuracy = right[labels >= 0].float().mean().item()
-        print(f"{name:8} recalls {100 * accuracy:.1f} %  weight on the first token {stats[:, 0].mean():.3f}  "
-              f"released mass {stats[:, 1].mean():.3f}  alive keys {(stats[:, 2] / visible).mean():.2f}")
+        print(
+            f"{name:8} recalls {100 * accuracy:.1f} %  weight on the first token {stats[:, 0].mean():.3f}  "
+            f"released mass {stats[:, 1].mean():.3f}  alive keys {(stats[:, 2] / visible).mean():.2f}"
+        )
     return accuracy
 
 

@@ -13,6 +13,16 @@ from .fused import linear_cross_entropy, rms_norm, rope, swiglu
 from .layer import KVCache, LazyAttention
 from .operator import AttentionOutput, attention
 
-__all__ = ["LIBRARY", "AttentionOutput", "KVCache", "LazyAttention", "attention", "decode", "linear_cross_entropy",
-           "rms_norm", "rope", "swiglu"]
+__all__ = [
+    "LIBRARY",
+    "AttentionOutput",
+    "KVCache",
+    "LazyAttention",
+    "attention",
+    "decode",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rope",
+    "swiglu",
+]
 __version__ = "0.1.0"

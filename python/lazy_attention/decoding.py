@@ -10,12 +10,27 @@ from .operator import AttentionOutput, Normalizer, Offset, attention
 FEW_ROWS = 4  # up to here decode is faster than attention
 
 
-def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, cache_lengths: Tensor, distance_bias: Tensor | None = None,
-           tau: Tensor | None = None, sink: Tensor | None = None, *, block_table: Tensor | None = None,
-           visible_count: Tensor | None = None, alibi_slopes: Tensor | None = None, normalizer: Normalizer = "elastic",
-           offset: Offset = "per_visible", sigmoid_bias: float | None = None, scale: float | None = None,
-           causal: bool = True, window: int = -1, return_lse: bool = False,
-           return_stats: bool = False) -> Tensor | AttentionOutput:
+def decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cache_lengths: Tensor,
+    distance_bias: Tensor | None = None,
+    tau: Tensor | None = None,
+    sink: Tensor | None = None,
+    *,
+    block_table: Tensor | None = None,
+    visible_count: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    normalizer: Normalizer = "elastic",
+    offset: Offset = "per_visible",
+    sigmoid_bias: float | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = -1,
+    return_lse: bool = False,
+    return_stats: bool = False,
+) -> Tensor | AttentionOutput:
     """Attention of each sequence's newest tokens to its cache: :func:`lazy_attention.attention` row by row, with the
     scores computed once and only those rows of V read that carry weight. For inference: it has no gradient.
 
@@ -33,21 +48,36 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, cache_lengths: Tensor, d
 
     Returns out (batch, rows, heads, value dim), or :class:`lazy_attention.AttentionOutput`.
 
-    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for shapes, types, a length beyond the capacity, a
-    page that is not there.
+    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for shapes, types, a length beyond the capacity,
+    a page that is not there.
     """
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k_cache, v_cache = q.to(dtype), k_cache.to(dtype), v_cache.to(dtype)
     out, lse, stats = torch.ops.lazy.decode(
-        q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table=block_table,
-        visible_count=visible_count, alibi_slopes=alibi_slopes, normalizer=normalizer, offset=offset,
-        sigmoid_bias=sigmoid_bias, scale=scale, causal=causal, window=window, return_stats=return_stats)
+        q,
+        k_cache,
+        v_cache,
+        cache_lengths,
+        distance_bias,
+        tau,
+        sink,
+        block_table=block_table,
+        visible_count=visible_count,
+        alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        causal=causal,
+        window=window,
+        return_stats=return_stats,
+    )
     return AttentionOutput(out, lse, stats) if return_lse or return_stats else out
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:
-    """:func:`attention` of whole caches, through :func:`decode` where few rows meet more keys and no gradient is asked."""
+    """:func:`attention` of whole caches, through :func:`decode` where few rows meet more keys without gradients."""
     if torch.is_grad_enabled() or q.shape[1] > FEW_ROWS or q.shape[1] >= k.shape[1]:
         return attention(q, k, v, **arguments)
     lengths = torch.full((q.shape[0],), k.shape[1], device=q.device)

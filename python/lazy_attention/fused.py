@@ -1,4 +1,4 @@
-"""The fused operators of a decoder, each with the plain PyTorch expression for types or devices that they do not serve."""
+"""The fused operators of a decoder, and plain PyTorch for types or devices that they do not serve."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from . import _library  # noqa: F401  registers torch.ops.lazy
 
 def _served(*tensors: Tensor) -> bool:
     x = tensors[0]
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and all(
-        t.dtype == x.dtype for t in tensors)
+    return (
+        x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and all(t.dtype == x.dtype for t in tensors)
+    )
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -33,11 +36,21 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return torch.ops.lazy.swiglu(gate, up) if _served(gate, up) else F.silu(gate) * up
 
 
-def rope(x: Tensor, base: float = 10000.0, offset: int = 0, positions: Tensor | None = None, *, rotary_dim: int = -1,
-         interleaved: bool = False, scaling: Literal["none", "linear", "llama3", "yarn"] = "none", factor: float = 1.0,
-         original_length: int = 0, **scaling_details: float | bool) -> Tensor:
-    """Rotary position embedding: pair n of a head turns by ``position * base ** (-2 n / rotary_dim)`` radians. Angles in
-    fp64, cosines and sines rounded to fp32.
+def rope(
+    x: Tensor,
+    base: float = 10000.0,
+    offset: int = 0,
+    positions: Tensor | None = None,
+    *,
+    rotary_dim: int = -1,
+    interleaved: bool = False,
+    scaling: Literal["none", "linear", "llama3", "yarn"] = "none",
+    factor: float = 1.0,
+    original_length: int = 0,
+    **scaling_details: float | bool,
+) -> Tensor:
+    """Rotary position embedding: pair n of a head turns by ``position * base ** (-2 n / rotary_dim)`` radians.
+    Angles in fp64, cosines and sines rounded to fp32.
 
     Args:
         x: (batch, length, heads, head_dim), or packed (tokens, heads, head_dim).
@@ -51,8 +64,15 @@ def rope(x: Tensor, base: float = 10000.0, offset: int = 0, positions: Tensor | 
 
     Returns a tensor of x's shape and type. Gradient for x. RuntimeError, ``lazy::rope: expected ..., received ...``.
     """
-    options = dict(positions=positions, rotary_dim=rotary_dim, interleaved=interleaved, scaling=scaling, factor=factor,
-                   original_length=original_length, **scaling_details)
+    options = dict(
+        positions=positions,
+        rotary_dim=rotary_dim,
+        interleaved=interleaved,
+        scaling=scaling,
+        factor=factor,
+        original_length=original_length,
+        **scaling_details,
+    )
     if _served(x):
         return torch.ops.lazy.rope(x, base, offset, **options)
     if x.dtype != torch.float64:

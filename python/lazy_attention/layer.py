@@ -36,9 +36,9 @@ class KVCache:
             capacity = max(end, 256 if store is None else 2 * store.shape[1])
             grown = fresh.new_empty(fresh.shape[0], capacity, *fresh.shape[2:])
             if store is not None:
-                grown[:, :self.length] = store[:, :self.length]
+                grown[:, : self.length] = store[:, : self.length]
             store = grown
-        store[:, self.length:end] = fresh
+        store[:, self.length : end] = fresh
         return store
 
 
@@ -70,26 +70,47 @@ class LazyAttention(nn.Module):
     Raises ValueError for head counts that do not divide, and what :func:`lazy_attention.attention` raises.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, num_kv_heads: int | None = None, head_dim: int | None = None, *,
-                 normalizer: Normalizer = "elastic", offset: Offset = "per_visible", tau: float = -1.0,
-                 tau_trainable: bool = True, distance_bias_window: int = 512, distance_bias_std: float = 1e-3,
-                 rope_base: float | None = 1.5e5, rope_options: dict | None = None, window: int = -1,
-                 causal: bool = True, bias: bool = False, device=None, dtype=None) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        *,
+        normalizer: Normalizer = "elastic",
+        offset: Offset = "per_visible",
+        tau: float = -1.0,
+        tau_trainable: bool = True,
+        distance_bias_window: int = 512,
+        distance_bias_std: float = 1e-3,
+        rope_base: float | None = 1.5e5,
+        rope_options: dict | None = None,
+        window: int = -1,
+        causal: bool = True,
+        bias: bool = False,
+        device=None,
+        dtype=None,
+    ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise ValueError(f"LazyAttention: expected num_heads to be a multiple of num_kv_heads, "
-                             f"received {num_heads} and {num_kv_heads}")
+            raise ValueError(
+                f"LazyAttention: expected num_heads to be a multiple of num_kv_heads, "
+                f"received {num_heads} and {num_kv_heads}"
+            )
         if head_dim is None:
             if hidden_size % num_heads:
-                raise ValueError(f"LazyAttention: expected hidden_size to be a multiple of num_heads where head_dim is "
-                                 f"not given, received {hidden_size} and {num_heads}")
+                raise ValueError(
+                    f"LazyAttention: expected hidden_size to be a multiple of num_heads where head_dim is "
+                    f"not given, received {hidden_size} and {num_heads}"
+                )
             head_dim = hidden_size // num_heads
         if rope_base is not None and head_dim % 2 and "rotary_dim" not in (rope_options or {}):
             raise ValueError(f"LazyAttention: expected an even head_dim for rotary positions, received {head_dim}")
         if distance_bias_window < 0:
-            raise ValueError(f"LazyAttention: expected distance_bias_window of at least 0, "
-                             f"received {distance_bias_window}")
+            raise ValueError(
+                f"LazyAttention: expected distance_bias_window of at least 0, received {distance_bias_window}"
+            )
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
         self.normalizer, self.offset, self.window, self.causal = normalizer, offset, window, causal
         self.rope_base, self.rope_options = rope_base, dict(rope_options or {})
@@ -121,31 +142,57 @@ class LazyAttention(nn.Module):
             nn.init.normal_(self.learnable_bias_diagonals, 0.0, self.distance_bias_std)
 
     def extra_repr(self) -> str:
-        return (f"heads={self.num_heads}, kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, "
-                f"normalizer={self.normalizer}, offset={self.offset}, rope_base={self.rope_base}, window={self.window}")
+        return (
+            f"heads={self.num_heads}, kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, "
+            f"normalizer={self.normalizer}, offset={self.offset}, rope_base={self.rope_base}, window={self.window}"
+        )
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v of x (..., hidden_size), as (..., heads, head_dim), not rotated."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return (q.unflatten(-1, (self.num_heads, self.head_dim)), k.unflatten(-1, (self.num_kv_heads, self.head_dim)),
-                v.unflatten(-1, (self.num_kv_heads, self.head_dim)))
+        return (
+            q.unflatten(-1, (self.num_heads, self.head_dim)),
+            k.unflatten(-1, (self.num_kv_heads, self.head_dim)),
+            v.unflatten(-1, (self.num_kv_heads, self.head_dim)),
+        )
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor | None = None,
-               cu_seqlens_k: Tensor | None = None, return_stats: bool = False) -> Tensor | AttentionOutput:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cu_seqlens_q: Tensor | None = None,
+        cu_seqlens_k: Tensor | None = None,
+        return_stats: bool = False,
+    ) -> Tensor | AttentionOutput:
         """The operator with this layer's parameters and settings."""
 
         def wide(t: Tensor | None) -> Tensor | None:
             return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
 
-        arguments = dict(distance_bias=wide(self.learnable_bias_diagonals), tau=wide(self.softmax_offset),
-                         sink=wide(self.sinks), normalizer=self.normalizer, offset=self.offset, causal=self.causal,
-                         window=self.window, return_stats=return_stats)
+        arguments = dict(
+            distance_bias=wide(self.learnable_bias_diagonals),
+            tau=wide(self.softmax_offset),
+            sink=wide(self.sinks),
+            normalizer=self.normalizer,
+            offset=self.offset,
+            causal=self.causal,
+            window=self.window,
+            return_stats=return_stats,
+        )
         if cu_seqlens_q is None:
             return attention_or_decode(q, k, v, **arguments)
         return attention(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, **arguments)
 
-    def forward(self, x: Tensor, *, cache: KVCache | None = None, cu_seqlens: Tensor | None = None,
-                positions: Tensor | None = None, return_stats: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        cache: KVCache | None = None,
+        cu_seqlens: Tensor | None = None,
+        positions: Tensor | None = None,
+        return_stats: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """
         Args:
             x: (batch, length, hidden_size), or (tokens, hidden_size) with ``cu_seqlens``.

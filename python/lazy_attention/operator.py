@@ -27,26 +27,74 @@ class AttentionOutput(NamedTuple):
 
 
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, distance_bias: Tensor | None = None, tau: Tensor | None = None,
-              sink: Tensor | None = None, *, alibi_slopes: Tensor | None = None, normalizer: Normalizer = "elastic",
-              offset: Offset = "per_visible", sigmoid_bias: float | None = None, scale: float | None = None,
-              causal: bool = True, window: int = -1, cu_seqlens_q: Tensor | None = None,
-              cu_seqlens_k: Tensor | None = None, return_lse: Literal[False] = False,
-              return_stats: Literal[False] = False, deterministic: bool = False) -> Tensor: ...
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_bias: Tensor | None = None,
+    tau: Tensor | None = None,
+    sink: Tensor | None = None,
+    *,
+    alibi_slopes: Tensor | None = None,
+    normalizer: Normalizer = "elastic",
+    offset: Offset = "per_visible",
+    sigmoid_bias: float | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = -1,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    return_lse: Literal[False] = False,
+    return_stats: Literal[False] = False,
+    deterministic: bool = False,
+) -> Tensor: ...
 
 
 @overload
-def attention(q: Tensor, k: Tensor, v: Tensor, distance_bias: Tensor | None = None, tau: Tensor | None = None,
-              sink: Tensor | None = None, *, alibi_slopes: Tensor | None = None, normalizer: Normalizer = "elastic",
-              offset: Offset = "per_visible", sigmoid_bias: float | None = None, scale: float | None = None,
-              causal: bool = True, window: int = -1, cu_seqlens_q: Tensor | None = None,
-              cu_seqlens_k: Tensor | None = None, return_lse: bool = False, return_stats: bool = False,
-              deterministic: bool = False) -> Tensor | AttentionOutput: ...
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    distance_bias: Tensor | None = None,
+    tau: Tensor | None = None,
+    sink: Tensor | None = None,
+    *,
+    alibi_slopes: Tensor | None = None,
+    normalizer: Normalizer = "elastic",
+    offset: Offset = "per_visible",
+    sigmoid_bias: float | None = None,
+    scale: float | None = None,
+    causal: bool = True,
+    window: int = -1,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    return_lse: bool = False,
+    return_stats: bool = False,
+    deterministic: bool = False,
+) -> Tensor | AttentionOutput: ...
 
 
-def attention(q, k, v, distance_bias=None, tau=None, sink=None, *, alibi_slopes=None, normalizer="elastic",
-              offset="per_visible", sigmoid_bias=None, scale=None, causal=True, window=-1, cu_seqlens_q=None,
-              cu_seqlens_k=None, return_lse=False, return_stats=False, deterministic=False):
+def attention(
+    q,
+    k,
+    v,
+    distance_bias=None,
+    tau=None,
+    sink=None,
+    *,
+    alibi_slopes=None,
+    normalizer="elastic",
+    offset="per_visible",
+    sigmoid_bias=None,
+    scale=None,
+    causal=True,
+    window=-1,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    return_lse=False,
+    return_stats=False,
+    deterministic=False,
+):
     r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919)::
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
@@ -102,7 +150,22 @@ def attention(q, k, v, distance_bias=None, tau=None, sink=None, *, alibi_slopes=
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     out, lse, stats = torch.ops.lazy.attention(
-        q, k, v, distance_bias, tau, sink, alibi_slopes=alibi_slopes, normalizer=normalizer, offset=offset,
-        sigmoid_bias=sigmoid_bias, scale=scale, causal=causal, window=window, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k, return_stats=return_stats, deterministic=deterministic)
+        q,
+        k,
+        v,
+        distance_bias,
+        tau,
+        sink,
+        alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        causal=causal,
+        window=window,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        return_stats=return_stats,
+        deterministic=deterministic,
+    )
     return AttentionOutput(out, lse, stats) if return_lse or return_stats else out

@@ -14,8 +14,22 @@ def visible_pairs(n, m, causal, window):
     return seen, distance.abs()
 
 
-def attention(q, k, v, distance_bias=None, tau=None, sink=None, *, alibi_slopes=None, normalizer="elastic",
-              offset="per_visible", sigmoid_bias=None, scale=None, causal=True, window=-1):
+def attention(
+    q,
+    k,
+    v,
+    distance_bias=None,
+    tau=None,
+    sink=None,
+    *,
+    alibi_slopes=None,
+    normalizer="elastic",
+    offset="per_visible",
+    sigmoid_bias=None,
+    scale=None,
+    causal=True,
+    window=-1,
+):
     """As torch.ops.lazy.attention; softmax, elastic, softmax_sink and sigmoid."""
     heads, group = q.shape[2], q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
@@ -48,7 +62,7 @@ def distance_of(a, b):
 
 
 def close(result, exact, plain, what=""):
-    """At most twice as far from the float64 result as the plain computation of the same precision, plus one rounding."""
+    """At most twice as far from the float64 result as the plain computation of that precision, plus one rounding."""
     rounding = torch.finfo(result.dtype).eps / 2 * exact.double().square().mean().sqrt().item()
     ours, theirs = distance_of(result, exact), distance_of(plain, exact)
     assert ours <= 2 * theirs + rounding, f"{what}: {ours:.3e} from float64, plain PyTorch {theirs:.3e}"

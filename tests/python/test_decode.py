@@ -16,14 +16,21 @@ def problem(normalizer, dtype=torch.float64):
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     make = lambda *shape: leaf(*shape, dtype=torch.float64).detach()  # noqa: E731
     q, k, v = make(3, ROWS, 4, 16), make(3, 64, 2, 16), make(3, 64, 2, 12)
-    parameters = [make(4, 9), make(4) * 0.2 - 0.8 if normalizer == "elastic" else None,
-                  make(4) if normalizer == "softmax_sink" else None]
+    parameters = [
+        make(4, 9),
+        make(4) * 0.2 - 0.8 if normalizer == "elastic" else None,
+        make(4) if normalizer == "softmax_sink" else None,
+    ]
     return [t.to(dtype) for t in (q, k, v)], [None if t is None else t.to(wide) for t in parameters]
 
 
 def row_by_row(function, q, k, v, parameters, **options):
-    return torch.cat([function(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], *parameters, **options)
-                      for b, n in enumerate(LENGTHS)])
+    return torch.cat(
+        [
+            function(q[b : b + 1], k[b : b + 1, :n], v[b : b + 1, :n], *parameters, **options)
+            for b, n in enumerate(LENGTHS)
+        ]
+    )
 
 
 def paged(cache, page_size, poison):
@@ -67,9 +74,15 @@ def test_equals_the_definition(normalizer, window, dtype):
 def test_equals_attention(normalizer):
     """lse, statistics and results of the other operator, in float64: the same definition."""
     (q, k, v), parameters = problem(normalizer)
-    ours = decode(q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_stats=True)
-    parts = [lazy_attention.attention(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], *parameters, normalizer=normalizer,
-                                      return_stats=True) for b, n in enumerate(LENGTHS)]
+    ours = decode(
+        q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_stats=True
+    )
+    parts = [
+        lazy_attention.attention(
+            q[b : b + 1], k[b : b + 1, :n], v[b : b + 1, :n], *parameters, normalizer=normalizer, return_stats=True
+        )
+        for b, n in enumerate(LENGTHS)
+    ]
     torch.testing.assert_close(ours.out, torch.cat([p.out for p in parts]))
     torch.testing.assert_close(ours.stats, torch.cat([p.stats for p in parts], 1))
     torch.testing.assert_close(ours.lse, torch.cat([p.lse for p in parts]))
@@ -80,8 +93,8 @@ def test_visible_count_of_a_cache_that_evicted_keys():
     counts = torch.tensor(LENGTHS) * 2
     ours = decode(q[:, :1], k, v, torch.tensor(LENGTHS), bias, tau, visible_count=counts)
     for b, n in enumerate(LENGTHS):  # tau / (2 n) is half of tau, over n
-        exact = definition.attention(q[b:b + 1, :1], k[b:b + 1, :n], v[b:b + 1, :n], bias, tau / 2)
-        torch.testing.assert_close(ours[b:b + 1], exact)
+        exact = definition.attention(q[b : b + 1, :1], k[b : b + 1, :n], v[b : b + 1, :n], bias, tau / 2)
+        torch.testing.assert_close(ours[b : b + 1], exact)
 
 
 def test_opcheck_and_compile():
@@ -99,12 +112,15 @@ def test_a_gradient_is_a_clear_error():
         out.sum().backward()
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(cache_lengths=torch.tensor([65, 1, 1])), r"cache_lengths\[0\] = 65"),
-    (dict(cache_lengths=torch.tensor([1, 1])), "cache_lengths of shape"),
-    (dict(block_table=torch.tensor([[0], [1], [3]])), "block_table"),
-    (dict(visible_count=torch.tensor([1, 1, 1])), "visible_count"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(cache_lengths=torch.tensor([65, 1, 1])), r"cache_lengths\[0\] = 65"),
+        (dict(cache_lengths=torch.tensor([1, 1])), "cache_lengths of shape"),
+        (dict(block_table=torch.tensor([[0], [1], [3]])), "block_table"),
+        (dict(visible_count=torch.tensor([1, 1, 1])), "visible_count"),
+    ],
+)
 def test_errors(change, message):
     (q, k, v), (bias, tau, _) = problem("elastic", torch.float32)
     arguments = dict(q=q, k_cache=k, v_cache=v, cache_lengths=torch.tensor(LENGTHS), distance_bias=bias, tau=tau)

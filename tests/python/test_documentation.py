@@ -26,7 +26,7 @@ def test_the_tour(tmp_path):
     # Line numbers in an error are the page's.
     lines = [""] * len(text.splitlines())
     for match in re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M):
-        start = text[:match.start(1)].count("\n")
+        start = text[: match.start(1)].count("\n")
         for n, line in enumerate(match[1].splitlines()):
             lines[start + n] = line
     (tmp_path / "python_md.py").write_text("\n".join(lines))

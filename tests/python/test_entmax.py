@@ -22,14 +22,19 @@ def package_attention(q, k, v, bias, normalizer, causal, window):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("causal, window, n, m", [(True, -1, 13, 13), (True, 5, 13, 13), (True, -1, 4, 17),
-                                                  (False, -1, 6, 11)])
+@pytest.mark.parametrize(
+    "causal, window, n, m", [(True, -1, 13, 13), (True, 5, 13, 13), (True, -1, 4, 17), (False, -1, 6, 11)]
+)
 @pytest.mark.parametrize("normalizer", FUNCTIONS)
 def test_result_gradients_and_support(normalizer, causal, window, n, m, dtype):
     pool = Pool()
     for _ in range(4):
-        exact = [leaf(2, n, 4, 8, dtype=torch.float64, scale=2.0), leaf(2, m, 2, 8, dtype=torch.float64),
-                 leaf(2, m, 2, 6, dtype=torch.float64), leaf(4, 6, dtype=torch.float64)]
+        exact = [
+            leaf(2, n, 4, 8, dtype=torch.float64, scale=2.0),
+            leaf(2, m, 2, 8, dtype=torch.float64),
+            leaf(2, m, 2, 6, dtype=torch.float64),
+            leaf(4, 6, dtype=torch.float64),
+        ]
         single = [t.detach().float().requires_grad_() for t in exact]
         cotangent = torch.randn(2, n, 4, 6)
 
@@ -38,8 +43,9 @@ def test_result_gradients_and_support(normalizer, causal, window, n, m, dtype):
             return weights, [out, *gradients(out, tensors, cotangent)]
 
         tensors = exact if dtype == torch.float64 else single
-        out, _, stats = lazy_attention.attention(*tensors[:3], tensors[3], normalizer=normalizer, causal=causal,
-                                                 window=window, return_stats=True)
+        out, _, stats = lazy_attention.attention(
+            *tensors[:3], tensors[3], normalizer=normalizer, causal=causal, window=window, return_stats=True
+        )
         ours = [out, *gradients(out, tensors, cotangent)]
         weights, wide = theirs(exact)
         for name, *three in zip(("out", "q", "k", "v", "bias"), ours, wide, theirs(single)[1]):

@@ -27,8 +27,12 @@ class Layer(torch.nn.Module):
 def test_attention_and_its_gradients(window, n, m, dtype):
     pool = Pool()
     for _ in range(4):
-        exact = [leaf(2, 4, n, 8, dtype=torch.float64), leaf(2, 2, m, 8, dtype=torch.float64),
-                 leaf(2, 2, m, 8, dtype=torch.float64), leaf(4, dtype=torch.float64)]
+        exact = [
+            leaf(2, 4, n, 8, dtype=torch.float64),
+            leaf(2, 2, m, 8, dtype=torch.float64),
+            leaf(2, 2, m, 8, dtype=torch.float64),
+            leaf(4, dtype=torch.float64),
+        ]
         single = [t.detach().float().requires_grad_() for t in exact]
         cotangent = torch.randn(2, n, 4, 8)
         seen, _ = definition.visible_pairs(n, m, True, window or -1)
@@ -51,10 +55,24 @@ def test_attention_and_its_gradients(window, n, m, dtype):
 
 def tiny(**changes):
     torch.manual_seed(1)
-    config = GptOssConfig(vocab_size=61, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
-                          num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
-                          sliding_window=6, initializer_range=0.3, max_position_embeddings=64, rope_parameters={
-                              "rope_type": "default", "rope_theta": 1e4}, pad_token_id=None, eos_token_id=None, **changes)
+    config = GptOssConfig(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        sliding_window=6,
+        initializer_range=0.3,
+        max_position_embeddings=64,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+        pad_token_id=None,
+        eos_token_id=None,
+        **changes,
+    )
     model = GptOssForCausalLM(config).eval()
     model.set_experts_implementation("eager")  # the grouped product knows no float64
     return model

@@ -8,14 +8,30 @@ import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,  # noqa: E402
-                          Qwen3Config, Qwen3ForCausalLM)
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,  # noqa: E402
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 import lazy_attention.hf as hf  # noqa: E402
 
-SHAPE = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, head_dim=8, initializer_range=0.3, max_position_embeddings=64, pad_token_id=None,
-             eos_token_id=None)
+SHAPE = dict(
+    vocab_size=61,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    initializer_range=0.3,
+    max_position_embeddings=64,
+    pad_token_id=None,
+    eos_token_id=None,
+)
 
 
 def llama():
@@ -66,8 +82,12 @@ def test_padding_on_either_side_and_both(make):
 
 @pytest.mark.parametrize("make", MODELS)
 def test_packed_position_ids(make):
-    positions = torch.stack((torch.cat((torch.arange(9), torch.arange(11))),
-                             torch.cat((torch.arange(3), torch.arange(1), torch.arange(16)))))
+    positions = torch.stack(
+        (
+            torch.cat((torch.arange(9), torch.arange(11))),
+            torch.cat((torch.arange(3), torch.arange(1), torch.arange(16))),
+        )
+    )
     both(make(), input_ids=torch.randint(0, 61, (2, 20)), position_ids=positions, use_cache=False)
 
 
@@ -77,8 +97,15 @@ def test_flattened_batches_of_the_data_collator():
     cu = torch.tensor([0, 9, 20], dtype=torch.int32)
     ours = both(model, input_ids=ids, position_ids=positions, use_cache=False)
     with torch.no_grad():
-        other = model(input_ids=ids, position_ids=positions, use_cache=False, cu_seq_lens_q=cu, cu_seq_lens_k=cu,
-                      max_length_q=11, max_length_k=11).logits
+        other = model(
+            input_ids=ids,
+            position_ids=positions,
+            use_cache=False,
+            cu_seq_lens_q=cu,
+            cu_seq_lens_k=cu,
+            max_length_q=11,
+            max_length_k=11,
+        ).logits
     assert torch.equal(ours, other)
 
 
@@ -165,17 +192,24 @@ def test_bidirectional_padding():
     q, k, v = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
     layer = torch.nn.Module()
     ours, _ = hf.lazy_attention_forward(layer, q, k, v, documents, is_causal=False)
-    exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), mask[:, None, None],
-                                                             enable_gqa=True)
+    exact = torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), mask[:, None, None], enable_gqa=True
+    )
     plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask[:, None, None], enable_gqa=True)
     definition.close(ours, exact.transpose(1, 2), plain.transpose(1, 2))
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(attention_mask=torch.ones(2, 1, 8, 8, dtype=torch.bool)), "received a torch.bool mask"),
-    (dict(attention_mask=torch.tensor([[1, 1, 0, 0, 1, 1, 1, 1], [1] * 8])), "ones are one run a row, received 2 runs"),
-    (dict(output_attentions=True), "output_attentions=False"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(attention_mask=torch.ones(2, 1, 8, 8, dtype=torch.bool)), "received a torch.bool mask"),
+        (
+            dict(attention_mask=torch.tensor([[1, 1, 0, 0, 1, 1, 1, 1], [1] * 8])),
+            "ones are one run a row, received 2 runs",
+        ),
+        (dict(output_attentions=True), "output_attentions=False"),
+    ],
+)
 def test_what_cannot_be_expressed_is_a_clear_error(change, message):
     model = llama()
     model.set_attn_implementation("lazy")
@@ -186,7 +220,10 @@ def test_what_cannot_be_expressed_is_a_clear_error(change, message):
 def test_errors_of_the_attention_function():
     q = torch.randn(1, 2, 4, 8)
     layer = torch.nn.Module()
-    for change, message in ((dict(dropout=0.1), "attention dropout 0, received 0.1"), (dict(softcap=30.0), "no softcap")):
+    for change, message in (
+        (dict(dropout=0.1), "attention dropout 0, received 0.1"),
+        (dict(softcap=30.0), "no softcap"),
+    ):
         with pytest.raises(ValueError, match=message):
             hf.lazy_attention_forward(layer, q, q, q, None, **change)
     layer.lazy_normalizer, layer.sinks = "elastic", torch.zeros(2)
@@ -224,8 +261,9 @@ def visible(documents, batch, q_length, kv_length, window):
     for q0, q1, k0, k1 in zip(q, q[1:], k, k[1:]):
         if q1 > q0:
             everything[q0:q1, k0:k1] = definition.visible_pairs(q1 - q0, k1 - k0, True, window or -1)[0]
-    return torch.stack([everything[b * q_length:(b + 1) * q_length, b * kv_length:(b + 1) * kv_length]
-                        for b in range(batch)])
+    return torch.stack(
+        [everything[b * q_length : (b + 1) * q_length, b * kv_length : (b + 1) * kv_length] for b in range(batch)]
+    )
 
 
 @pytest.mark.parametrize("compiling", [False, True])
@@ -247,19 +285,31 @@ def test_masks_equal_transformers_own(compiling, monkeypatch):
         padding = None
         packed = past == 0 and spare == 0 and draw.random() < 0.4
         if packed:
-            positions = torch.stack([torch.cat([torch.arange(n) for n in (cut, q_length - cut)])
-                                     for cut in (draw.randint(0, q_length) for _ in range(batch))])
+            positions = torch.stack(
+                [
+                    torch.cat([torch.arange(n) for n in (cut, q_length - cut)])
+                    for cut in (draw.randint(0, q_length) for _ in range(batch))
+                ]
+            )
             sequences = masks.find_packed_sequence_indices(positions)
             if sequences is not None:
                 function = masks.packed_sequence_compatibility_function(function, positions, sequences)
         elif draw.random() < 0.6:
             padding = torch.ones(batch, past + q_length, dtype=torch.bool)
             for row in padding:
-                row[:draw.randint(0, past + q_length - 1)] = False
+                row[: draw.randint(0, past + q_length - 1)] = False
                 if past == 0 and draw.random() < 0.4:
-                    row[len(row) - draw.randint(0, int(row.sum()) - 1):] = False
-        arguments = dict(batch_size=batch, q_length=q_length, kv_length=kv_length, q_offset=past, kv_offset=kv_offset,
-                         mask_function=function, attention_mask=padding, local_size=window)
+                    row[len(row) - draw.randint(0, int(row.sum()) - 1) :] = False
+        arguments = dict(
+            batch_size=batch,
+            q_length=q_length,
+            kv_length=kv_length,
+            q_offset=past,
+            kv_offset=kv_offset,
+            mask_function=function,
+            attention_mask=padding,
+            local_size=window,
+        )
         documents = hf.lazy_mask(**arguments, device="cpu")
         ours = visible(documents, batch, q_length, kv_length, window)
         theirs = masks.sdpa_mask(**arguments, allow_is_causal_skip=False)[:, 0]
@@ -285,14 +335,20 @@ def test_make_lazy_with_a_neutral_start_changes_nothing():
 
 
 def test_make_lazy_equals_the_definition_and_trains(tmp_path):
-    model, ids = hf.make_lazy(llama(), distance_bias_window=8, tau=-0.7, distance_bias_std=0.5), torch.randint(0, 61, (2, 12))
+    model, ids = (
+        hf.make_lazy(llama(), distance_bias_window=8, tau=-0.7, distance_bias_std=0.5),
+        torch.randint(0, 61, (2, 12)),
+    )
     attention = model.model.layers[0].self_attn
     q, k, v = torch.randn(2, 4, 12, 8), torch.randn(2, 2, 12, 8), torch.randn(2, 2, 12, 8)
     ours, _ = hf.lazy_attention_forward(attention, q, k, v, None, scaling=attention.scaling)
 
     def plain(dtype):
-        return definition.attention(*(t.to(dtype).transpose(1, 2) for t in (q, k, v)),
-                                    attention.lazy_distance_bias.to(dtype), attention.lazy_tau.to(dtype))
+        return definition.attention(
+            *(t.to(dtype).transpose(1, 2) for t in (q, k, v)),
+            attention.lazy_distance_bias.to(dtype),
+            attention.lazy_tau.to(dtype),
+        )
 
     definition.close(ours, plain(torch.float64), plain(torch.float32))
     model.train()

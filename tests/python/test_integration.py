@@ -135,9 +135,16 @@ def test_distributed_data_parallel_equals_one_process():
         out = str(Path(folder) / "state")
         torch.save(data, out + ".data")
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        processes = [subprocess.Popen([sys.executable, "-c", DDP, str(rank), str(Path(folder) / "store"), out],
-                                      env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                     for rank in range(2)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", DDP, str(rank), str(Path(folder) / "store"), out],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(2)
+        ]
         for process in processes:
             text, _ = process.communicate(timeout=300)
             assert process.returncode == 0, text

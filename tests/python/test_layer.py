@@ -25,18 +25,39 @@ def plain_layer(layer, x):
         frequency = layer.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * frequency
         cos, sin = angle.cos().float(), angle.sin().float()  # fp32 by definition
-        turn = lambda t: torch.cat((t[..., :half] * cos - t[..., half:] * sin,  # noqa: E731
-                                    t[..., half:] * cos + t[..., :half] * sin), -1).to(t.dtype)
+        turn = (
+            lambda t: torch.cat(
+                (
+                    t[..., :half] * cos - t[..., half:] * sin,  # noqa: E731
+                    t[..., half:] * cos + t[..., :half] * sin,
+                ),
+                -1,
+            ).to(t.dtype)
+        )
         q, k = turn(q), turn(k)
     given = [None if p is None else p.to(wide) for p in (layer.learnable_bias_diagonals, layer.softmax_offset)]
     with torch.autocast("cpu", enabled=False):
-        out = definition.attention(*(t.to(wide) for t in (q, k, v)), *given, normalizer=layer.normalizer,
-                                   offset=layer.offset, window=layer.window, causal=layer.causal).to(q.dtype)
+        out = definition.attention(
+            *(t.to(wide) for t in (q, k, v)),
+            *given,
+            normalizer=layer.normalizer,
+            offset=layer.offset,
+            window=layer.window,
+            causal=layer.causal,
+        ).to(q.dtype)
     return layer.o_proj(out.flatten(-2))
 
 
-SETTINGS = [dict(), dict(offset="constant", tau=-0.1), dict(distance_bias_window=0), dict(rope_base=None),
-            dict(normalizer="softmax"), dict(window=5), dict(causal=False), dict(num_kv_heads=4, head_dim=10, bias=True)]
+SETTINGS = [
+    dict(),
+    dict(offset="constant", tau=-0.1),
+    dict(distance_bias_window=0),
+    dict(rope_base=None),
+    dict(normalizer="softmax"),
+    dict(window=5),
+    dict(causal=False),
+    dict(num_kv_heads=4, head_dim=10, bias=True),
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -52,8 +73,11 @@ def test_equals_its_equations(settings):
             out = function(module, x)
             return [out, *gradients(out, [x, *module.parameters()], cotangent)]
 
-        results = (run(LazyAttention.__call__, layer, x), run(plain_layer, exact, x.detach().double().requires_grad_()),
-                   run(plain_layer, layer, x))
+        results = (
+            run(LazyAttention.__call__, layer, x),
+            run(plain_layer, exact, x.detach().double().requires_grad_()),
+            run(plain_layer, layer, x),
+        )
         for name, *three in zip(["out", "x", *(n for n, _ in layer.named_parameters())], *results):
             pool.add(name, *three)
     pool.check()
@@ -69,16 +93,23 @@ def test_float64_equals_its_equations():
 
 def test_parameters_have_the_checkpoints_names():
     names = {name for name, _ in make().named_parameters()}
-    assert names == {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "softmax_offset",
-                     "learnable_bias_diagonals"}
+    assert names == {
+        "q_proj.weight",
+        "k_proj.weight",
+        "v_proj.weight",
+        "o_proj.weight",
+        "softmax_offset",
+        "learnable_bias_diagonals",
+    }
     assert not make(tau_trainable=False).softmax_offset.requires_grad
     assert make(normalizer="softmax").softmax_offset is None
     assert make(normalizer="softmax_sink").sinks.shape == (4,)
     assert torch.equal(make().softmax_offset, torch.full((4,), -1.0))
 
 
-@pytest.mark.parametrize("settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))],
-                         ids=str)
+@pytest.mark.parametrize(
+    "settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))], ids=str
+)
 def test_cache_equals_the_whole_sequence(settings):
     """Single tokens go through decode, longer pieces through attention."""
     layer, x = make(**settings), torch.randn(2, 12, 32)
@@ -160,12 +191,15 @@ def test_trains():
     assert not torch.equal(layer.softmax_offset, torch.full((4,), -1.0))
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (dict(num_heads=4, num_kv_heads=3), "multiple of num_kv_heads, received 4 and 3"),
-    (dict(num_heads=5, num_kv_heads=5), "hidden_size to be a multiple of num_heads .* received 32 and 5"),
-    (dict(num_heads=4, head_dim=7), "even head_dim"),
-    (dict(num_heads=4, distance_bias_window=-1), "distance_bias_window of at least 0"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(num_heads=4, num_kv_heads=3), "multiple of num_kv_heads, received 4 and 3"),
+        (dict(num_heads=5, num_kv_heads=5), "hidden_size to be a multiple of num_heads .* received 32 and 5"),
+        (dict(num_heads=4, head_dim=7), "even head_dim"),
+        (dict(num_heads=4, distance_bias_window=-1), "distance_bias_window of at least 0"),
+    ],
+)
 def test_construction_errors(arguments, message):
     with pytest.raises(ValueError, match=f"LazyAttention: expected .*{message}"):
         LazyAttention(32, **arguments)

@@ -44,16 +44,19 @@ def test_logits_and_greedy_text_equal_the_cpp_model(folder, name):
         by_positions = model(ids, position_ids=torch.arange(ids.shape[1])[None]).logits
         exact = load(folder, name).double()(ids).logits
     largest = (ours - expected["logits"]).abs().max().item()
-    print(f"{name}: maximum difference of logits {largest:.2e} (logits up to {exact.abs().max():.1f}); rms from "
-          f"float64: C++ {definition.distance_of(expected['logits'], exact):.2e}, "
-          f"LazyForCausalLM {definition.distance_of(ours, exact):.2e}")
+    print(
+        f"{name}: maximum difference of logits {largest:.2e} (logits up to {exact.abs().max():.1f}); rms from "
+        f"float64: C++ {definition.distance_of(expected['logits'], exact):.2e}, "
+        f"LazyForCausalLM {definition.distance_of(ours, exact):.2e}"
+    )
     definition.close(ours, exact, expected["logits"], name)
     definition.close(expected["logits"], exact, ours, name)
     definition.close(by_positions, exact, expected["logits"], name)
     prompt = ids[:1, :7]
     for cached in (True, False):
-        text = model.generate(prompt, max_new_tokens=24, do_sample=False, use_cache=cached, eos_token_id=None,
-                              pad_token_id=0)
+        text = model.generate(
+            prompt, max_new_tokens=24, do_sample=False, use_cache=cached, eos_token_id=None, pad_token_id=0
+        )
         assert torch.equal(text[0, 7:], expected["text"])
 
 
@@ -113,9 +116,20 @@ def test_bfloat16_keeps_what_decides_liveness_in_fp32(folder, monkeypatch):
 
 def small(**changes):
     torch.manual_seed(2)
-    settings = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                    num_key_value_heads=2, head_dim=8, initializer_range=0.3, distance_bias_window=8,
-                    distance_bias_init_std=0.5, pad_token_id=None, eos_token_id=None)
+    settings = dict(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.3,
+        distance_bias_window=8,
+        distance_bias_init_std=0.5,
+        pad_token_id=None,
+        eos_token_id=None,
+    )
     return hf.LazyForCausalLM(hf.LazyConfig(**settings | changes))
 
 
@@ -190,13 +204,16 @@ def test_outputs():
     assert torch.equal(embedded, full.logits)
 
 
-@pytest.mark.parametrize("changes, message", [
-    (dict(num_key_value_heads=3), "multiple of num_key_value_heads"),
-    (dict(head_dim=7), "head_dim: expected an even number"),
-    (dict(attention_bias=True), "attention_bias, mlp_bias: expected false"),
-    (dict(hidden_act="gelu"), "hidden_act: expected"),
-    (dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}), "rope_type: expected"),
-])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(num_key_value_heads=3), "multiple of num_key_value_heads"),
+        (dict(head_dim=7), "head_dim: expected an even number"),
+        (dict(attention_bias=True), "attention_bias, mlp_bias: expected false"),
+        (dict(hidden_act="gelu"), "hidden_act: expected"),
+        (dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}), "rope_type: expected"),
+    ],
+)
 def test_configurations_that_the_decoder_cannot_compute(changes, message):
     with pytest.raises(Exception, match=message):
         small(**changes)

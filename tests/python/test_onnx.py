@@ -17,8 +17,11 @@ def cases():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [c for c in collect_testcases("Attention") if c.model.graph.node[0].op_type == "Attention"
-                and "_expanded" not in c.name]
+        return [
+            c
+            for c in collect_testcases("Attention")
+            if c.model.graph.node[0].op_type == "Attention" and "_expanded" not in c.name
+        ]
 
 
 def settings(node):
@@ -34,7 +37,8 @@ def why_not(case):
     if attributes.get("softcap"):
         return "soft-capping"
     if attributes.get("right_window_size", -1) >= 0 or (
-            attributes.get("left_window_size", -1) >= 0 and not attributes.get("is_causal")):
+        attributes.get("left_window_size", -1) >= 0 and not attributes.get("is_causal")
+    ):
         return "a window with two sides"
     if attributes.get("is_causal") and given["lengths"] is None:
         past = 0 if given["past_key"] is None else given["past_key"].shape[-2]
@@ -86,8 +90,9 @@ def test_equals_onnx(case):
         v = torch.cat((tensor(given["past_value"]).transpose(1, 2), v), 1)
     causal, n = bool(attributes.get("is_causal", 0)), q.shape[1]
     window = attributes.get("left_window_size", -1)
-    options = dict(normalizer="softmax", causal=causal, scale=attributes.get("scale"),
-                   window=window + 1 if window >= 0 else -1)
+    options = dict(
+        normalizer="softmax", causal=causal, scale=attributes.get("scale"), window=window + 1 if window >= 0 else -1
+    )
     # ONNX aligns causal attention at the first key, unless it is told how many keys of a row are used; this operator
     # at the last: keys that no query sees are left out.
     used = [past + n] * len(q) if causal else [k.shape[1]] * len(q)
@@ -97,8 +102,12 @@ def test_equals_onnx(case):
     cu_q, cu_k = torch.arange(len(q) + 1) * n, torch.tensor([0, *used]).cumsum(0)
     packed = [low[0].flatten(0, 1), *(torch.cat([t[b, :m] for b, m in enumerate(used)]) for t in low[1:])]
     out = lazy_attention.attention(*packed, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, **options).unflatten(0, (len(q), n))
-    exact = torch.cat([definition.attention(low[0][b:b + 1].double(), *(t[b:b + 1, :m].double() for t in low[1:]), **options)
-                       for b, m in enumerate(used)]).nan_to_num()  # a row that sees nothing is zero
+    exact = torch.cat(
+        [
+            definition.attention(low[0][b : b + 1].double(), *(t[b : b + 1, :m].double() for t in low[1:]), **options)
+            for b, m in enumerate(used)
+        ]
+    ).nan_to_num()  # a row that sees nothing is zero
     expected = tensor(outputs[0])
     expected = expected.view_as(exact) if flat else expected.transpose(1, 2)
     # The vector is this problem's, not another's: it is as near to the float64 result as its type lets it be.

@@ -19,7 +19,11 @@ PLAIN = NORMALIZERS[:4]  # those that the plain definition has; sparsemax and en
 def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, window=5):
     """q, k, v, distance_bias, tau, sink: leaves; None where the normalizer takes none."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    q, k, v = leaf(2, n, heads, 8, dtype=dtype), leaf(2, m, kv_heads, 8, dtype=dtype), leaf(2, m, kv_heads, 6, dtype=dtype)
+    q, k, v = (
+        leaf(2, n, heads, 8, dtype=dtype),
+        leaf(2, m, kv_heads, 8, dtype=dtype),
+        leaf(2, m, kv_heads, 6, dtype=dtype),
+    )
     tau = (leaf(heads, dtype=wide, scale=0.3).detach() - 0.8).requires_grad_() if normalizer == "elastic" else None
     sink = leaf(heads, dtype=wide) if normalizer == "softmax_sink" else None
     return q, k, v, leaf(heads, window, dtype=wide), tau, sink
@@ -110,8 +114,11 @@ def test_opcheck_of_layouts():
     op = torch.ops.lazy.attention.default
     slopes = leaf(4)
     opcheck(op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"})
-    opcheck(op, (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
-            {"normalizer": "softmax", "causal": False})
+    opcheck(
+        op,
+        (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
+        {"normalizer": "softmax", "causal": False},
+    )
     cu = torch.tensor([0, 4, 18], dtype=torch.int32)
     flat = [t.detach().flatten(0, 1).requires_grad_() for t in (q, k, v)]
     opcheck(op, (*flat, bias, tau), {"cu_seqlens_q": cu, "cu_seqlens_k": cu})
@@ -122,8 +129,11 @@ def test_second_derivative_is_a_clear_error(normalizer):
     q, k, v, bias, tau, _ = inputs(normalizer, torch.float32)
     out = attention(q, k, v, bias, tau, normalizer=normalizer)
     (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"lazy::attention.*(second derivative|not implemented|does not have)|"
-                                           r"derivative for lazy::attention_backward is not implemented"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"lazy::attention.*(second derivative|not implemented|does not have)|"
+        r"derivative for lazy::attention_backward is not implemented",
+    ):
         torch.autograd.grad(first.sum(), q)
 
 
@@ -175,9 +185,18 @@ def test_fused_operators_serve_every_type(dtype):
     assert x.grad.dtype == dtype and weight.grad is not None
 
 
-@pytest.mark.parametrize("options", [
-    dict(), dict(interleaved=True), dict(rotary_dim=4), dict(scaling="linear", factor=4.0),
-    dict(scaling="llama3", factor=8.0, original_length=32), dict(scaling="yarn", factor=8.0, original_length=32)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(interleaved=True),
+        dict(rotary_dim=4),
+        dict(scaling="linear", factor=4.0),
+        dict(scaling="llama3", factor=8.0, original_length=32),
+        dict(scaling="yarn", factor=8.0, original_length=32),
+    ],
+    ids=str,
+)
 def test_rope(options):
     """By offset and by positions; float64 and float16 like float32; the gradient turns back."""
     x = leaf(2, 60, 3, 8)
@@ -187,8 +206,11 @@ def test_rope(options):
     if options.keys() <= {"interleaved", "rotary_dim"}:  # the definition, in plain PyTorch
         angle = torch.arange(3, 63, dtype=torch.float64)[:, None, None] * 1e4 ** (-torch.arange(half).double() / half)
         cos, sin = angle.cos().float(), angle.sin().float()
-        a, b = ((slice(0, dims, 2), slice(1, dims, 2)) if options.get("interleaved") else
-                (slice(0, half), slice(half, dims)))
+        a, b = (
+            (slice(0, dims, 2), slice(1, dims, 2))
+            if options.get("interleaved")
+            else (slice(0, half), slice(half, dims))
+        )
         plain, wide = x.detach().clone(), x.detach().double()
         for t in (plain, wide):
             first, second = t[..., a].clone(), t[..., b].clone()
@@ -200,8 +222,10 @@ def test_rope(options):
     close(ours, exact, plain)
     assert torch.equal(ours, lazy_attention.rope(x, 1e4, positions=torch.arange(3, 63).expand(2, -1), **options))
     half_precision = x.detach().half()
-    assert torch.equal(lazy_attention.rope(half_precision, 1e4, 3, **options),
-                       lazy_attention.rope(half_precision.float(), 1e4, 3, **options).half())
+    assert torch.equal(
+        lazy_attention.rope(half_precision, 1e4, 3, **options),
+        lazy_attention.rope(half_precision.float(), 1e4, 3, **options).half(),
+    )
     cotangent = torch.randn(2, 60, 3, 8)
     (turned_back,) = gradients(ours, [x], cotangent)
     wide = x.detach().double().requires_grad_()
@@ -220,9 +244,11 @@ def test_linear_cross_entropy_equals_pytorchs():
         loss = function(*tensors, labels)
         return [loss, *torch.autograd.grad(loss, tensors)]
 
-    results = (run(lazy_attention.linear_cross_entropy, hidden, weight),
-               run(plain, hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()),
-               run(plain, hidden, weight))
+    results = (
+        run(lazy_attention.linear_cross_entropy, hidden, weight),
+        run(plain, hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()),
+        run(plain, hidden, weight),
+    )
     for name, ours, exact, single in zip(("loss", "hidden", "weight"), *results):
         if name == "loss":  # one number: PyTorch's may be exact by chance
             assert abs(ours.item() - exact.item()) <= 2 * torch.finfo(torch.float32).eps * abs(exact.item())

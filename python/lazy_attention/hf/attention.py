@@ -19,13 +19,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arg
     """query (batch, length, heads, head_dim), key and value alike; mask: what ``lazy_mask`` returns. Out like query."""
     if mask is None:
         return attention_or_decode(query, key, value, **arguments)
-    _expect(is_documents(mask), "a mask made by transformers' create_*_mask for this implementation (causal, sliding "
-            f'window, padding, packed documents), received a {mask.dtype} mask of shape {tuple(mask.shape)}; '
-            'use "sdpa" or "eager" for masks of your own')
+    _expect(
+        is_documents(mask),
+        "a mask made by transformers' create_*_mask for this implementation (causal, sliding "
+        f"window, padding, packed documents), received a {mask.dtype} mask of shape {tuple(mask.shape)}; "
+        'use "sdpa" or "eager" for masks of your own',
+    )
     batch = query.shape[0]
     cu_q, cu_k = mask[0, 0, 0], mask[0, 0, 1]
-    out = attention(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), cu_seqlens_q=cu_q, cu_seqlens_k=cu_k,
-                    **arguments)
+    out = attention(
+        query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, **arguments
+    )
     return out.unflatten(0, (batch, -1))
 
 
@@ -37,9 +41,19 @@ def _setting(module: nn.Module, name: str, default=None):
     return default if found is None else found
 
 
-def lazy_attention_forward(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-                           scaling: float | None = None, dropout: float = 0.0, sliding_window: int | None = None,
-                           is_causal: bool | None = None, s_aux: Tensor | None = None, **kwargs) -> tuple[Tensor, None]:
+def lazy_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
     """Attention of a transformers model through torch.ops.lazy.attention, without an n x n matrix.
 
     Softmax by default; with sinks (``s_aux`` or ``module.sinks``, gpt-oss) "softmax_sink". Otherwise each layer's
@@ -60,8 +74,9 @@ def lazy_attention_forward(module: nn.Module, query: Tensor, key: Tensor, value:
     _expect(not dropout, f"attention dropout 0, received {dropout}")
     for name in ("softcap", "position_bias", "cache", "head_mask"):
         _expect(kwargs.get(name) is None, f"no {name}, received one")
-    _expect(not kwargs.get("output_attentions"), "output_attentions=False: the weights never exist; "
-            'use "eager" to see them')
+    _expect(
+        not kwargs.get("output_attentions"), 'output_attentions=False: the weights never exist; use "eager" to see them'
+    )
     if s_aux is None:
         s_aux = getattr(module, "sinks", None)
     if is_causal is None:
@@ -74,9 +89,11 @@ def lazy_attention_forward(module: nn.Module, query: Tensor, key: Tensor, value:
         return None if t is None else t.to(torch.float64 if exact else torch.float32)
 
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
-    _expect((s_aux is not None) == (normalizer == "softmax_sink"),
-            f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
-            f'{"with" if s_aux is not None else "without"} sinks')
+    _expect(
+        (s_aux is not None) == (normalizer == "softmax_sink"),
+        f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
+        f"{'with' if s_aux is not None else 'without'} sinks",
+    )
     tau = None
     if normalizer == "elastic":
         tau = _setting(module, "lazy_tau", -1.0)
@@ -89,8 +106,18 @@ def lazy_attention_forward(module: nn.Module, query: Tensor, key: Tensor, value:
     cu_q, cu_k = kwargs.get("cu_seq_lens_q"), kwargs.get("cu_seq_lens_k")
     if attention_mask is None and cu_q is not None:  # DataCollatorWithFlattening
         attention_mask = torch.stack((cu_q, cu_q if cu_k is None else cu_k)).to(torch.int32)[None, None]
-    out = attend(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attention_mask,
-                 distance_bias=wide(getattr(module, "lazy_distance_bias", None)), tau=wide(tau), sink=wide(s_aux),
-                 normalizer=normalizer, offset=_setting(module, "lazy_offset", "per_visible"), scale=scaling,
-                 causal=bool(is_causal), window=-1 if sliding_window is None else sliding_window)
+    out = attend(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attention_mask,
+        distance_bias=wide(getattr(module, "lazy_distance_bias", None)),
+        tau=wide(tau),
+        sink=wide(s_aux),
+        normalizer=normalizer,
+        offset=_setting(module, "lazy_offset", "per_visible"),
+        scale=scaling,
+        causal=bool(is_causal),
+        window=-1 if sliding_window is None else sliding_window,
+    )
     return out, None

@@ -36,13 +36,15 @@ class LazyConfig(LlamaConfig):
 
     def validate_architecture(self):
         if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(f"num_attention_heads: expected a multiple of num_key_value_heads "
-                             f"({self.num_key_value_heads}), found {self.num_attention_heads}")
+            raise ValueError(
+                f"num_attention_heads: expected a multiple of num_key_value_heads "
+                f"({self.num_key_value_heads}), found {self.num_attention_heads}"
+            )
         if self.head_dim % 2:
             raise ValueError(f"head_dim: expected an even number, found {self.head_dim}")
         if self.rope_parameters["rope_type"] != "default":
-            raise ValueError(f"rope_type: expected \"default\", found \"{self.rope_parameters['rope_type']}\"")
+            raise ValueError(f'rope_type: expected "default", found "{self.rope_parameters["rope_type"]}"')
         if self.attention_bias or self.mlp_bias:
             raise ValueError("attention_bias, mlp_bias: expected false: the decoder has no biases")
         if self.hidden_act not in ("silu", "swish"):
-            raise ValueError(f"hidden_act: expected \"silu\", found \"{self.hidden_act}\"")
+            raise ValueError(f'hidden_act: expected "silu", found "{self.hidden_act}"')

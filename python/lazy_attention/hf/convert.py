@@ -12,9 +12,14 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     return [m for m in model.modules() if hasattr(m, "layer_idx") and hasattr(m, "q_proj") and hasattr(m, "head_dim")]
 
 
-def make_lazy(model: PreTrainedModel, distance_bias_window: int = 512, tau: float = -1.0,
-              offset: str = "per_visible", tau_trainable: bool = True,
-              distance_bias_std: float = 1e-3) -> PreTrainedModel:
+def make_lazy(
+    model: PreTrainedModel,
+    distance_bias_window: int = 512,
+    tau: float = -1.0,
+    offset: str = "per_visible",
+    tau_trainable: bool = True,
+    distance_bias_std: float = 1e-3,
+) -> PreTrainedModel:
     """Replaces softmax attention by Lazy Attention (arXiv 2601.00919, equations 4 and 5) in every layer, in place.
 
     Each attention layer gets the fp32 parameters ``lazy_tau`` (heads) and, unless ``distance_bias_window`` is 0,
@@ -29,8 +34,10 @@ def make_lazy(model: PreTrainedModel, distance_bias_window: int = 512, tau: floa
     """
     layers = attention_modules(model)
     if not layers:
-        raise ValueError(f"make_lazy: expected a model with attention layers that go through AttentionInterface, "
-                         f"received {type(model).__name__}")
+        raise ValueError(
+            f"make_lazy: expected a model with attention layers that go through AttentionInterface, "
+            f"received {type(model).__name__}"
+        )
     if any(getattr(layer, "sinks", None) is not None for layer in layers):
         raise ValueError("make_lazy: expected layers without sinks: Elastic-Softmax takes their place")
     model.set_attn_implementation("lazy")

@@ -31,8 +31,14 @@ def _evaluator(mask_function: Callable, batch: int, use_vmap: bool, device) -> C
     return lambda q, k: one(rows[:, 0], head, q, k)
 
 
-def _check(visible: Callable[[Tensor, Tensor], Tensor], document: Tensor, q: Tensor, kv_offset: int, kv_length: int,
-           window: int | None) -> None:
+def _check(
+    visible: Callable[[Tensor, Tensor], Tensor],
+    document: Tensor,
+    q: Tensor,
+    kv_offset: int,
+    kv_length: int,
+    window: int | None,
+) -> None:
     """Probes the mask at distances -1, 1, 2, 4, ... and at the window's edge: n log n places instead of n^2."""
     distances = {-1} | {2**n for n in range(kv_length.bit_length())}
     if window is not None:
@@ -48,11 +54,22 @@ def _check(visible: Callable[[Tensor, Tensor], Tensor], document: Tensor, q: Ten
         if not torch.equal(visible(rows, keys), expected):
             raise ValueError(
                 'attn_implementation="lazy": expected a mask that is causal, with a sliding window, padding or packed '
-                f'documents, received another pattern (at distance {distance}); use "sdpa" or "eager" for it')
+                f'documents, received another pattern (at distance {distance}); use "sdpa" or "eager" for it'
+            )
 
 
-def _documents_of_keys(mask_function: Callable, batch: int, q_length: int, kv_length: int, q_offset, kv_offset: int,
-                       window: int | None, use_vmap: bool, device, check: bool) -> Tensor:
+def _documents_of_keys(
+    mask_function: Callable,
+    batch: int,
+    q_length: int,
+    kv_length: int,
+    q_offset,
+    kv_offset: int,
+    window: int | None,
+    use_vmap: bool,
+    device,
+    check: bool,
+) -> Tensor:
     """A document's number for every key, (batch, kv_length), never falling."""
     visible = _evaluator(mask_function, batch, use_vmap, device)
     keys = torch.arange(kv_length, device=device) + kv_offset
@@ -93,9 +110,19 @@ def _cu_seqlens(begins: Tensor, queries_before: Tensor, q_length: int) -> Tensor
     return torch.stack((before[cu_k], cu_k)).to(torch.int32)[None, None]
 
 
-def lazy_mask(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset: int = 0,
-              mask_function: Callable = causal_mask_function, attention_mask: Tensor | None = None,
-              local_size: int | None = None, use_vmap: bool = False, device="cpu", **_) -> Tensor | None:
+def lazy_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset=0,
+    kv_offset: int = 0,
+    mask_function: Callable = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    use_vmap: bool = False,
+    device="cpu",
+    **_,
+) -> Tensor | None:
     """transformers' mask interface for attn_implementation="lazy"; its arguments are those of ``sdpa_mask``.
 
     ValueError for a mask that the operator cannot express. torch.compile cannot read values, so compiled code is
@@ -106,7 +133,7 @@ def lazy_mask(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_off
     if attention_mask is not None:
         padding = attention_mask.to(device=device, dtype=torch.bool)
         padding = torch.nn.functional.pad(padding, (0, max(kv_length + kv_offset - padding.shape[1], 0)))
-        padding = padding[:, kv_offset:kv_offset + kv_length].expand(batch_size, -1)
+        padding = padding[:, kv_offset : kv_offset + kv_length].expand(batch_size, -1)
         if not compiling and bool(padding.all()):
             padding = None
     start = q_offset - kv_offset  # the first query's key
@@ -120,8 +147,18 @@ def lazy_mask(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_off
     if mask_function is causal_mask_function:
         document = (keys > start + q_length - 1).long().expand(batch_size, -1)
     else:
-        document = _documents_of_keys(mask_function, batch_size, q_length, kv_length, q_offset, kv_offset, local_size,
-                                      use_vmap, device, check=not compiling)
+        document = _documents_of_keys(
+            mask_function,
+            batch_size,
+            q_length,
+            kv_length,
+            q_offset,
+            kv_offset,
+            local_size,
+            use_vmap,
+            device,
+            check=not compiling,
+        )
     begins = torch.cat((torch.ones_like(document[:, :1]), document.diff(dim=1)), 1) != 0
     if padding is not None:
         edges = padding[:, 1:] != padding[:, :-1]
@@ -139,7 +176,8 @@ def _check_padding(padding: Tensor, edges: Tensor) -> None:
         row = int(runs.argmax())
         raise ValueError(
             f'attn_implementation="lazy": expected a padding mask whose ones are one run a row, received '
-            f"{int(runs[row])} runs in row {row}; to generate from a padded batch, pad on the left")
+            f"{int(runs[row])} runs in row {row}; to generate from a padded batch, pad on the left"
+        )
 
 
 def _full_attention_documents(padding: Tensor, q_length: int, compiling: bool) -> Tensor:

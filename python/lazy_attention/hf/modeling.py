@@ -32,11 +32,20 @@ class LazyDecoderAttention(LazyAttention):
 
     def __init__(self, config: LazyConfig, layer_idx: int):
         window = -1 if config.sliding_window is None else config.sliding_window
-        super().__init__(config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-                         normalizer=config.normalizer, offset=config.offset, tau=config.offset_init,
-                         tau_trainable=config.offset_trainable, distance_bias_window=config.distance_bias_window,
-                         distance_bias_std=config.distance_bias_init_std,
-                         rope_base=config.rope_parameters["rope_theta"], window=window)
+        super().__init__(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+            normalizer=config.normalizer,
+            offset=config.offset,
+            tau=config.offset_init,
+            tau_trainable=config.offset_trainable,
+            distance_bias_window=config.distance_bias_window,
+            distance_bias_std=config.distance_bias_init_std,
+            rope_base=config.rope_parameters["rope_theta"],
+            window=window,
+        )
         self.layer_idx = layer_idx
 
     def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past: Cache | None) -> Tensor:
@@ -49,8 +58,18 @@ class LazyDecoderAttention(LazyAttention):
         def wide(t: Tensor | None) -> Tensor | None:
             return None if t is None else t.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
 
-        out = attend(q, k, v, mask, distance_bias=wide(self.learnable_bias_diagonals), tau=wide(self.softmax_offset),
-                     sink=wide(self.sinks), normalizer=self.normalizer, offset=self.offset, window=self.window)
+        out = attend(
+            q,
+            k,
+            v,
+            mask,
+            distance_bias=wide(self.learnable_bias_diagonals),
+            tau=wide(self.softmax_offset),
+            sink=wide(self.sinks),
+            normalizer=self.normalizer,
+            offset=self.offset,
+            window=self.window,
+        )
         return self.o_proj(out.flatten(-2))
 
 
@@ -73,8 +92,9 @@ class LazyDecoderLayer(GradientCheckpointingLayer):
         self.mlp_norm = LazyNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = LazyMLP(config)
 
-    def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None,
-                past_key_values: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past_key_values: Cache | None = None
+    ) -> Tensor:
         x = x + self.attn(self.attn_norm(x), mask, positions, past_key_values)
         return x + self.mlp(self.mlp_norm(x))
 
@@ -92,8 +112,10 @@ class LazyPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: LazyConfig, *args, **kwargs):
         if config._attn_implementation not in (None, "lazy"):
-            raise ValueError(f'LazyForCausalLM: expected attn_implementation="lazy" (or none), '
-                             f'received "{config._attn_implementation}"')
+            raise ValueError(
+                f'LazyForCausalLM: expected attn_implementation="lazy" (or none), '
+                f'received "{config._attn_implementation}"'
+            )
         config._attn_implementation = "lazy"
         super().__init__(config, *args, **kwargs)
 
@@ -126,10 +148,17 @@ class LazyModel(LazyPreTrainedModel):
     def set_input_embeddings(self, value):
         self.embeddings = value
 
-    def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-                position_ids: Tensor | None = None, past_key_values: Cache | None = None,
-                inputs_embeds: Tensor | None = None, use_cache: bool | None = None,
-                output_hidden_states: bool | None = None, **_) -> BaseModelOutputWithPast:
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **_,
+    ) -> BaseModelOutputWithPast:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("LazyModel: expected either input_ids or inputs_embeds")
         x = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
@@ -140,8 +169,13 @@ class LazyModel(LazyPreTrainedModel):
             past_key_values = DynamicCache(config=self.config)
         seen = past_key_values.get_seq_length() if past_key_values is not None else 0
         make_mask = create_causal_mask if self.config.sliding_window is None else create_sliding_window_causal_mask
-        mask = make_mask(config=self.config, inputs_embeds=x, attention_mask=attention_mask,
-                         past_key_values=past_key_values, position_ids=position_ids)
+        mask = make_mask(
+            config=self.config,
+            inputs_embeds=x,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            position_ids=position_ids,
+        )
         if position_ids is None and not (isinstance(seen, int) and seen == 0):
             position_ids = torch.arange(x.shape[1], device=x.device) + seen
         if position_ids is not None and position_ids.dim() == 2:
@@ -154,8 +188,11 @@ class LazyModel(LazyPreTrainedModel):
         x = self.norm(x)
         if hidden_states is not None:
             hidden_states[-1] = x
-        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values,
-                                       hidden_states=tuple(hidden_states) if hidden_states else None)
+        return BaseModelOutputWithPast(
+            last_hidden_state=x,
+            past_key_values=past_key_values,
+            hidden_states=tuple(hidden_states) if hidden_states else None,
+        )
 
 
 class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
@@ -177,20 +214,35 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
     def set_input_embeddings(self, value):
         self.model.embeddings = value
 
-    def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-                position_ids: Tensor | None = None, past_key_values: Cache | None = None,
-                inputs_embeds: Tensor | None = None, labels: Tensor | None = None, use_cache: bool | None = None,
-                logits_to_keep: int | Tensor = 0, output_hidden_states: bool | None = None,
-                output_attentions: bool | None = None, return_dict: bool | None = None,
-                **kwargs) -> CausalLMOutputWithPast | tuple:
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> CausalLMOutputWithPast | tuple:
         """Arguments and results of transformers' causal language models: input_ids (batch, length) int64;
         attention_mask (batch, length), 0 at padding; labels like input_ids, -100: not counted, shifted here.
         logits (batch, length or logits_to_keep, vocabulary), loss in nats a token."""
         if output_attentions:
             raise ValueError("LazyForCausalLM: expected output_attentions=False: the weights never exist")
-        result = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-                            past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache,
-                            output_hidden_states=output_hidden_states)
+        result = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+        )
         hidden = result.last_hidden_state
         if isinstance(logits_to_keep, Tensor):
             hidden = hidden[:, logits_to_keep]
@@ -200,6 +252,7 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        out = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=result.past_key_values,
-                                     hidden_states=result.hidden_states)
+        out = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=result.past_key_values, hidden_states=result.hidden_states
+        )
         return out.to_tuple() if return_dict is False else out
