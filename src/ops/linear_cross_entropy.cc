@@ -29,6 +29,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
 Gradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t ignore_index,
                   bool want_hidden, bool want_weight) {
   check(hidden, weight, labels);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // it would round the products below
   const int64_t tokens = hidden.size(0), vocabulary = weight.size(0);
   const at::Tensor w = weight.detach().to(at::kFloat).contiguous(), target = labels.contiguous();
   const int64_t* label = target.const_data_ptr<int64_t>();

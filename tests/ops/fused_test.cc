@@ -1,6 +1,7 @@
 // The fused operators against float64 compositions of ATen operations, values and gradients. An error may be twice what the
 // same composition has when its inputs and outputs are rounded to the type, plus one rounding.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -154,6 +155,15 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
   EXPECT_FALSE(correct[1].item<bool>());
   EXPECT_FALSE(correct[2].item<bool>());
   EXPECT_THROW(linear_cross_entropy(hidden, weight, at::tensor({0L, 3L, 1L})), c10::Error);
+}
+
+TEST(FusedValues, AutocastLeavesLinearCrossEntropyAlone) {
+  const at::Tensor hidden = at::randn({7, 12}), weight = at::randn({50, 12}), labels = at::randint(50, {7}, at::kLong);
+  const at::Tensor plain = std::get<0>(linear_cross_entropy(hidden, weight, labels));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor under = std::get<0>(linear_cross_entropy(hidden, weight, labels));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_TRUE(at::equal(plain, under));
 }
 
 TEST(FusedValues, RopeMistakesAreNamed) {

@@ -4,18 +4,33 @@
 #include <cstdlib>
 #include <string>
 
+namespace {
+
+const std::string kPython = LAZY_TEST_PYTHON;
+
+bool imports(const std::string& modules) {
+  return std::system((kPython + " -c 'import " + modules + "' >/dev/null 2>&1").c_str()) == 0;
+}
+
+// A sanitized library needs the sanitizer's own, which an interpreter does not bring, to be loaded first.
+#ifdef __SANITIZE_ADDRESS__
+const std::string kPreload = "LD_PRELOAD=\"$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)\" ";
+#else
+const std::string kPreload;
+#endif
+
+int run(const std::string& script) {
+  return std::system((kPreload + kPython + " " LAZY_SOURCE_DIR "/tests/ops/" + script + " " LAZY_OPS_LIBRARY).c_str());
+}
+
+}  // namespace
+
 TEST(Python, OperatorsPassPyTorchsOwnChecks) {
-  const std::string python = LAZY_TEST_PYTHON;
-  if (std::system((python + " -c 'import torch, numpy' >/dev/null 2>&1").c_str()) != 0) {
-    GTEST_SKIP() << python << " cannot import torch";
-  }
-  EXPECT_EQ(std::system((python + " " LAZY_SOURCE_DIR "/tests/ops/check_operators.py " LAZY_OPS_LIBRARY).c_str()), 0);
+  if (!imports("torch, numpy")) GTEST_SKIP() << kPython << " cannot import torch";
+  EXPECT_EQ(run("check_operators.py"), 0);
 }
 
 TEST(Python, RopeScalingsAreTransformers) {
-  const std::string python = LAZY_TEST_PYTHON;
-  if (std::system((python + " -c 'import torch, transformers' >/dev/null 2>&1").c_str()) != 0) {
-    GTEST_SKIP() << python << " cannot import torch and transformers";
-  }
-  EXPECT_EQ(std::system((python + " " LAZY_SOURCE_DIR "/tests/ops/check_rope.py " LAZY_OPS_LIBRARY).c_str()), 0);
+  if (!imports("torch, transformers")) GTEST_SKIP() << kPython << " cannot import torch and transformers";
+  EXPECT_EQ(run("check_rope.py"), 0);
 }
