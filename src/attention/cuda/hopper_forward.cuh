@@ -12,12 +12,9 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-#ifndef LAZY_CONSUMERS
-#define LAZY_CONSUMERS 3
-#endif
 template <int D>
 struct ForwardShape {
-  static constexpr int consumers = D == 64 ? LAZY_CONSUMERS : 2, M = 64 * consumers, N = 128, halves = D / 64;
+  static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
   static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
   static constexpr int k_stages = D == 64 ? 4 : 3, v_stages = D == 64 ? 3 : 2;
   static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;

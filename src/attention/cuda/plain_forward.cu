@@ -27,11 +27,12 @@ __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, cons
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float m = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
-      if (m == -INFINITY) continue;
+      // A row that has seen no key yet takes part: two rows share a warp, and all of it must meet in row_sum.
+      const float base = m == -INFINITY ? 0 : m;
       float part = 0;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) part += expf(s[i][j] - m);
-      sum[i] = sum[i] * expf(largest[i] - m) + row_sum(part);
+      for (int j = 0; j < 4; ++j) part += expf(s[i][j] - base);
+      sum[i] = sum[i] * expf(largest[i] - base) + row_sum(part);
       largest[i] = m;
     }
   }
