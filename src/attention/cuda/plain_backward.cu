@@ -67,6 +67,9 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       const float in_sink = p.normalizer == Normalizer::softmax_sink && !empty ? expf(p.sink[t.head] - lse[i]) : 0;
       const float sum = f[i] + in_sink;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
+      // A row's only key holds all of the mass: ds is zero exactly, whatever rounding makes of f g / f.
+      const bool alone = row[i].keys.end - row[i].keys.begin == 1 && p.normalizer != Normalizer::softmax_sink;
+      if (alone && p.normalizer != Normalizer::sigmoid) center[i] = g[i];
       inverse[i] = softmax_like(p.normalizer) && sum > 0 ? 1 / sum : 1;
       tau[i] = g[i] * row[i].offset_scale;
       sink[i] = -in_sink * inverse[i] * center[i];

@@ -58,7 +58,11 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   const float count = static_cast<float>(max(r.keys.end - r.keys.begin, 1));
   r.offset_scale = p.per_visible ? 1 / count : 1;
   r.offset = 0;
-  if (p.normalizer == Normalizer::elastic) r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
+  if (p.normalizer == Normalizer::elastic) {
+    r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
+    // A row with one key has p = 1, whatever rounding makes of it: with offset -1 its weight is zero exactly.
+    if (count == 1 && r.offset <= -1) r.offset = -2;
+  }
   if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
   return r;
 }
