@@ -24,6 +24,24 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
           at::empty_symint(stats_size, a.q.options().dtype(type))};
 }
 
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
+  c10::SymDimVector like_out(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
+  like_out.back() = a.v.sym_size(-1);
+  c10::SymDimVector rows;
+  if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
+  rows.push_back(a.q.sym_size(-2));
+  rows.push_back(a.q.sym_size(-3));
+  if (a.normalizer == "sigmoid") rows.assign(1, c10::SymInt(0));
+  auto check = [&](const at::Tensor& t, const char* name, c10::SymIntArrayRef sizes, at::ScalarType type) {
+    TORCH_CHECK(t.sym_sizes() == sizes && t.scalar_type() == type && t.device() == a.q.device(),
+                "lazy::attention_backward: expected ", name, " of shape ", sizes, " and type ", type, " on ", a.q.device(),
+                ", received ", t.sym_sizes(), " of ", t.scalar_type(), " on ", t.device());
+  };
+  check(d_out, "d_out", like_out, a.q.scalar_type());
+  check(out, "out", like_out, a.q.scalar_type());
+  check(lse, "lse", rows, accumulate_type(a.q.scalar_type()));
+}
+
 AttentionGradients empty_gradients(const AttentionArguments& a, const std::array<bool, 7>& mask) {
   const at::Tensor none;
   auto like = [&](bool wanted, const at::Tensor& t) {
@@ -47,6 +65,7 @@ AttentionOutputs attention_meta(LAZY_ATTENTION_PARAMETERS) {
 BackwardOutputs attention_backward_meta(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
+  check_backward(a, d_out, out, lse);
   AttentionGradients g = empty_gradients(a, output_mask);
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }

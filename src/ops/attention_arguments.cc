@@ -56,6 +56,11 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               sink ? "" : a.normalizer, sink ? "" : "\"");
   LAZY_EXPECT(!a.sigmoid_bias || normalizer == Normalizer::sigmoid,
               "sigmoid_bias only with normalizer \"sigmoid\", received it with \"", a.normalizer, "\"");
+  // Scores are fp32; NaN would mean "not given" further down.
+  for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
+    LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,
+                " to be a finite number in float32's range, received ", *value);
+  }
   LAZY_EXPECT(a.offset == "per_visible" || a.offset == "constant",
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
@@ -136,7 +141,7 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.dtype = dtype_from(a.operation, a.q.scalar_type());
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
-  p.window = a.window;
+  p.window = std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
   p.normalizer = normalizer_from(a.operation, a.normalizer);
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;

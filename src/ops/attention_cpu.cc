@@ -92,6 +92,7 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
+  check_backward(a, d_out, out, lse);
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
   require_served(p);

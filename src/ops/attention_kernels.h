@@ -35,6 +35,10 @@ using BackwardOutputs =
 // Uninitialized, of the shapes that DESIGN section 4 gives; stats and sigmoid's lse are empty when not wanted.
 AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);
 
+// What a backward pass is handed beside the forward's arguments: d_out and out like the forward's out, its lse. After
+// check_attention. Throws "lazy::attention_backward: expected ..., received ...".
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse);
+
 struct AttentionGradients {
   at::Tensor q, k, v, distance_bias, tau, sink, alibi_slopes;
 };

@@ -42,7 +42,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
   std::vector<Results> plain;
   // The fewer rows have weights between zero and one, the more one draw is luck.
-  const int orders = s.q_length <= 2 ? 64 : s.q_length <= 111 ? (s.score_scale > 1 ? 16 : 4) : 4;
+  const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64 : s.q_length <= 111 ? (s.score_scale > 1 ? 16 : 4) : 4;
   for (int n = 0; n < orders; ++n) plain.push_back(run_plain(s, in, cases_++));
   auto one = [&](const char* what, DType type, auto&& values) {
     const Values r = values(reference), f = values(fast);

@@ -1,10 +1,12 @@
 // The operator's own duties: schema, shapes without data, errors, autograd wiring. The numbers are tests/attention's.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ops/attention.h"
+#include "ops/attention_kernels.h"
 
 namespace lazy::ops {
 
@@ -125,8 +127,57 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
   options.normalizer = "soft";
   EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected normalizer to be"));
   options = {};
+  for (const double scale : {double{NAN}, double{INFINITY}, -1e300}) {
+    options.scale = scale;
+    EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected scale to be a finite number in float32's range, received"));
+  }
+  options = {};
+  options.normalizer = "sigmoid";
+  options.sigmoid_bias = NAN;
+  bad = in;
+  bad.tau = at::Tensor();
+  EXPECT_THAT(call(bad, options), StartsWith("lazy::attention: expected sigmoid_bias to be a finite number"));
+  options = {};
   options.offset = "none";
   EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected offset to be"));
+}
+
+TEST(AttentionOperator, AWindowWithoutEnd) {
+  const Inputs in = inputs(at::kFloat);
+  AttentionOptions options;
+  for (const bool causal : {true, false}) {
+    options.causal = causal;
+    options.window = -1;
+    const at::Tensor none = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, options));
+    for (const int64_t window : {int64_t{1} << 32, INT64_MAX - 3, INT64_MAX}) {
+      options.window = window;
+      const at::Tensor out = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, options));
+      EXPECT_TRUE(at::equal(out, none)) << window;
+      out.sum().backward();
+    }
+  }
+}
+
+// attention_backward is an operator of its own: what it is handed is not trusted.
+TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
+  const Inputs in = inputs(at::kFloat);
+  const auto [out, lse, stats] = attention(in.q, in.k, in.v, in.bias, in.tau, {});
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention_backward", "")
+                             .typed<BackwardOutputs(LAZY_ATTENTION_BACKWARD_PARAMETERS)>();
+  auto call = [&](const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
+    return message_of([&] {
+      op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, true, -1, {}, {}, false,
+              {true, true, true, true, true, false, false});
+    });
+  };
+  using testing::StartsWith;
+  EXPECT_EQ(call(out, out, lse), "no error");
+  EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on cpu, received [2, 0, 4, 8]"));
+  EXPECT_THAT(call(out.select(0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape"));
+  EXPECT_THAT(call(out, out.to(at::kHalf), lse), StartsWith("lazy::attention_backward: expected out of shape"));
+  EXPECT_THAT(call(out, out, lse.to(at::kDouble)), StartsWith("lazy::attention_backward: expected lse of shape [2, 4, 9] and type Float"));
+  EXPECT_THAT(call(out, out, lse.narrow(2, 0, 3)), StartsWith("lazy::attention_backward: expected lse of shape"));
 }
 
 TEST(AttentionOperator, SecondDerivativesAreRefused) {
