@@ -8,6 +8,7 @@
 
 #include <functional>
 
+#include "ops/attention.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -164,6 +165,19 @@ TEST(FusedValues, AutocastLeavesLinearCrossEntropyAlone) {
   const at::Tensor under = std::get<0>(linear_cross_entropy(hidden, weight, labels));
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_TRUE(at::equal(plain, under));
+}
+
+// Mixed inputs are what autocast meets: a projection's bf16 beside a cache's fp32.
+TEST(FusedValues, AutocastCastsAttention) {
+  const at::Tensor q = at::randn({1, 9, 2, 16}), k = at::randn({1, 9, 2, 16}), v = at::randn({1, 9, 2, 16}), tau = at::full({2}, -1.0);
+  const auto low = [](const at::Tensor& t) { return t.to(at::kBFloat16); };
+  const at::Tensor expected = std::get<0>(attention(low(q), low(k), low(v), {}, tau, {}));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor found = std::get<0>(attention(low(q), k, v, {}, tau, {}));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::equal(found, expected));
 }
 
 TEST(FusedValues, RopeMistakesAreNamed) {
