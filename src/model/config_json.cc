@@ -183,8 +183,8 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   const std::string text = read_file(path);
   try {
     return from_json(json::parse(text), path.string());
-  } catch (const json::parse_error& e) {
-    fail(kOperation, "{}: expected JSON: {}", path.string(), e.what());
+  } catch (const json::exception& e) {  // also a number that is out of range; the message may quote much of the file
+    fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));
   }
 }
 

@@ -11,7 +11,7 @@ namespace lazy::report {
 Json parse_json(std::string_view text, const std::string& place) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& e) {
+  } catch (const Json::exception& e) {  // also a number that is out of range
     // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error ...": keep what helps.
     std::string what = e.what();
     if (const size_t bracket = what.find("] "); bracket != std::string::npos) what.erase(0, bracket + 2);

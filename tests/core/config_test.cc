@@ -71,10 +71,30 @@ TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
   const std::string message = message_of([&] { Config::load(broken); });
   EXPECT_NE(message.find("broken.toml:1"), std::string::npos) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  const std::string quoted = message_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });  // toml++ quotes the line break
+  EXPECT_NE(quoted.find("configuration:2"), std::string::npos) << quoted;
+  EXPECT_EQ(quoted.find('\n'), std::string::npos) << quoted;
   const auto circle = file("circle.toml", "extends = \"circle.toml\"\n");
   EXPECT_NE(message_of([&] { Config::load(circle); }).find("circle"), std::string::npos);
   EXPECT_NE(message_of([&] { Config::load(folder_ / "absent.toml"); }).find("absent.toml"), std::string::npos);
   EXPECT_NE(message_of([&] { Config::load(circle, {"nonsense"}); }), "");
+  // Where TOML allows ASCII only; strings and comments may hold anything.
+  EXPECT_EQ(message_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), "config: configuration:2: expected ASCII outside of strings and comments");
+  const char* const anything = R"([a] # Η
+v = "\"Η" # "Η
+w = 'Η\' # 'Η
+x = """
+Η"" \""" Η"""""
+y = '''
+Η' ''''
+)";
+  EXPECT_EQ(message_of([&] { Config::parse(anything); }), "");
+  const auto good = file("good.toml", "[a]\nx = 1\n");
+  EXPECT_EQ(message_of([&] { Config::load(good, {"a.x=\xFF"}); }), "config: --set a.x=\uFFFD: expected UTF-8");
+  Config spaced = Config::load(good, {"a.y = two words"});
+  EXPECT_EQ(spaced.section("a").string("y", ""), "two words");
+  Config greek = Config::load(good, {"a.x=\u0397"});
+  EXPECT_EQ(greek.section("a").string("x", ""), "\u0397");
 }
 
 }  // namespace lazy

@@ -193,6 +193,12 @@ TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
   }
 }
 
+TEST(BpeFiles, ANumberOutOfRangeIsAPlainError) {
+  const Folder folder;
+  const auto path = folder.write("tokenizer.json", "{\"version\": 1e999}").string();
+  EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr("tokenizer.json: expected JSON, found a number that is out of range"));
+}
+
 TEST(BpeFiles, DeepNestingIsAPlainError) {
   const Folder folder;
   std::string text = small_tokenizer_json().dump();
@@ -222,6 +228,15 @@ TEST(BpeFiles, MalformedTokenizerConfig) {
               HasSubstr("tokenizer_config.json: bos_token: \"<nowhere>\" is not in the vocabulary"));
   folder.write("tokenizer_config.json", "[");
   EXPECT_THAT(error_of([&] { write_and_load(folder, small_tokenizer_json()); }), HasSubstr("expected a JSON object"));
+}
+
+TEST(Regex, HostilePatternsAreRefusedOrGivenUp) {
+  EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), HasSubstr("test: expected a regular expression, found \"\\C\""));
+  const Regex regex("(a+)+$", "test");
+  const std::string text = std::string(60, 'a') + "b";  // 2^60 ways to fail
+  Regex::Scanner scanner(regex, text);
+  size_t begin, end;
+  EXPECT_THAT(error_of([&] { scanner.next(&begin, &end); }), HasSubstr("match limit"));
 }
 
 TEST(Regex, WhiteSpaceIsUnicodes) {

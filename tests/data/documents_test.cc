@@ -123,6 +123,11 @@ TEST(Documents, LongOnesAreCut) {
   EXPECT_THAT(cut, ElementsAre("aaaa bbbb\n\n", "cccc dddd\n", "eeee ffff ", "gggg"));
   const auto wide = folder.write("b.txt", "文字文字文字").string();
   EXPECT_THAT(documents({wide}, {.max_bytes = 7}), ElementsAre("文字", "文字", "文字"));
+  for (const int64_t limit : {1, 2, 3}) {  // a character is never cut, even if it is longer than the limit
+    EXPECT_THAT(documents({wide}, {.max_bytes = limit}), ElementsAre("文", "字", "文", "字", "文", "字")) << limit;
+  }
+  const auto narrow = folder.write("c.txt", "a\n\nb").string();
+  EXPECT_THAT(documents({narrow}, {.max_bytes = 1}), ElementsAre("a", "\n", "\n", "b"));
 }
 
 TEST(Documents, JsonLinesErrorsNameFileLineAndField) {

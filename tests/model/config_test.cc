@@ -166,6 +166,8 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   testing::write_text(folder / "config.json", "{\"model_type\":");
   EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }),
               AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
+  testing::write_text(folder / "config.json", "{\"vocab_size\": 1e999}");
+  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("1e999")));
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":\"ten\"}\n"), HasSubstr("tokens: expected a number, found string"));
   EXPECT_THAT(error_with("eval.json", "{\"results\": 3}"), HasSubstr("eval.json: results: expected an object"));
   EXPECT_THAT(error_with("eval.json", "{\"results\""), HasSubstr("eval.json: not JSON"));
+  EXPECT_THAT(error_with("eval.json", "{\"results\": 1e999}"), HasSubstr("eval.json: not JSON: number overflow"));
   EXPECT_THAT(error_with("config.toml", "[model\n"), HasSubstr("config.toml:1"));
   EXPECT_THAT(error_with("samples.json", "[{\"prompt\": \"a\"}]"), HasSubstr("samples[0].text is missing"));
   Json sinks = load_json(folder / "sinks.json");

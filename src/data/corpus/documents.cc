@@ -82,11 +82,17 @@ void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<st
 // character.
 size_t cut_before(std::string_view text, size_t limit) {
   for (const std::string_view separator : {"\n\n", "\n", " "}) {
+    if (separator.size() > limit) continue;
     const size_t at = text.rfind(separator, limit - separator.size());
     if (at != std::string_view::npos && at + separator.size() > limit / 2) return at + separator.size();
   }
+  const auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   size_t at = limit;
-  while (at > 1 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  while (at > 0 && inside(at)) --at;
+  if (at == 0) {  // not even one character fits
+    do ++at;
+    while (at < text.size() && inside(at));
+  }
   return at;
 }
 

@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <type_traits>
+#include <utility>
+
 #include "core/error.h"
 #include "data/json_summary.h"
 
@@ -20,11 +23,20 @@ template <typename T>
 T field(const fs::path& path, const Json& json, const std::string& key, const char* expected) {
   const auto found = json.find(key);
   if (found == json.end()) fail("corpus", "{}: {}: expected {}, the field is missing", path.string(), key, expected);
+  const auto wrong = [&] {
+    fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
+  };
+  if constexpr (std::is_integral_v<T>) {  // the library would cut 1.5 and 1e300 to fit
+    const bool fits = found->is_number_unsigned() ? std::in_range<T>(found->get<uint64_t>())
+                                                  : found->is_number_integer() && std::in_range<T>(found->get<int64_t>());
+    if (!fits) wrong();
+  }
   try {
     return found->get<T>();
   } catch (const Json::exception&) {
-    fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
+    wrong();
   }
+  return {};
 }
 
 }  // namespace
@@ -87,6 +99,12 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   for (const auto& [name, split] : splits.items()) {
     SplitSummary& summary = info.splits[name];
     summary.shards = field<std::vector<std::string>>(path, split, "shards", "a list of file names");
+    for (const std::string& file : summary.shards) {  // a corpus may come from anywhere: it names files of its own only
+      const fs::path shard = file;
+      if (file.empty() || shard != shard.filename() || file == "." || file == ".." || file.find('\0') != std::string::npos) {
+        fail("corpus", "{}: splits.{}.shards: expected plain file names, found {}", path.string(), name, json_summary(Json(file)));
+      }
+    }
     summary.documents = field<int64_t>(path, split, "documents", "a number");
     summary.tokens = field<int64_t>(path, split, "tokens", "a number");
     summary.source_bytes = field<int64_t>(path, split, "source_bytes", "a number");

@@ -62,6 +62,12 @@ void Shard::check() const {
   };
   expect("header_bytes", sizeof h, h.header_bytes);
   if (h.vocab_size <= 0) fail("shard", "{}: vocab_size: expected a positive number, found {}", name, h.vocab_size);
+  // They become tokens of sequences: outside the vocabulary they would be looked up outside the embedding.
+  for (const auto& [field, id] : {std::pair{"bos_id", h.bos_id}, std::pair{"eos_id", h.eos_id}}) {
+    if (id < -1 || id >= h.vocab_size) {
+      fail("shard", "{}: {}: expected -1 (none) to {}, found {}", name, field, h.vocab_size - 1, id);
+    }
+  }
   expect("token_bytes", h.vocab_size <= 65536 ? 2 : 4, h.token_bytes);
   expect("tokens_offset", sizeof h, h.tokens_offset);
   // Sizes are compared without overflow: nothing larger than the file can be meant.

@@ -188,6 +188,8 @@ BpeDefinition read_tokenizer_json(const fs::path& path) {
     json = Json::parse(text);
   } catch (const Json::parse_error& e) {
     fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
+  } catch (const Json::exception&) {  // the only other one that parsing throws
+    fail("tokenizer", "{}: expected JSON, found a number that is out of range", path.string());
   }
   const Node root{&json, path.string() + ": "};
   read_model(root.at("model"), definition);

@@ -7,13 +7,21 @@
 
 namespace lazy {
 
+namespace {
+
+constexpr size_t kShortText = 64 << 10;
+constexpr uint32_t kShortLimit = 20'000'000;
+
+}  // namespace
+
 struct Regex::Impl {
   std::string pattern;
   pcre2_code* code = nullptr;
-  pcre2_match_context* context = nullptr;
+  pcre2_match_context *context = nullptr, *short_context = nullptr;
   bool jit = false;
   ~Impl() {
     pcre2_match_context_free(context);
+    pcre2_match_context_free(short_context);
     pcre2_code_free(code);
   }
 };
@@ -56,7 +64,8 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   int error = 0;
   PCRE2_SIZE offset = 0;
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
-                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+                              // \C would cut characters apart, and what follows must be UTF-8 again.
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (!impl_->code) {
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof message);
@@ -68,6 +77,9 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   impl_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(impl_->context, UINT32_MAX);  // a run of a million spaces is no error
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
+  // In a short text nothing honest takes this long, but a pattern such as (a+)+$ would try for hours.
+  impl_->short_context = pcre2_match_context_copy(impl_->context);
+  pcre2_set_match_limit(impl_->short_context, kShortLimit);
 }
 
 Regex::~Regex() = default;
@@ -84,10 +96,11 @@ bool Regex::Scanner::next(size_t* begin, size_t* end) {
   auto* match = static_cast<pcre2_match_data*>(match_);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
   if (at_ >= text_.size()) return false;
+  pcre2_match_context* context = text_.size() <= kShortText ? regex.short_context : regex.context;
   const int found = regex.jit
-                        ? pcre2_jit_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY, match, regex.context)
+                        ? pcre2_jit_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY, match, context)
                         : pcre2_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK,
-                                      match, regex.context);
+                                      match, context);
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
     PCRE2_UCHAR message[256];

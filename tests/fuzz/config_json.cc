@@ -1,0 +1,17 @@
+// config.json of a model folder.
+#include <nlohmann/json.hpp>
+
+#include "model/config.h"
+#include "target.h"
+
+using namespace lazy;
+
+LAZY_FUZZ_TARGET(config_json) {
+  fuzz::put("config.json", input);
+  const ModelConfig config = ModelConfig::from_directory(fuzz::scratch());
+  count_parameters(config);
+  // What was read can be written, and is then read as the same.
+  const auto written = config.to_json();
+  const auto again = ModelConfig::from_json(nlohmann::json::parse(written.dump()), "written").to_json();
+  fuzz::require(written == again, "written and read: " + written.dump() + " / " + again.dump());
+}

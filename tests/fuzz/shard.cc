@@ -1,0 +1,58 @@
+// A shard file. The first byte of the input says whether its checksums are set right, which a fuzzer could not guess,
+// and how it is read; the rest is the file.
+#include "data/shards/shard.h"
+
+#include <cstring>
+
+#include "data/sequences.h"
+#include "target.h"
+
+using namespace lazy;
+
+namespace {
+
+void set_checksums(std::string& file) {
+  ShardHeader h;
+  if (file.size() < sizeof h) return;
+  std::memcpy(&h, file.data(), sizeof h);
+  const auto sum = [&](uint64_t begin, uint64_t bytes) {
+    BlockChecksum checksum;
+    if (begin <= file.size() && bytes <= file.size() - begin) checksum.add(file.data() + begin, bytes);
+    return checksum.finish();
+  };
+  if (h.tokens < file.size()) h.tokens_checksum = sum(h.tokens_offset, h.tokens * h.token_bytes);
+  if (h.documents < file.size()) h.index_checksum = sum(h.index_offset, (h.documents + 1) * sizeof(uint64_t));
+  h.header_checksum = header_checksum(h);
+  std::memcpy(file.data(), &h, sizeof h);
+}
+
+}  // namespace
+
+LAZY_FUZZ_TARGET(shard) {
+  if (input.empty()) return;
+  const auto how = static_cast<unsigned char>(input[0]);
+  std::string file(input.substr(1));
+  if (how & 1) set_checksums(file);
+  const auto path = fuzz::put("shard.bin", file);
+  {
+    const Shard shard(path);
+    int64_t tokens = 0;
+    for (int64_t d = 0; d < shard.documents(); ++d) tokens += static_cast<int64_t>(shard.document(d).size());
+    fuzz::require(tokens == shard.tokens(), "the documents hold the tokens");
+    shard.verify();
+  }
+  SequenceOptions options;
+  options.length = 1 + (how >> 4);
+  options.bos_per_document = how & 2;
+  options.bos_per_sequence = how & 4;
+  options.shuffle = how & 8;
+  options.documents_per_group = 3;
+  const Sequences sequences(path, "train", options);
+  std::vector<int64_t> ids(static_cast<size_t>(options.length));
+  for (int64_t n = 0; n < std::min<int64_t>(2 * sequences.size(), 64); ++n) {
+    sequences.read(n, ids.data());
+    for (const int64_t id : ids) {
+      fuzz::require(id >= 0 && id < sequences.vocab_size(), "ids lie in the vocabulary, an embedding is looked up with them");
+    }
+  }
+}

@@ -1,0 +1,41 @@
+// The command line: a word a line. Commands whose files need LibTorch are left to tests/fuzz/command_test.cc; here none is
+// run, only parsed.
+#include "apps/lazy/command.h"
+
+#include "core/text.h"
+#include "target.h"
+
+namespace lazy::cli {
+std::map<std::string, Command>& commands() {
+  static std::map<std::string, Command> instance;
+  return instance;
+}
+}  // namespace lazy::cli
+
+using namespace lazy;
+
+// Thrown when everything is parsed, before the first command would run.
+struct Parsed {};
+
+LAZY_FUZZ_TARGET(command_line) {
+  CLI::App app{"Lazy Attention", "lazy"};
+  app.require_subcommand(1);
+  app.fallthrough();
+  int threads = 0;
+  bool verbose = false;
+  app.add_option("--threads", threads, "CPU threads")->check(CLI::PositiveNumber);
+  app.add_flag("-v,--verbose", verbose, "Print debugging messages");
+  for (const auto& [name, command] : cli::commands()) command.set_up(*app.add_subcommand(name, command.help));
+  app.parse_complete_callback([] { throw Parsed(); });
+  std::vector<std::string> words = split(input, '\n');
+  words.resize(std::min<size_t>(words.size(), 40));
+  for (std::string& word : words) word = word.c_str();  // an argument has no NUL
+  std::reverse(words.begin(), words.end());             // as CLI11 takes them
+  try {
+    app.parse(words);
+  } catch (const Parsed&) {
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return;  // --help
+    fuzz::require(*e.what() != '\0', "an error says something");
+  }
+}
