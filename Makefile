@@ -3,7 +3,7 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo test test-asan lint format clean help
+.PHONY: build setup demo test test-asan test-tsan fuzz lint format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -24,11 +24,24 @@ test:           ## build and run every test
 	@scripts/setup.sh test
 	@scripts/build.sh $(PRESET) build
 	@scripts/test.sh build
+	@if [ -n "$(CI)" ]; then $(MAKE) --no-print-directory test-tsan; fi
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),60,5)} scripts/fuzz.sh build/fuzz-seeds
 
 test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup.sh test
 	@scripts/build.sh asan build-asan
 	@scripts/test.sh build-asan
+
+test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch: under a minute)
+	@scripts/setup.sh test
+	@scripts/build.sh tsan build-tsan
+	@scripts/test.sh build-tsan
+
+fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a time
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) build fuzz_tests
+	@build/tests/fuzz_tests --gtest_brief=1 --gtest_filter='*SeedsAreWritten*'
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} scripts/fuzz.sh build/fuzz-seeds
 
 lint:           ## clang-tidy over our sources (compile_commands.json is in build/)
 	@scripts/lint.sh build

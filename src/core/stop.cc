@@ -1,11 +1,14 @@
 #include "core/stop.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace lazy {
 namespace {
 
-volatile std::sig_atomic_t received = 0;
+// Set by the handler, read by any thread.
+std::atomic<int> received = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
 void on_signal(int signal) {
   if (received == SIGINT && signal == SIGINT) {

@@ -1,0 +1,19 @@
+// Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to build.
+#include "core/error.h"
+#include "data/tokenizer.h"
+#include "data/tokenizers/bpe.h"
+#include "data/tokenizers/bytes.h"
+#include "data/tokenizers/sentencepiece_train.h"
+
+namespace lazy {
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
+  if (source == "bytes") return make_bytes_tokenizer();
+  return make_bpe_tokenizer(read_tokenizer_json(source));
+}
+
+std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>&, int64_t) {
+  fail_run("tokenizer", "this build has no SentencePiece");
+}
+
+}  // namespace lazy

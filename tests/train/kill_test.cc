@@ -1,0 +1,78 @@
+// kill -9 at random instants of a training run, each resumed to the bytes of a run that nobody disturbed.
+// LAZY_KILL_ROUNDS (default 20) kills; LAZY_KILL_SEED draws other instants.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "core/random.h"
+#include "tiny_run.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+int64_t environment(const char* name, int64_t fallback) {
+  const char* value = std::getenv(name);
+  return value && *value ? std::atoll(value) : fallback;
+}
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Checkpoints so often that many kills meet one half written.
+std::vector<std::string> arguments(const ScratchFolder& scratch) {
+  return {write_tiny_config(scratch.path(), "lazy", "").string(), "--threads", "1", "--set", "training.steps=12",
+          "--set", "checkpoint.every=2", "--set", "validation.every=4", "--set", "training.batch_size=2", "--resume"};
+}
+
+TEST(Kill, AtRandomInstants) {
+  const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
+  fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
+  Random random(static_cast<uint64_t>(seed));
+  tiny_corpus();
+  const ScratchFolder straight;
+  const auto begin = Clock::now();
+  const Ended ended = run_lazy(arguments(straight), straight.path());
+  double duration = seconds_since(begin);
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+
+  int64_t killed = 0, late = 0, saved = 0;
+  while (killed < rounds) {
+    const ScratchFolder scratch;
+    // One kill, or several of the same run one after the other.
+    for (bool again = true; again && killed < rounds; again = random.below(3) == 0) {
+      Child child(arguments(scratch), scratch.path());
+      std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
+      child.send(SIGKILL);
+      const Ended end = child.wait();
+      if (end.signal == SIGKILL) {
+        ++killed;
+        continue;
+      }
+      ASSERT_EQ(end.exit_code, 0) << end.errors;  // it was faster than the first
+      ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
+      duration *= 0.9;
+    }
+    const fs::path checkpoints = scratch / "run/checkpoints";
+    saved += fs::exists(checkpoints) && !fs::is_empty(checkpoints);
+    const Ended last = run_lazy(arguments(scratch), scratch.path());
+    ASSERT_EQ(last.exit_code, 0) << "after " << killed << " kills: " << last.errors;
+    ASSERT_EQ(log_without_times(scratch / "run"), log_without_times(straight / "run")) << "after " << killed << " kills";
+    ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
+                           {"model.safetensors", "optimizer.safetensors", "config.json"}));
+    ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // nothing half written stays
+      EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry.path();
+    }
+  }
+  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill\n", killed, saved, late);
+  EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
+}
+
+}  // namespace
+}  // namespace lazy::train
