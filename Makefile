@@ -32,8 +32,7 @@ test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSaniti
 	@scripts/build.sh asan build-asan
 	@scripts/test.sh build-asan
 
-test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch: under a minute)
-	@scripts/setup.sh test
+test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch: builds in a minute)
 	@scripts/build.sh tsan build-tsan
 	@scripts/test.sh build-tsan
 
