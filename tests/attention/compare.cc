@@ -75,7 +75,13 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
-  one("weight on the first key", DType::f32, [](const Results& r) { return part_of(r.stats, 0); });
+  // Sparsemax and entmax subtract a threshold from scores: what they round is a number near one, however small the weight.
+  const bool threshold = s.normalizer == Normalizer::sparsemax || s.normalizer == Normalizer::entmax15;
+  one("weight on the first key", DType::f32, [&](const Results& r) {
+    Values weight = part_of(r.stats, 0);
+    for (double& x : weight) x = threshold ? 1 - x : x;
+    return weight;
+  });
   one("mass", DType::f32, [](const Results& r) {
     Values mass = part_of(r.stats, 1);  // 1 - released: a sum of weights, whose rounding is that of a number near one
     for (double& x : mass) x = 1 - x;
