@@ -1,4 +1,4 @@
-// The command line: a word a line. Commands whose files need LibTorch are left to tests/fuzz/command_test.cc; here none is
+// The command line: a word a line. Commands whose files need LibTorch are not there, and none is
 // run, only parsed.
 #include "apps/lazy/command.h"
 
