@@ -2,7 +2,7 @@
 import sys
 
 import torch
-from torch.library import opcheck
+from torch import library
 
 torch.ops.load_library(sys.argv[1])
 lazy = torch.ops.lazy
@@ -16,21 +16,21 @@ def main():
     torch.manual_seed(0)
     q, k, v, bias = leaf(1, 9, 4, 16), leaf(1, 9, 2, 16), leaf(1, 9, 2, 8), leaf(4, 4)
     tau = torch.full((4,), -0.9).requires_grad_()
-    opcheck(lazy.attention.default, (q, k, v, bias, tau))
-    opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
+    library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
     lengths = torch.tensor([9], dtype=torch.int32)
     with torch.no_grad():
-        opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths, bias, tau))
-        opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths),
-                {"normalizer": "softmax", "block_table": torch.tensor([[0]]), "return_stats": True})
-    opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
-    opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
-    opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
-    opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
-    opcheck(lazy.rope.default, (leaf(1, 9, 4, 16),),
-            {"positions": torch.arange(9), "rotary_dim": 8, "interleaved": True, "scaling": "yarn", "factor": 4.0,
-             "original_length": 64})
-    opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
+        library.opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths, bias, tau))
+        library.opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths),
+                        {"normalizer": "softmax", "block_table": torch.tensor([[0]]), "return_stats": True})
+    library.opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
+    library.opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
+    library.opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
+    library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
+    library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16),),
+                    {"positions": torch.arange(9), "rotary_dim": 8, "interleaved": True, "scaling": "yarn", "factor": 4.0,
+                     "original_length": 64})
+    library.opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
     exact = [t.detach().double().requires_grad_() for t in (q, k, v, bias, tau)]
     assert torch.autograd.gradcheck(lambda *a: lazy.attention(*a)[0], exact)
 

@@ -4,6 +4,7 @@ import definition
 import pytest
 import torch
 from definition import Pool, leaf
+from torch import library
 
 import lazy_attention
 from lazy_attention import decode
@@ -100,7 +101,7 @@ def test_visible_count_of_a_cache_that_evicted_keys():
 def test_opcheck_and_compile():
     (q, k, v), parameters = problem("elastic", torch.float32)
     lengths = torch.tensor(LENGTHS)
-    torch.library.opcheck(torch.ops.lazy.decode.default, (q, k, v, lengths, *parameters))
+    library.opcheck(torch.ops.lazy.decode.default, (q, k, v, lengths, *parameters))
     compiled = torch.compile(lambda *t: decode(*t), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, k, v, lengths, *parameters), decode(q, k, v, lengths, *parameters))
 

@@ -7,7 +7,7 @@ import definition
 import pytest
 import torch
 from definition import close, gradients, leaf
-from torch.library import opcheck
+from torch import library
 
 import lazy_attention
 from lazy_attention import attention
@@ -106,22 +106,22 @@ def test_gradcheck(normalizer):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_opcheck(normalizer, dtype):
-    opcheck(torch.ops.lazy.attention.default, inputs(normalizer, dtype), {"normalizer": normalizer})
+    library.opcheck(torch.ops.lazy.attention.default, inputs(normalizer, dtype), {"normalizer": normalizer})
 
 
 def test_opcheck_of_layouts():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     op = torch.ops.lazy.attention.default
     slopes = leaf(4)
-    opcheck(op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"})
-    opcheck(
+    library.opcheck(op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"})
+    library.opcheck(
         op,
         (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),
         {"normalizer": "softmax", "causal": False},
     )
     cu = torch.tensor([0, 4, 18], dtype=torch.int32)
     flat = [t.detach().flatten(0, 1).requires_grad_() for t in (q, k, v)]
-    opcheck(op, (*flat, bias, tau), {"cu_seqlens_q": cu, "cu_seqlens_k": cu})
+    library.opcheck(op, (*flat, bias, tau), {"cu_seqlens_q": cu, "cu_seqlens_k": cu})
 
 
 @pytest.mark.parametrize("normalizer", ["elastic", "softmax"])
