@@ -6,12 +6,15 @@
 #include <string>
 #include <utility>
 
+#include "core/text.h"
+
 namespace lazy {
 
-// The user can mend it: wrong arguments, a bad file, a bad configuration. Exit code 2.
+// The user can mend it: wrong arguments, a bad file, a bad configuration. Exit code 2. What it quotes may come from any
+// file: control characters are shown as escapes, so that an error is one line and moves no cursor.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& text) : std::runtime_error(escape_control(text)) {}
   virtual int exit_code() const noexcept { return 2; }
 };
 

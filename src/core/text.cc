@@ -118,6 +118,30 @@ std::string to_valid_utf8(std::string_view bytes) {
   return out;
 }
 
+std::string escape_control(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    switch (byte) {
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (byte < 0x20 || byte == 0x7f) {
+          out += fmt::format("\\x{:02x}", byte);
+        } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+          out += fmt::format("\\u{:04x}", next);
+          ++i;
+        } else {
+          out += text[i];
+        }
+    }
+  }
+  return out;
+}
+
 std::string html_escape(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -19,6 +19,9 @@ size_t complete_utf8_prefix(std::string_view bytes);
 // Invalid sequences become U+FFFD, as Python's errors="replace" does.
 std::string to_valid_utf8(std::string_view bytes);
 
+// Control characters (ASCII's, and U+0080 to U+009F) as escapes: \n, \t, \x1b.
+std::string escape_control(std::string_view text);
+
 std::string html_escape(std::string_view text);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view strip(std::string_view text);  // ASCII white space at both ends

@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 
+#include "core/error.h"
 #include "core/random.h"
 
 namespace lazy {
@@ -28,6 +29,17 @@ TEST(Text, Utf8) {
   EXPECT_EQ(complete_utf8_prefix("a\xC3\xA9"), 3u);
   EXPECT_EQ(to_valid_utf8("a\xFF" "b\xED\xA0\x80"), "a\uFFFDb\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(to_valid_utf8("\xF0\x9F\x98"), "\uFFFD");
+}
+
+TEST(Text, AnErrorIsOneLineWhateverItQuotes) {
+  EXPECT_EQ(escape_control("a\nb\r\tc\x1b[2J\x7f \xC2\x85 \xC2\xA0 é"), "a\\nb\\r\\tc\\x1b[2J\\x7f \\u0085 \xC2\xA0 é");
+  try {
+    fail("data", "the line has {}", "a\nb");
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "data: the line has a\\nb");
+    return;
+  }
+  FAIL() << "fail() returned";
 }
 
 TEST(Random, KnownSequenceAndUniformShuffle) {
