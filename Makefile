@@ -25,7 +25,7 @@ test:           ## build and run every test
 	@scripts/build.sh $(PRESET) build
 	@scripts/test.sh build
 	@if [ -n "$(CI)" ]; then $(MAKE) --no-print-directory test-tsan; fi
-	@FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),60,5)} scripts/fuzz.sh build/fuzz-seeds
+	@FUZZ_SEED=1 FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),60,5)} scripts/fuzz.sh build/fuzz-seeds
 
 test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup.sh test
