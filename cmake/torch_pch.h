@@ -1,4 +1,5 @@
-// Precompiled for every translation unit that uses LibTorch: including ATen costs about 18 s, once is enough.
+// Precompiled for every translation unit that uses LibTorch: including ATen costs about 18 s, JSON 2 s, once is
+// enough. A build of the operators alone may lack the latter.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -13,3 +14,7 @@
 #include <string>
 #include <tuple>
 #include <vector>
+
+#if __has_include(<nlohmann/json.hpp>)
+#include <nlohmann/json.hpp>
+#endif
