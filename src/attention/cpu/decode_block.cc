@@ -15,10 +15,15 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 constexpr int64_t kBlock = 64;              // keys at a time: their addresses, and lists of the alive, stay in L1
 constexpr size_t kMostDims = 256;
 
-// Element types of a cache: how a vector of fp32 is loaded.
+// Element types of a cache: how a vector of fp32 is loaded, and two at once. `pair` of bf16 gives the even and the odd
+// elements, which a shift and a mask take out of whole words; the queries' elements then lie in that order too.
 struct LoadF32 {
   using T = float;
   static HWY_INLINE VF vector(const T* from) { return hn::LoadU(F(), from); }
+  static HWY_INLINE void pair(const T* from, VF& first, VF& second) {
+    first = vector(from);
+    second = vector(from + kLanes);
+  }
 };
 struct LoadBF16 {
   using T = uint16_t;
@@ -27,10 +32,25 @@ struct LoadBF16 {
     const hn::Rebind<uint16_t, F> u16;
     return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(u32, hn::LoadU(u16, from))));
   }
+  static HWY_INLINE void pair(const T* from, VF& even, VF& odd) {
+#if HWY_TARGET == HWY_SCALAR
+    even = vector(from);
+    odd = vector(from + 1);
+#else
+    const hn::RebindToUnsigned<F> u32;
+    const auto words = hn::BitCast(u32, hn::LoadU(hn::Repartition<uint16_t, F>(), from));
+    even = hn::BitCast(F(), hn::ShiftLeft<16>(words));
+    odd = hn::BitCast(F(), hn::And(words, hn::Set(u32, 0xFFFF0000u)));
+#endif
+  }
 };
 struct LoadF16 {
   using T = hwy::float16_t;
   static HWY_INLINE VF vector(const T* from) { return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from)); }
+  static HWY_INLINE void pair(const T* from, VF& first, VF& second) {
+    first = vector(from);
+    second = vector(from + kLanes);
+  }
 };
 
 size_t element_size(DType type) { return type == DType::f32 ? 4 : 2; }
@@ -58,6 +78,18 @@ HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DT
   }
 }
 
+struct KvHeads {
+  int64_t begin, end;
+};
+
+// Calls function with all heads where a token's heads lie together, else with one head after the other: the loop over keys
+// inside then runs through memory.
+template <typename Function>
+HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const Function& function) {
+  const int64_t step = cache.head < cache.token ? p.kv_heads : 1;
+  for (int64_t h = 0; h < p.kv_heads; h += step) function(KvHeads{h, h + step});
+}
+
 // Rows can be read as whole vectors where they lie.
 bool whole_vectors(const ConstView& cache, int64_t dim) { return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0; }
 
@@ -68,73 +100,133 @@ const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t di
   return to;
 }
 
-template <typename Load>
-HWY_INLINE float dot(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
+// The products of a key and a query, summed within lanes only. kPairs: whole pairs of vectors in `dims`, -1: not known.
+template <typename Load, int kPairs>
+HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
   const F f;
-  VF sum0 = hn::Zero(f), sum1 = hn::Zero(f);
-  size_t d = 0;
-  for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
-    sum0 = hn::MulAdd(Load::vector(key + d), hn::LoadU(f, q + d), sum0);
-    sum1 = hn::MulAdd(Load::vector(key + d + kLanes), hn::LoadU(f, q + d + kLanes), sum1);
+  VF sum0 = hn::Zero(f), sum1 = hn::Zero(f), k0, k1;
+  const size_t pairs = kPairs < 0 ? dims / (2 * kLanes) : kPairs;
+  for (size_t n = 0; n < pairs; ++n) {
+    Load::pair(key + 2 * n * kLanes, k0, k1);
+    sum0 = hn::MulAdd(k0, hn::LoadU(f, q + 2 * n * kLanes), sum0);
+    sum1 = hn::MulAdd(k1, hn::LoadU(f, q + (2 * n + 1) * kLanes), sum1);
   }
-  if (d < dims) sum0 = hn::MulAdd(Load::vector(key + d), hn::LoadU(f, q + d), sum0);
-  return sum_lanes(hn::Add(sum0, sum1));
+  if (kPairs < 0 && dims % (2 * kLanes) != 0) {
+    sum0 = hn::MulAdd(Load::vector(key + 2 * pairs * kLanes), hn::LoadU(f, q + 2 * pairs * kLanes), sum0);
+  }
+  return hn::Add(sum0, sum1);
+}
+
+// Products of a query and `count` keys, a power of two up to kLanes. Lane n / (kLanes / count) .. of the result hold parts of
+// key n's product; with count = kLanes lane n is the product. Adding neighbours of two vectors at a time costs three
+// instructions a key, where the sum over the lanes of each would cost a dozen.
+template <typename Load, int kPairs, size_t count>
+HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
+  if constexpr (count == 1) {
+    return lane_products<Load, kPairs>(reinterpret_cast<const typename Load::T*>(keys[0] + skip), q, dims);
+  } else {
+    const VF a = products<Load, kPairs, count / 2>(keys, skip, q, dims);
+    const VF b = products<Load, kPairs, count / 2>(keys + count / 2, skip, q, dims);
+#if HWY_TARGET == HWY_SCALAR
+    return hn::Add(a, b);  // never: a vector has one lane
+#else
+    return hn::Add(hn::ConcatEven(F(), b, a), hn::ConcatOdd(F(), b, a));
+#endif
+  }
+}
+
+template <typename Load>
+HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
+  switch (dims) {
+    case 4 * kLanes: return products<Load, 2, kLanes>(keys, skip, q, dims);   // 64 and 128 with AVX-512
+    case 8 * kLanes: return products<Load, 4, kLanes>(keys, skip, q, dims);
+    default: return products<Load, -1, kLanes>(keys, skip, q, dims);
+  }
 }
 
 void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence& s) {
+  const size_t pairs = p.dtype == DType::bf16 && whole_vectors(a.k, p.head_dim) ? p.head_dim / (2 * kLanes) * 2 * kLanes : 0;
+  float row_of_q[kMostDims];
   for (int64_t row = 0; row < p.heads * p.q_length; ++row) {
     const DecodeRow at = decode_row(p, row);
     float* to = s.q + row * s.q_stride;
-    load_row(p.dtype, a.q.data, s.batch * a.q.batch + at.query * a.q.token + at.head * a.q.head, a.q.dim, p.head_dim, 1.0f, to);
+    load_row(p.dtype, a.q.data, s.batch * a.q.batch + at.query * a.q.token + at.head * a.q.head, a.q.dim, p.head_dim, 1.0f, row_of_q);
+    std::copy_n(row_of_q, p.head_dim, to);
+    for (size_t d = 0; d < pairs; d += 2 * kLanes) {
+      for (size_t n = 0; n < kLanes; ++n) {
+        to[d + n] = row_of_q[d + 2 * n];
+        to[d + kLanes + n] = row_of_q[d + 2 * n + 1];
+      }
+    }
     fill(to, p.head_dim, s.q_stride, 0);
   }
 }
 
-void decode_scores(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end) {
+// The hardware's prefetchers stop at pages; reading runs through memory from key to key.
+constexpr int64_t kAhead = 4096;
+
+template <typename Load>
+HWY_INLINE void score_block(const Problem& p, const Decode<float>& a, const DecodeSequence& s, KvHeads heads,
+                            const uint8_t* const* keys, int64_t count, float* scores) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length, size = static_cast<int64_t>(element_size(p.dtype));
   const size_t dims = round_up(p.head_dim, kLanes);
-  const bool in_place = whole_vectors(a.k, p.head_dim), key_by_key = a.k.head < a.k.token;
-  const float scale = static_cast<float>(p.scale);
-  for (int64_t j = begin; j < end; j += kBlock) {
-    const int64_t count = std::min(kBlock, end - j);
-    const uint8_t* keys[kBlock];
-    key_addresses(a, a.k, p.dtype, s.batch, j, count, keys);
-    float* scores = s.scores + (j - s.keys_begin);
-    auto one = [&](int64_t n, int64_t h) HWY_ATTR {
-      HWY_ALIGN float copy[kMostDims];
-      const uint8_t* key = keys[n] + h * a.k.head * size;
-      const float* q = s.q + h * group_rows * s.q_stride;
-      float* to = scores + h * group_rows * s.strip + n;
-      if (in_place && group_rows == 1) {
-        with_type(p.dtype, [&](auto load) HWY_ATTR {
-          using Load = decltype(load);
-          *to = scale * dot<Load>(reinterpret_cast<const typename Load::T*>(key), q, dims);
-        });
-        return;
+  const bool in_place = whole_vectors(a.k, p.head_dim);
+  // Rows that share a key have it converted once.
+  const bool direct = in_place && (group_rows == 1 || p.dtype == DType::f32);
+  const VF scale = hn::Set(F(), static_cast<float>(p.scale));
+  const int64_t lanes = kLanes;
+  HWY_ALIGN float copies[kLanes * kMostDims];
+  const uint8_t* some[kLanes];
+  const uint8_t* copied[kLanes];
+  for (size_t n = 0; n < kLanes; ++n) copied[n] = reinterpret_cast<const uint8_t*>(copies + n * kMostDims);
+  for (int64_t n0 = 0; n0 < count; n0 += lanes) {
+    for (int64_t n = 0; n < lanes; ++n) some[n] = keys[std::min(n0 + n, count - 1)];
+    for (int64_t h = heads.begin; h < heads.end; ++h) {
+      const int64_t skip = h * a.k.head * size;
+      if (in_place) {
+        for (int64_t n = 0; n < lanes; ++n) {
+          for (int64_t at = 0; at < p.head_dim * size; at += 64) __builtin_prefetch(some[n] + skip + kAhead + at);
+        }
       }
-      if (in_place) {                       // converted once for all rows that share it
-        with_type(p.dtype, [&](auto load) HWY_ATTR {
-          using Load = decltype(load);
-          for (size_t d = 0; d < dims; d += kLanes) {
-            hn::StoreU(Load::vector(reinterpret_cast<const typename Load::T*>(key) + d), F(), copy + d);
+      if (!direct) {
+        for (int64_t n = 0; n < lanes; ++n) {
+          float* to = copies + n * kMostDims;
+          if (!in_place) {
+            copy_row(p.dtype, some[n] + skip, a.k.dim, p.head_dim, to);
+          } else {
+            const auto* key = reinterpret_cast<const typename Load::T*>(some[n] + skip);
+            VF k0, k1;
+            size_t d = 0;
+            for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
+              Load::pair(key + d, k0, k1);
+              hn::StoreU(k0, F(), to + d);
+              hn::StoreU(k1, F(), to + d + kLanes);
+            }
+            if (d < dims) hn::StoreU(Load::vector(key + d), F(), to + d);
           }
-        });
-      } else {
-        copy_row(p.dtype, key, a.k.dim, p.head_dim, copy);
+        }
       }
-      for (int64_t r = 0; r < group_rows; ++r) to[r * s.strip] = scale * dot<LoadF32>(copy, q + r * s.q_stride, dims);
-    };
-    // In the order of memory.
-    if (key_by_key) {
-      for (int64_t n = 0; n < count; ++n) {
-        for (int64_t h = 0; h < p.kv_heads; ++h) one(n, h);
-      }
-    } else {
-      for (int64_t h = 0; h < p.kv_heads; ++h) {
-        for (int64_t n = 0; n < count; ++n) one(n, h);
+      for (int64_t r = 0; r < group_rows; ++r) {
+        const int64_t row = h * group_rows + r;
+        const float* q = s.q + row * s.q_stride;
+        const VF product = direct ? products_of<Load>(some, skip, q, dims) : products_of<LoadF32>(copied, 0, q, dims);
+        hn::StoreU(hn::Mul(product, scale), F(), scores + row * s.strip + n0);
       }
     }
   }
+}
+
+void decode_scores(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end) {
+  in_memory_order(p, a.k, [&](KvHeads heads) HWY_ATTR {
+    for (int64_t j = begin; j < end; j += kBlock) {
+      const int64_t count = std::min(kBlock, end - j);
+      const uint8_t* keys[kBlock];
+      key_addresses(a, a.k, p.dtype, s.batch, j, count, keys);
+      with_type(p.dtype, [&](auto load) HWY_ATTR {
+        score_block<decltype(load)>(p, a, s, heads, keys, count, s.scores + (j - s.keys_begin));
+      });
+    }
+  });
 }
 
 void decode_normalize(const Problem& problem, const Decode<float>& a, const DecodeSequence& s, int64_t index,
@@ -142,34 +234,10 @@ void decode_normalize(const Problem& problem, const Decode<float>& a, const Deco
   Problem p = problem;
   p.k_length = a.lengths[s.batch];
   const DecodeRow at = decode_row(p, index);
-  const Sequence sequence = kernels::sequence(p, 0);
-  const KeyRange keys = visible_keys(p, sequence, at.query);
-  float* scores = s.scores + index * s.strip;
-  const size_t columns = s.strip - strip_stride(0);
-  RowSummary summary;
-  float first = 0;
-  if (keys.count() > 0) {
-    Row row;
-    row.begin = static_cast<size_t>(keys.begin - s.keys_begin);
-    row.end = static_cast<size_t>(keys.end - s.keys_begin);
-    row.vector_begin = row.begin / kLanes * kLanes;
-    row.vector_end = round_up(row.end, kLanes);
-    row.position = position(sequence, at.query) - s.keys_begin;
-    row.count = offset_count(p, a, s.batch, at.query, keys.count());
-    finish_scores(p, row, head, scores);
-    summary = normalize_row(p, row, head, scores, 0, columns);
-    if (keys.begin == 0) first = scores[0];
-  } else {
-    summary.lse = -std::numeric_limits<float>::infinity();
-    fill(scores, 0, columns, 0);
-  }
-  const int64_t to = (s.batch * p.heads + at.head) * p.q_length + at.query, part = p.batch * p.heads * p.q_length;
-  if (a.lse) a.lse[to] = summary.lse;
-  if (a.stats) {
-    a.stats[to] = first;
-    a.stats[part + to] = 1 - summary.sum;
-    a.stats[2 * part + to] = static_cast<float>(summary.alive);
-  }
+  const RowBlock block{kernels::sequence(p, s.batch), at.head, at.query, 1, s.keys_begin, s.keys_end};
+  Row row = make_row(p, block, 0);
+  row.count = offset_count(p, a, s.batch, at.query, row.count);
+  write_summary(p, a, block, 0, finish_row(p, block, row, head, s.scores + index * s.strip, s.strip - strip_stride(0)));
 }
 
 // out[r] (kV vectors) += sum over the list of weight[r][n] row[offset[n]]
@@ -182,7 +250,7 @@ HWY_INLINE void gather_rows(const AliveList& list, const uint8_t* const* rows, s
     for (int v = 0; v < kV; ++v) sum[r][v] = hn::LoadU(f, out + r * out_row + v * kLanes);
   }
   for (size_t n = 0; n < list.count; ++n) {
-    const auto* HWY_RESTRICT row = reinterpret_cast<const typename Load::T*>(rows[list.offset[n]]) + skip;
+    const auto* HWY_RESTRICT row = reinterpret_cast<const typename Load::T*>(rows[n]) + skip;
     VF value[kV];
     for (int v = 0; v < kV; ++v) value[v] = Load::vector(row + v * kLanes);
     for (int r = 0; r < kR; ++r) {
@@ -202,43 +270,67 @@ HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, s
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
 }
 
+// One or two rows of weights over kBlock keys: those alive, and where their values lie.
+struct AliveRows {
+  AliveList list;
+  const uint8_t* rows[kBlock];
+  float* out;
+  bool two;
+};
+
 void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end, float* out) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length, size = static_cast<int64_t>(element_size(p.dtype));
   const size_t dims = round_up(p.value_dim, kLanes);
   const bool in_place = whole_vectors(a.v, p.value_dim);
   std::fill_n(out, p.heads * p.q_length * s.v_stride, 0.0f);
-  AliveList list;
   thread_local std::vector<float> copies;
   if (!in_place && copies.size() < kBlock * dims) copies.resize(kBlock * dims);
-  for (int64_t j = begin; j < end; j += kBlock) {
-    const int64_t count = std::min(kBlock, end - j);
-    const uint8_t* keys[kBlock];
-    key_addresses(a, a.v, p.dtype, s.batch, j, count, keys);
-    for (int64_t h = 0; h < p.kv_heads; ++h) {
-      const uint8_t* rows[kBlock];
-      for (int64_t n = 0; n < count; ++n) rows[n] = keys[n] + h * a.v.head * size;
-      if (!in_place) {
-        for (int64_t n = 0; n < count; ++n) {
-          rows[n] = reinterpret_cast<const uint8_t*>(copy_row(p.dtype, rows[n], a.v.dim, p.value_dim, copies.data() + n * dims));
-        }
-      }
-      for (int64_t r = 0; r < group_rows; r += 2) {
-        const bool two = r + 1 < group_rows;
-        const float* weights = s.scores + (h * group_rows + r) * s.strip + (j - s.keys_begin);
-        list_alive(weights, weights + (two ? s.strip : 0), static_cast<size_t>(count), 1, list);
-        if (list.count == 0) continue;
-        float* to = out + (h * group_rows + r) * s.v_stride;
-        with_type(in_place ? p.dtype : DType::f32, [&](auto load) HWY_ATTR {
-          using Load = decltype(load);
-          if (two) {
-            gather_dims<Load, 2>(list, rows, dims, to, s.v_stride);
-          } else {
-            gather_dims<Load, 1>(list, rows, dims, to, s.v_stride);
-          }
-        });
+  auto add = [&](AliveRows& alive) HWY_ATTR {
+    if (!in_place) {
+      for (size_t n = 0; n < alive.list.count; ++n) {
+        const float* copy = copy_row(p.dtype, alive.rows[n], a.v.dim, p.value_dim, copies.data() + n * dims);
+        alive.rows[n] = reinterpret_cast<const uint8_t*>(copy);
       }
     }
-  }
+    with_type(in_place ? p.dtype : DType::f32, [&](auto load) HWY_ATTR {
+      using Load = decltype(load);
+      if (alive.two) {
+        gather_dims<Load, 2>(alive.list, alive.rows, dims, alive.out, s.v_stride);
+      } else {
+        gather_dims<Load, 1>(alive.list, alive.rows, dims, alive.out, s.v_stride);
+      }
+    });
+  };
+  // The alive rows are few and far between, where no hardware prefetcher follows: they are asked for one list ahead.
+  AliveRows lists[2];
+  lists[1].list.count = 0;
+  int next = 0;
+  in_memory_order(p, a.v, [&](KvHeads heads) HWY_ATTR {
+    for (int64_t j = begin; j < end; j += kBlock) {
+      const int64_t count = std::min(kBlock, end - j);
+      const uint8_t* keys[kBlock];
+      key_addresses(a, a.v, p.dtype, s.batch, j, count, keys);
+      for (int64_t h = heads.begin; h < heads.end; ++h) {
+        for (int64_t r = 0; r < group_rows; r += 2) {
+          AliveRows& alive = lists[next];
+          alive.two = r + 1 < group_rows;
+          alive.out = out + (h * group_rows + r) * s.v_stride;
+          const float* weights = s.scores + (h * group_rows + r) * s.strip + (j - s.keys_begin);
+          list_alive(weights, weights + (alive.two ? s.strip : 0), static_cast<size_t>(count), 1, alive.list);
+          for (size_t n = 0; n < alive.list.count; ++n) {
+            const uint8_t* row = keys[alive.list.offset[n]] + h * a.v.head * size;
+            alive.rows[n] = row;
+            if (in_place) {
+              for (int64_t at = 0; at < p.value_dim * size; at += 64) __builtin_prefetch(row + at);
+            }
+          }
+          next = 1 - next;
+          if (lists[next].list.count > 0) add(lists[next]);
+        }
+      }
+    }
+  });
+  if (lists[1 - next].list.count > 0) add(lists[1 - next]);
 }
 
 void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts, size_t count,
