@@ -72,11 +72,12 @@ TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
     s.normalizer = normalizer;
     Inputs in = make_inputs(s, 12);
     in.k.row(0, 33, 1)[5] = std::numeric_limits<double>::quiet_NaN();
-    Results r = run_fast(s, in);
-    for (int64_t h = 0; h < s.heads; ++h) {
-      for (int64_t i = 0; i < s.q_length; ++i) {
-        EXPECT_EQ(std::isnan(r.out.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
-        EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+    for (Results r : {run_fast(s, in), run_reference(s, in)}) {
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t i = 0; i < s.q_length; ++i) {
+          EXPECT_EQ(std::isnan(r.out.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+          EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+        }
       }
     }
   }

@@ -14,19 +14,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-void write_statistics(const Problem& p, const Forward<float>& a, const RowBlock& block, int64_t r, float first,
-                      const RowSummary& summary) {
-  const Sequence& s = block.sequence;
-  const int64_t index = (s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r;
-  const int64_t part = p.batch * p.heads * p.q_length;
-  if (a.lse) a.lse[index] = summary.lse;
-  if (a.stats) {
-    a.stats[index] = first;
-    a.stats[part + index] = 1 - summary.sum;
-    a.stats[2 * part + index] = static_cast<float>(summary.alive);
-  }
-}
-
 void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& block, const HeadParameters& head,
                    const PackedKeys& packed, float* scratch) {
   const Sequence& s = block.sequence;
@@ -46,18 +33,8 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
     int64_t alive_pairs = 0, visible_pairs = 0;
     for (size_t r = group; r < last; ++r) {
       const Row row = make_row(p, block, r);
-      float* scores = strip + r * stride;
-      RowSummary summary;
-      float first = 0;
-      if (row.begin < row.end) {
-        finish_scores(p, row, head, scores);
-        summary = normalize_row(p, row, head, scores, 0, columns);
-        if (block.keys_begin == 0 && row.begin == 0) first = scores[0];
-      } else {
-        summary.lse = -std::numeric_limits<float>::infinity();
-        fill(scores, 0, columns, 0);
-      }
-      write_statistics(p, a, block, r, first, summary);
+      const RowSummary summary = finish_row(p, block, row, head, strip + r * stride, columns);
+      write_summary(p, a, block, static_cast<int64_t>(r), summary);
       alive_pairs += summary.alive;
       visible_pairs += row.end - row.begin;
     }

@@ -66,6 +66,7 @@ struct RowSummary {
   float lse = 0;                    // or the threshold
   float sum = 0;                    // of the weights
   int64_t alive = 0;
+  float first = 0;                  // weight on the sequence's first key
 };
 
 struct RowGradientSums {

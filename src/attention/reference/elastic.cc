@@ -1,11 +1,11 @@
 // Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), p = softmax(s), m_j = [p_j + offset > 0].
 // With g = m d_weight:  ds_j = p_j (g_j - sum_k p_k g_k),  d_offset = sum_j g_j.
-// With offset >= 0 every visible key is alive, whether or not its probability underflowed.
+// With offset >= 0 every visible key is alive, whether or not its probability underflowed. NaN is alive: it shows.
 #include "attention/reference/normalizer.h"
 
 namespace lazy::kernels::reference {
 
-static bool alive(double probability, double offset) { return offset >= 0 || probability + offset > 0; }
+static bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
 
 Weights elastic(const std::vector<double>& score, const RowParameters& parameters) {
   Weights row = softmax(score, parameters);

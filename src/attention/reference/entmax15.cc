@@ -9,6 +9,7 @@
 namespace lazy::kernels::reference {
 
 Weights entmax15(const std::vector<double>& score, const RowParameters&) {
+  if (has_nan(score)) return nan_row(score.size());
   const double largest = *std::max_element(score.begin(), score.end());
   std::vector<double> sorted;
   for (double s : score) sorted.push_back((s - largest) / 2);

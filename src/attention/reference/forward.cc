@@ -4,12 +4,12 @@
 
 namespace lazy::kernels::reference {
 
-static void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row) {
+void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row, int64_t count) {
   const KeyRange keys = visible_keys(p, s, row);
   Weights w;
   w.lse = -std::numeric_limits<double>::infinity();
   if (keys.count() > 0) {
-    w = normalize(p.normalizer, row_scores(p, a, s, head, row, keys), row_parameters(p, a, head, keys.count()));
+    w = normalize(p.normalizer, row_scores(p, a, s, head, row, keys), row_parameters(p, a, head, count));
   }
   double* out = at(a.out, s.batch, s.q_begin + row, head);
   for (int64_t d = 0; d < p.value_dim; ++d) out[d * a.out.dim] = 0;
@@ -33,7 +33,9 @@ void forward(const Problem& p, const Forward<double>& a) {
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence s = sequence(p, n);
     for (int64_t head = 0; head < p.heads; ++head) {
-      for (int64_t row = 0; row < s.q_length; ++row) forward_row(p, a, s, head, row);
+      for (int64_t row = 0; row < s.q_length; ++row) {
+        forward_row(p, a, s, head, row, visible_keys(p, s, row).count());
+      }
     }
   }
 }

@@ -1,6 +1,9 @@
 // The six normalizers, one query row at a time, in float64: SPEC-level definitions that the fast kernels are tested
 // against. A row holds the scores of its visible keys only (at least one); masks never reach this file.
 #pragma once
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "lazy/attention.h"
@@ -30,6 +33,15 @@ Weights normalize(Normalizer normalizer, const std::vector<double>& score, const
 // d_weight: gradient of the loss with respect to the weights.
 RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>& score,
                                const RowParameters& parameters, const std::vector<double>& d_weight);
+
+// What a row with a NaN is, where sorting it would lose the NaN.
+inline bool has_nan(const std::vector<double>& score) {
+  return std::any_of(score.begin(), score.end(), [](double s) { return std::isnan(s); });
+}
+inline Weights nan_row(size_t size) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return {std::vector<double>(size, nan), nan, static_cast<int64_t>(size)};
+}
 
 // The two of each normalizer, in a file of its name.
 #define LAZY_DECLARE_NORMALIZER(name)                                                     \

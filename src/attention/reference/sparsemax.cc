@@ -8,6 +8,7 @@
 namespace lazy::kernels::reference {
 
 Weights sparsemax(const std::vector<double>& score, const RowParameters&) {
+  if (has_nan(score)) return nan_row(score.size());
   std::vector<double> sorted = score;
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   double sum = 0, theta = 0;
@@ -28,10 +29,10 @@ RowGradient sparsemax_backward(const std::vector<double>& score, const RowParame
                                const std::vector<double>& d_weight) {
   const Weights row = sparsemax(score, parameters);
   double mean = 0;
-  for (size_t j = 0; j < score.size(); ++j) mean += row.weight[j] > 0 ? d_weight[j] : 0;
+  for (size_t j = 0; j < score.size(); ++j) mean += row.weight[j] > 0 ? d_weight[j] : row.weight[j];
   mean /= static_cast<double>(row.alive);
   RowGradient gradient;
-  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] > 0 ? d_weight[j] - mean : 0);
+  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] > 0 ? d_weight[j] - mean : row.weight[j]);
   return gradient;
 }
 
