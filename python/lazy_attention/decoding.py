@@ -51,9 +51,6 @@ def decode(
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for shapes, types, a length beyond the capacity,
     a page that is not there.
     """
-    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k_cache, v_cache = q.to(dtype), k_cache.to(dtype), v_cache.to(dtype)
     out, lse, stats = torch.ops.lazy.decode(
         q,
         k_cache,

@@ -98,8 +98,4 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_
 
     Returns a float32 scalar, NaN when no label counts. Gradients for hidden and weight.
     """
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-    with torch.autocast(hidden.device.type, enabled=False):  # the operator's own products keep their types
-        return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]
+    return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]

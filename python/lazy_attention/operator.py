@@ -1,4 +1,4 @@
-"""lazy_attention.attention: the operator torch.ops.lazy.attention with types, defaults and autocast."""
+"""lazy_attention.attention: the operator torch.ops.lazy.attention with types and defaults."""
 
 from __future__ import annotations
 
@@ -146,9 +146,6 @@ def attention(
             devices, a parameter that the normalizer does not take, cu_seqlens that fall, or a problem that no fast
             kernel serves (there is no silent slow path).
     """
-    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     out, lse, stats = torch.ops.lazy.attention(
         q,
         k,

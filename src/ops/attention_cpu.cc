@@ -5,32 +5,11 @@
 
 #include "ops/attention_arguments.h"
 #include "ops/attention_kernels.h"
+#include "ops/attention_pointers.h"
 
 namespace lazy::ops {
 
 namespace {
-
-template <typename Real>
-const Real* parameter(const OptionalTensor& t, at::Tensor& keep) {
-  if (!given(t)) return nullptr;
-  keep = t->contiguous();
-  return keep.const_data_ptr<Real>();
-}
-
-template <typename Real, typename Arguments>
-struct Filled {
-  Arguments arguments;
-  at::Tensor keep[4];
-  explicit Filled(const AttentionArguments& a) {
-    arguments.q = const_view(a.q);
-    arguments.k = const_view(a.k);
-    arguments.v = const_view(a.v);
-    arguments.distance_bias = parameter<Real>(a.distance_bias, keep[0]);
-    arguments.tau = parameter<Real>(a.tau, keep[1]);
-    arguments.sink = parameter<Real>(a.sink, keep[2]);
-    arguments.alibi_slopes = parameter<Real>(a.alibi_slopes, keep[3]);
-  }
-};
 
 void run(const kernels::Problem& p, const kernels::Forward<float>& f) { kernels::forward(p, f); }
 void run(const kernels::Problem& p, const kernels::Forward<double>& f) { kernels::reference::forward(p, f); }
@@ -46,30 +25,29 @@ void require_served(const kernels::Problem& p) {
 template <typename Real>
 void forward(const kernels::Problem& p, const AttentionArguments& a, at::Tensor& out, at::Tensor& lse,
              at::Tensor& stats) {
-  Filled<Real, kernels::Forward<Real>> filled(a);
+  InputPointers<Real, kernels::Forward<Real>> filled(a);
   filled.arguments.out = view(out);
-  filled.arguments.lse = lse.numel() ? lse.mutable_data_ptr<Real>() : nullptr;
-  filled.arguments.stats = stats.numel() ? stats.mutable_data_ptr<Real>() : nullptr;
+  filled.arguments.lse = wanted<Real>(lse);
+  filled.arguments.stats = wanted<Real>(stats);
   run(p, filled.arguments);
 }
 
 template <typename Real>
 void backward(const kernels::Problem& p, const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
               const at::Tensor& lse, AttentionGradients& g) {
-  Filled<Real, kernels::Backward<Real>> filled(a);
+  InputPointers<Real, kernels::Backward<Real>> filled(a);
   auto& b = filled.arguments;
   const at::Tensor lse_contiguous = lse.contiguous();
   b.out = const_view(out);
   b.d_out = const_view(d_out);
   b.lse = lse_contiguous.const_data_ptr<Real>();
-  auto pointer = [](at::Tensor& t) { return t.numel() ? t.mutable_data_ptr<Real>() : nullptr; };
   if (g.q.numel()) b.d_q = view(g.q);
   if (g.k.numel()) b.d_k = view(g.k);
   if (g.v.numel()) b.d_v = view(g.v);
-  b.d_distance_bias = pointer(g.distance_bias);
-  b.d_tau = pointer(g.tau);
-  b.d_sink = pointer(g.sink);
-  b.d_alibi_slopes = pointer(g.alibi_slopes);
+  b.d_distance_bias = wanted<Real>(g.distance_bias);
+  b.d_tau = wanted<Real>(g.tau);
+  b.d_sink = wanted<Real>(g.sink);
+  b.d_alibi_slopes = wanted<Real>(g.alibi_slopes);
   run(p, b);
 }
 

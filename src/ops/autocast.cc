@@ -1,9 +1,11 @@
-// Under autocast q, k and v are cast as PyTorch's own attention casts them; the per-head parameters stay fp32.
+// Under autocast q, k and v are cast as PyTorch's own attention casts them, and the output projection's operands as its
+// linear; the per-head parameters stay fp32.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include "ops/decode_kernels.h"
+#include "ops/linear_cross_entropy.h"
 
 namespace lazy::ops {
 
@@ -32,15 +34,24 @@ AttentionOutputs decode_autocast(LAZY_DECODE_PARAMETERS) {
                  block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
 }
 
+template <at::DeviceType device>
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_autocast(const at::Tensor& hidden, const at::Tensor& weight,
+                                                                      const at::Tensor& labels, int64_t ignore_index) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  return linear_cross_entropy(cast<device>(hidden), cast<device>(weight), labels, ignore_index);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lazy, AutocastCPU, m) {
   m.impl("attention", attention_autocast<at::kCPU>);
   m.impl("decode", decode_autocast<at::kCPU>);
+  m.impl("linear_cross_entropy", cross_entropy_autocast<at::kCPU>);
 }
 TORCH_LIBRARY_IMPL(lazy, AutocastCUDA, m) {
   m.impl("attention", attention_autocast<at::kCUDA>);
   m.impl("decode", decode_autocast<at::kCUDA>);
+  m.impl("linear_cross_entropy", cross_entropy_autocast<at::kCUDA>);
 }
 
 }  // namespace lazy::ops

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "lazy/decode.h"
+#include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 
 namespace lazy::ops {
@@ -41,16 +42,8 @@ template <typename Real>
 void decode(const kernels::Problem& p, const AttentionArguments& a, const at::Tensor& lengths, const at::Tensor& table,
             const at::Tensor& counts, AttentionOutputs& outputs) {
   auto& [out, lse, stats] = outputs;
-  at::Tensor keep[4];
-  auto parameter = [&](const OptionalTensor& t, int n) -> const Real* {
-    if (!given(t)) return nullptr;
-    keep[n] = t->contiguous();
-    return keep[n].const_data_ptr<Real>();
-  };
-  kernels::Decode<Real> d;
-  d.q = const_view(a.q);
-  d.k = const_view(a.k);
-  d.v = const_view(a.v);
+  InputPointers<Real, kernels::Decode<Real>> filled(a);
+  auto& d = filled.arguments;
   d.lengths = lengths.const_data_ptr<int64_t>();
   if (table.defined()) {
     d.block_table = table.const_data_ptr<int64_t>();
@@ -58,13 +51,9 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const at::Te
     d.page_size = a.k.size(1);
   }
   if (counts.defined()) d.visible_counts = counts.const_data_ptr<int64_t>();
-  d.distance_bias = parameter(a.distance_bias, 0);
-  d.tau = parameter(a.tau, 1);
-  d.sink = parameter(a.sink, 2);
-  d.alibi_slopes = parameter(a.alibi_slopes, 3);
   d.out = view(out);
-  d.lse = lse.numel() ? lse.mutable_data_ptr<Real>() : nullptr;
-  d.stats = stats.numel() ? stats.mutable_data_ptr<Real>() : nullptr;
+  d.lse = wanted<Real>(lse);
+  d.stats = wanted<Real>(stats);
   run(p, d);
 }
 
