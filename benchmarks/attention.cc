@@ -10,8 +10,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/agreement.h"
 #include "benchmarks/timing.h"
-#include "core/error.h"
 #include "ops/attention.h"
 
 namespace lazy::benchmarks {
@@ -74,11 +74,7 @@ at::Tensor plain(const Inputs& in, const Variant& variant) {
   return at::matmul(p, in.v.transpose(1, 2).to(at::kFloat)).transpose(1, 2).to(in.q.scalar_type());
 }
 
-double error(const at::Tensor& x, const at::Tensor& reference) {
-  return ((x.to(at::kDouble) - reference).norm() / reference.norm()).item<double>();
-}
-
-// Output and gradients on a short problem: at most twice as far from float64 as the plain computation, plus a rounding.
+// Output and gradients on a short problem.
 void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const Variant& variant) {
   const Inputs in = make_inputs(o, 320, dim, type);
   Inputs exact;
@@ -92,13 +88,8 @@ void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const 
     return torch::autograd::grad({out}, wanted(of, variant), {of.d_out});
   };
   const auto g = gradients(found, in), g_expected = gradients(expected, in), g_reference = gradients(reference, exact);
-  const double rounding = type == at::kFloat ? 0x1p-24 : 0x1p-8;
   auto one = [&](const char* what, const at::Tensor& x, const at::Tensor& second, const at::Tensor& truth) {
-    const double e = error(x, truth), allowed = 2 * error(second, truth) + rounding;
-    if (!(e <= allowed)) {
-      fail_run("bench attention", "{} of {} is wrong: relative error {:.2e}, expected at most {:.2e}", what, variant.name,
-               e, allowed);
-    }
+    require_agreement("bench attention", fmt::format("{} of {}", what, variant.name), type, x, second, truth);
   };
   one("the output", found, expected, reference);
   const char* names[] = {"d_q", "d_k", "d_v", "d_tau or d_distance_bias", "d_distance_bias"};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/agreement.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/decode.h"
@@ -86,18 +87,12 @@ at::Tensor plain(const Inputs& in, const Variant& variant) {
   return at::matmul(p, v).transpose(1, 2).to(in.q.scalar_type());
 }
 
-double error(const at::Tensor& x, const at::Tensor& reference) {
-  return ((x.to(at::kDouble) - reference).norm() / reference.norm()).item<double>();
-}
-
 void check(const DecodeBenchmark& o, int64_t dim, at::ScalarType type, const Variant& variant) {
   const Inputs in = make_inputs(o, 1000, dim, type);
   Inputs exact = in;
   for (at::Tensor* x : {&exact.q, &exact.k, &exact.v, &exact.bias, &exact.tau}) *x = x->to(at::kDouble);
   const at::Tensor reference = prepare(exact, variant)();
-  const double found = error(prepare(in, variant)(), reference);
-  const double allowed = 2 * error(plain(in, variant), reference) + (type == at::kFloat ? 0x1p-24 : 0x1p-8);
-  if (!(found <= allowed)) fail_run("bench decode", "{} is wrong: relative error {:.2e}, expected at most {:.2e}", variant.name, found, allowed);
+  require_agreement("bench decode", variant.name, type, prepare(in, variant)(), plain(in, variant), reference);
 }
 
 double alive_share(const Inputs& in) {

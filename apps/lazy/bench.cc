@@ -12,66 +12,58 @@
 
 namespace lazy::cli {
 
-static void bench_attention(CLI::App& command) {
-  struct Settings {
-    benchmarks::AttentionBenchmark benchmark;
-    std::string json, device = "cpu";
-  };
-  auto s = std::make_shared<Settings>();
-  command.add_option("--device", s->device, "Device")->check(CLI::IsMember({"cpu"}))->capture_default_str();
-  command.add_option("--length", s->benchmark.length, "Tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--heads", s->benchmark.heads, "Heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--batch", s->benchmark.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--head-dim", s->benchmark.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
-  command.add_option("--dtype", s->benchmark.dtypes, "fp32, bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command.add_option("--score-scale", s->benchmark.score_scale, "Standard deviation of the scores; larger, fewer alive pairs")
+template <typename Benchmark>
+struct Settings {
+  Benchmark benchmark;
+  std::string json, device = "cpu";
+};
+
+static void add_json(CLI::App& command, std::string& json) {
+  command.add_option("--json", json, "Also write the figures to this file");
+}
+
+static void write_json(const nlohmann::json& result, const std::string& path) {
+  if (!path.empty()) write_file_atomic(path, result.dump(2) + "\n");
+}
+
+// What the benchmarks of attention share.
+template <typename Benchmark>
+static void add_shapes(CLI::App& command, Settings<Benchmark>& s) {
+  Benchmark& b = s.benchmark;
+  command.add_option("--device", s.device, "Device")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  command.add_option("--heads", b.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", b.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--head-dim", b.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--dtype", b.dtypes, "fp32, bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--score-scale", b.score_scale, "Standard deviation of the scores; larger, fewer alive pairs")
       ->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--repeats", s->benchmark.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--json", s->json, "Also write the figures to this file");
-  command.callback([s] {
-    const nlohmann::json result = benchmarks::run_attention(s->benchmark);
-    if (!s->json.empty()) write_file_atomic(s->json, result.dump(2) + "\n");
-  });
+  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  add_json(command, s.json);
+}
+
+static void bench_attention(CLI::App& command) {
+  auto s = std::make_shared<Settings<benchmarks::AttentionBenchmark>>();
+  add_shapes(command, *s);
+  command.add_option("--length", s->benchmark.length, "Tokens")->check(CLI::PositiveNumber)->capture_default_str();
+  command.callback([s] { write_json(benchmarks::run_attention(s->benchmark), s->json); });
 }
 
 static void bench_decode(CLI::App& command) {
-  struct Settings {
-    benchmarks::DecodeBenchmark benchmark;
-    std::string json, device = "cpu";
-  };
-  auto s = std::make_shared<Settings>();
-  command.add_option("--device", s->device, "Device")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  auto s = std::make_shared<Settings<benchmarks::DecodeBenchmark>>();
+  add_shapes(command, *s);
   command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--heads", s->benchmark.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--batch", s->benchmark.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--head-dim", s->benchmark.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
-  command.add_option("--dtype", s->benchmark.dtypes, "fp32, bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command.add_option("--score-scale", s->benchmark.score_scale, "Standard deviation of the scores; larger, fewer alive keys")
-      ->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--repeats", s->benchmark.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--json", s->json, "Also write the figures to this file");
-  command.callback([s] {
-    const nlohmann::json result = benchmarks::run_decode(s->benchmark);
-    if (!s->json.empty()) write_file_atomic(s->json, result.dump(2) + "\n");
-  });
+  command.callback([s] { write_json(benchmarks::run_decode(s->benchmark), s->json); });
 }
 
 static void bench_tokenizer(CLI::App& command) {
-  struct Settings {
-    benchmarks::TokenizerBenchmark benchmark;
-    std::string json;
-  };
-  auto s = std::make_shared<Settings>();
+  auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")->required();
   command.add_option("--text", s->benchmark.text, "Text; its lines are the documents")->required()->check(CLI::ExistingFile);
   command.add_option("--python", s->benchmark.python, "Interpreter with the peer: tokenizers or sentencepiece")->capture_default_str();
   command.add_option("--repeats", s->benchmark.repeats, "The fastest of this many")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--json", s->json, "Also write the figures to this file");
-  command.callback([s] {
-    const nlohmann::json result = benchmarks::run_tokenizer(s->benchmark);
-    if (!s->json.empty()) write_file_atomic(s->json, result.dump(2) + "\n");
-  });
+  add_json(command, s->json);
+  command.callback([s] { write_json(benchmarks::run_tokenizer(s->benchmark), s->json); });
 }
 
 }  // namespace lazy::cli

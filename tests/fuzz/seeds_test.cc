@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <fmt/ranges.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
 #include "data/bpe_files.h"
+#include "data/compressed.h"
 #include "data/shards/corpus.h"
 #include "data/support.h"
 #include "model/config.h"
@@ -46,26 +45,6 @@ std::string corpus_json(const std::vector<std::string>& train, int64_t documents
   info.validation = 0.1;
   write_corpus_info(scratch(), info);
   return read_file(scratch() / "corpus.json");
-}
-
-std::string gzip(const std::string& text) {
-  z_stream z{};
-  deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&z, text.size()) + 64, '\0');
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  deflate(&z, Z_FINISH);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
-
-std::string zstd(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
 }
 
 void add_tokenizers(Seeds& seeds) {
@@ -134,8 +113,8 @@ void add_texts(Seeds& seeds) {
   all["cut"] = std::string("\x01\x14", 2) + words;
   all["pod"] = std::string("\x02\x00", 2) + pod;
   all["pod-code"] = std::string("\x12\x00", 2) + pod;
-  all["gzip"] = std::string("\x00\x00", 2) + gzip(lines) + gzip(lines);
-  all["zstd"] = std::string("\x00\x00", 2) + zstd(lines);
+  all["gzip"] = std::string("\x00\x00", 2) + testing_support::gzip(lines) + testing_support::gzip(lines);
+  all["zstd"] = std::string("\x00\x00", 2) + testing_support::zstd(lines);
 }
 
 void add_command_lines(Seeds& seeds) {  // words of the examples in --help

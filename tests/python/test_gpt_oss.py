@@ -6,6 +6,7 @@ import definition
 import pytest
 import torch
 from definition import Pool, gradients, leaf
+from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
 from transformers import GptOssConfig, GptOssForCausalLM  # noqa: E402
@@ -55,24 +56,15 @@ def test_attention_and_its_gradients(window, n, m, dtype):
 
 def tiny(**changes):
     torch.manual_seed(1)
-    config = GptOssConfig(
-        vocab_size=61,
-        hidden_size=32,
+    settings = TINY | dict(
         intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
         num_local_experts=2,
         num_experts_per_tok=1,
         sliding_window=6,
-        initializer_range=0.3,
         max_position_embeddings=64,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-        pad_token_id=None,
-        eos_token_id=None,
-        **changes,
     )
+    config = GptOssConfig(**settings | changes)
     model = GptOssForCausalLM(config).eval()
     model.set_experts_implementation("eager")  # the grouped product knows no float64
     return model

@@ -6,6 +6,7 @@ import random
 import definition
 import pytest
 import torch
+from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
 from transformers import (
@@ -19,19 +20,7 @@ from transformers import (
 
 import lazy_attention.hf as hf  # noqa: E402
 
-SHAPE = dict(
-    vocab_size=61,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    initializer_range=0.3,
-    max_position_embeddings=64,
-    pad_token_id=None,
-    eos_token_id=None,
-)
+SHAPE = TINY | dict(intermediate_size=48, max_position_embeddings=64)
 
 
 def llama():

@@ -8,6 +8,7 @@ import subprocess
 import definition
 import pytest
 import torch
+from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -116,20 +117,7 @@ def test_bfloat16_keeps_what_decides_liveness_in_fp32(folder, monkeypatch):
 
 def small(**changes):
     torch.manual_seed(2)
-    settings = dict(
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        initializer_range=0.3,
-        distance_bias_window=8,
-        distance_bias_init_std=0.5,
-        pad_token_id=None,
-        eos_token_id=None,
-    )
+    settings = TINY | dict(intermediate_size=48, distance_bias_window=8, distance_bias_init_std=0.5)
     return hf.LazyForCausalLM(hf.LazyConfig(**settings | changes))
 
 
