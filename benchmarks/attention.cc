@@ -96,21 +96,6 @@ void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const 
   for (size_t n = 0; n < g.size(); ++n) one(names[n], g[n], g_expected[n], g_reference[n]);
 }
 
-struct Times {
-  double forward = 0, both = 0;
-};
-
-Times measure(int repeats, const std::function<at::Tensor()>& forward, const std::vector<at::Tensor>& inputs,
-              const at::Tensor& d_out) {
-  Times t;
-  t.forward = median_ms(repeats, [&] {
-    at::NoGradGuard guard;
-    forward();
-  });
-  t.both = median_ms(repeats, [&] { torch::autograd::grad({forward()}, inputs, {d_out}); });
-  return t;
-}
-
 struct Alive {
   double pairs = 0, tiles = 0;
 };
@@ -175,27 +160,40 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       const double peak = peak_mib(in, variants.back());
       const Alive alive = alive_shares(in);
       const double flops = 2.0 * static_cast<double>(o.batch * o.heads * o.length * o.length * dim);
-      fmt::print("\n{} head size {}   alive: {:.0f} % of pairs, {:.0f} % of 64 x 64 tiles   peak memory {:.0f} MiB "
-                 "(n x n weights would take {:.0f})\n{:16} {:>9} {:>9} {:>7}   {:>9} {:>9} {:>7}\n",
-                 dtype, dim, 100 * alive.pairs, 100 * alive.tiles, peak,
-                 4.0 * static_cast<double>(o.batch * o.heads * o.length * o.length) / (1 << 20), "", "forward", "GFLOP/s",
-                 "ratio", "+backward", "GFLOP/s", "ratio");
-      Times base;
-      auto report = [&](const std::string& name, const Times& t) {
-        fmt::print("{:16} {:6.1f} ms {:9.0f} {:7.2f}   {:6.1f} ms {:9.0f} {:7.2f}\n", name, t.forward,
-                   flops / t.forward / 1e6, base.forward / t.forward, t.both, 3.5 * flops / t.both / 1e6,
-                   base.both / t.both);
-        std::fflush(stdout);
-        result["rows"].push_back({{"dtype", dtype}, {"head_dim", dim}, {"variant", name}, {"forward_ms", t.forward},
-                                  {"forward_backward_ms", t.both}, {"forward_ratio", base.forward / t.forward},
-                                  {"forward_backward_ratio", base.both / t.both}, {"alive_pairs", alive.pairs},
-                                  {"alive_tiles", alive.tiles}, {"peak_mib", peak}});
+      // 0 where an earlier size has left enough memory behind.
+      const std::string memory =
+          peak < 1 ? ""
+                   : fmt::format("   peak memory {:.0f} MiB (n x n weights would take {:.0f})", peak,
+                                 4.0 * static_cast<double>(o.batch * o.heads * o.length * o.length) / (1 << 20));
+      fmt::print("\n{} head size {}   alive: {:.0f} % of pairs, {:.0f} % of 64 x 64 tiles{}\n{:16} {:>9} {:>9} {:>7}   {:>9} {:>9} "
+                 "{:>7}\n",
+                 dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", "GFLOP/s", "ratio", "+backward",
+                 "GFLOP/s", "ratio");
+      std::vector<std::string> names = {"PyTorch SDPA"};
+      std::vector<std::function<void()>> works;  // forward, then forward and backward, of each
+      auto add = [&](const std::function<at::Tensor()>& forward, const std::vector<at::Tensor>& inputs) {
+        works.push_back([=] {
+          at::NoGradGuard guard;
+          forward();
+        });
+        works.push_back([=, &in] { torch::autograd::grad({forward()}, inputs, {in.d_out}); });
       };
-      base = measure(o.repeats, [&] { return peer(in); }, {in.q, in.k, in.v}, in.d_out);
-      report("PyTorch SDPA", base);
+      add([&] { return peer(in); }, {in.q, in.k, in.v});
       for (const Variant& variant : variants) {
-        report(variant.name, measure(o.repeats, [&] { return ours(in, variant); }, wanted(in, variant), in.d_out));
+        names.push_back(variant.name);
+        add([&] { return ours(in, variant); }, wanted(in, variant));
       }
+      const std::vector<double> ms = medians_ms(o.repeats, works);
+      for (size_t n = 0; n < names.size(); ++n) {
+        const double forward = ms[2 * n], both = ms[2 * n + 1];
+        fmt::print("{:16} {:6.1f} ms {:9.0f} {:7.2f}   {:6.1f} ms {:9.0f} {:7.2f}\n", names[n], forward, flops / forward / 1e6,
+                   ms[0] / forward, both, 3.5 * flops / both / 1e6, ms[1] / both);
+        result["rows"].push_back({{"dtype", dtype}, {"head_dim", dim}, {"variant", names[n]}, {"forward_ms", forward},
+                                  {"forward_backward_ms", both}, {"forward_ratio", ms[0] / forward},
+                                  {"forward_backward_ratio", ms[1] / both}, {"alive_pairs", alive.pairs},
+                                  {"alive_tiles", alive.tiles}, {"peak_mib", peak}});
+      }
+      std::fflush(stdout);
     }
   }
   return result;

@@ -13,7 +13,7 @@ struct AttentionBenchmark {
   std::vector<std::string> dtypes = {"fp32", "bf16"};
   int64_t bias_window = 512;
   double score_scale = 1;                // standard deviation of the scores: larger means fewer alive pairs
-  int repeats = 5;                       // medians of this many
+  int repeats = 9;                       // medians of this many
 };
 
 // Checks every variant against the float64 definition on a short problem (RunError when one is wrong), then times it and

@@ -126,25 +126,26 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       const double alive = alive_share(in);
       const double bytes = 2.0 * static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);
       fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "", "time", "GB/s", "ratio");
-      double base = 0;
-      auto report = [&](const std::string& name, double ms) {
-        fmt::print("{:28} {:6.2f} ms {:7.1f} {:7.2f}\n", name, ms, bytes / ms / 1e6, base / ms);
-        std::fflush(stdout);
-        result["rows"].push_back({{"dtype", dtype}, {"head_dim", dim}, {"variant", name}, {"ms", ms}, {"ratio", base / ms}, {"alive", alive}});
-      };
       const bool grouped = o.heads != o.kv_heads;
       const at::Tensor q = in.q.transpose(1, 2), k = heads_first(in.k).transpose(1, 2), v = heads_first(in.v).transpose(1, 2);
+      const at::Tensor k_tokens = in.k.transpose(1, 2), v_tokens = in.v.transpose(1, 2);
       auto sdpa = [&](const at::Tensor& keys, const at::Tensor& values) {
-        return median_ms(o.repeats, [&] { at::scaled_dot_product_attention(q, keys, values, {}, 0, false, std::nullopt, grouped); });
+        at::scaled_dot_product_attention(q, keys, values, {}, 0, false, std::nullopt, grouped);
       };
-      const double by_head = sdpa(k, v), by_token = sdpa(in.k.transpose(1, 2), in.v.transpose(1, 2));
-      base = std::min(by_head, by_token);
-      report("PyTorch SDPA, heads first", by_head);
-      report("PyTorch SDPA, tokens first", by_token);
+      std::vector<std::string> names = {"PyTorch SDPA, heads first", "PyTorch SDPA, tokens first"};
+      std::vector<std::function<void()>> works = {[&] { sdpa(k, v); }, [&] { sdpa(k_tokens, v_tokens); }};
       for (const Variant& variant : variants) {
-        const Call call = prepare(in, variant);
-        report(variant.name, median_ms(o.repeats, [&] { call(); }));
+        names.push_back(variant.name);
+        works.push_back([call = prepare(in, variant)] { call(); });
       }
+      const std::vector<double> ms = medians_ms(o.repeats, works);
+      const double base = std::min(ms[0], ms[1]);
+      for (size_t n = 0; n < names.size(); ++n) {
+        fmt::print("{:28} {:6.2f} ms {:7.1f} {:7.2f}\n", names[n], ms[n], bytes / ms[n] / 1e6, base / ms[n]);
+        result["rows"].push_back(
+            {{"dtype", dtype}, {"head_dim", dim}, {"variant", names[n]}, {"ms", ms[n]}, {"ratio", base / ms[n]}, {"alive", alive}});
+      }
+      std::fflush(stdout);
     }
   }
   return result;
