@@ -17,7 +17,7 @@
 namespace {
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct EvalArguments {
   std::string model, data, corpus, split = "validation", text, output, dtype = "fp32";
   std::vector<std::string> tasks;
   lazy::eval::EvalOptions options;
@@ -26,7 +26,7 @@ struct Arguments {
 };
 
 // What was asked for, spelled out: with no --tasks, whatever the given data serves.
-std::vector<std::string> wanted_tasks(const Arguments& a) {
+std::vector<std::string> wanted_tasks(const EvalArguments& a) {
   std::vector<std::string> names = a.tasks;
   if (names.empty()) {
     if (!a.corpus.empty() || !a.text.empty()) names.push_back("heldout");
@@ -45,7 +45,7 @@ std::vector<std::string> wanted_tasks(const Arguments& a) {
   return names;
 }
 
-void evaluate(const Arguments& a) {
+void evaluate(const EvalArguments& a) {
   const auto names = wanted_tasks(a);
   if (!a.output.empty() && fs::is_directory(a.output)) lazy::fail("eval", "--output {}: expected a file's name, found a folder", a.output);
   auto model = lazy::LanguageModel::load(a.model);
@@ -90,7 +90,7 @@ void evaluate(const Arguments& a) {
 }  // namespace
 
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& command) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<EvalArguments>();
   command.add_option("model", a->model, "Model folder")->required();
   command.add_option("--tasks", a->tasks, "heldout, wikitext (default: what the given data serves)")->delimiter(',');
   command.add_option("--data", a->data, "Folder with the benchmarks' files");

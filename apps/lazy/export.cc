@@ -18,13 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ExportOptions {
   std::string run, model, dtype = "bf16";
   int64_t step = -1;
 };
 
 // The folder with the weights: the run's finished model, its newest whole checkpoint, or the named step.
-fs::path source(const Options& options) {
+fs::path source(const ExportOptions& options) {
   const fs::path run = options.run;
   if (options.step < 0) {
     if (fs::exists(run / "config.json")) return run;  // a model folder or a checkpoint itself
@@ -44,7 +44,7 @@ fs::path source(const Options& options) {
   return store.path(options.step);
 }
 
-void run(const Options& options) {
+void run(const ExportOptions& options) {
   fs::path target = fs::absolute(options.model).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // a trailing slash
   if (fs::exists(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
@@ -70,7 +70,7 @@ void run(const Options& options) {
 }  // namespace
 
 LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](CLI::App& command) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ExportOptions>();
   command.add_option("run", o->run, "Run folder, checkpoint or model folder")->required();
   command.add_option("model", o->model, "Folder to write; must not exist yet")->required();
   command.add_option("--dtype", o->dtype, "Precision of the weights")

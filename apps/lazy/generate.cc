@@ -16,7 +16,7 @@
 namespace lazy {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   std::string model, json, prompt_file, dtype = "fp32";
   std::vector<std::string> prompts;
   GenerateOptions generate;
@@ -29,7 +29,7 @@ void print(const std::string& text) {
   if (std::fflush(stdout) != 0) fail_run("generate", "standard output could not be written");
 }
 
-void run(Options options) {
+void run(GenerateArguments options) {
   if (!options.prompt_file.empty()) options.prompts.push_back(read_file(options.prompt_file));
   if (options.prompts.empty()) options.prompts.emplace_back();
   options.generate.sampling.validate();
@@ -81,7 +81,7 @@ void run(Options options) {
 }  // namespace
 
 LAZY_COMMAND(generate, "Continue a text with a model", [](CLI::App& command) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateArguments>();
   o->generate.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
   SamplingOptions& sampling = o->generate.sampling;
   command.add_option("model", o->model, "Model folder: config.json, model.safetensors and its tokenizer")->required();

@@ -163,13 +163,13 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
   return ModelConfig::from_toml(config);
 }
 
-struct Options {
+struct InfoOptions {
   std::string path;
   std::vector<std::string> overrides;
   bool json = false;
 };
 
-void run(const Options& options) {
+void run(const InfoOptions& options) {
   if (options.path.empty()) {
     const Json info = build_info();
     options.json ? fmt::print("{}\n", info.dump(2)) : print_build(info);
@@ -182,7 +182,7 @@ void run(const Options& options) {
 }  // namespace
 
 LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](CLI::App& command) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path, "A configuration (.toml) or a model folder; without it: build, devices, kernels");
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value")
       ->allow_extra_args(false);

@@ -18,12 +18,12 @@
 namespace {
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32";
   lazy::sinks::StudyOptions options;
 };
 
-std::string command_line(const Arguments& a) {
+std::string command_line(const SinksArguments& a) {
   std::string line = fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
   if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
   if (a.options.bos) line += " --bos";
@@ -33,7 +33,7 @@ std::string command_line(const Arguments& a) {
   return line;
 }
 
-void measure(const Arguments& a) {
+void measure(const SinksArguments& a) {
   for (const std::string* file : {&a.json, &a.report}) {
     if (!file->empty() && *file != "-" && fs::is_directory(*file)) lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
   }
@@ -69,7 +69,7 @@ void measure(const Arguments& a) {
 }  // namespace
 
 LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<SinksArguments>();
   command.add_option("model", a->model, "Model folder")->required();
   command.add_option("--text", a->text, "Text to measure on");
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");

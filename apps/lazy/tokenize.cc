@@ -15,7 +15,7 @@
 namespace lazy {
 namespace {
 
-struct Options {
+struct TokenizeOptions {
   std::string tokenizer, input = "-";
   bool decode = false, count = false;
 };
@@ -44,7 +44,7 @@ std::vector<int32_t> parse_ids(const std::string& text) {
   }
 }
 
-void run(const Options& options) {
+void run(const TokenizeOptions& options) {
   const auto tokenizer = load_tokenizer(options.tokenizer);
   const std::string input = read_all(options.input);
   std::string out;
@@ -62,7 +62,7 @@ void run(const Options& options) {
 }  // namespace
 
 LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeOptions>();
   command
       .add_option("--tokenizer", options->tokenizer,
                   "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")

@@ -10,7 +10,7 @@
 
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   std::string config;
   std::vector<std::string> settings;
   bool resume = false;
@@ -19,7 +19,7 @@ struct Arguments {
 }  // namespace
 
 LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   command.add_option("config", arguments->config, "Configuration (TOML)")->required();
   command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)")
       ->expected(1)

@@ -59,7 +59,7 @@ std::string to_table(const Study& s) {
          row_mean(s.measures.alive_fraction[l]), row_mean(s.sink_1[l]));
   }
   line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass), mean(s.measures.alive_fraction), mean(s.sink_1));
-  table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3: {} of {}\n", s.samples, s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
+  table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3 from {} of {} tokens\n", s.samples, s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
   return table;
 }
 
