@@ -111,10 +111,7 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
-    std::string what(e.description());  // it quotes what it found, line breaks and all
-    std::replace_if(
-        what.begin(), what.end(), [](unsigned char c) { return c < 0x20; }, ' ');
-    fail("config", "{}:{}: {}", name, e.source().begin.line, what);
+    fail("config", "{}:{}: {}", name, e.source().begin.line, std::string(e.description()));
   }
 }
 

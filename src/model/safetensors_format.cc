@@ -19,11 +19,9 @@ constexpr char kOperation[] = "safetensors";
 // The format's own limit; it also keeps a damaged length from asking for the whole memory.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// A value of the file in a message: short, and without line breaks.
+// A value of the file in a message: short.
 std::string brief(const std::string& text) {
-  std::string out = to_valid_utf8(text.substr(0, 80));
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  const std::string out = to_valid_utf8(text.substr(0, 80));
   return text.size() > 80 ? out + "..." : out;
 }
 

@@ -8,8 +8,8 @@
 
 namespace lazy::ops {
 
-// hidden (tokens, dim) fp32 or bf16; weight (vocab, dim) of hidden's type (under autocast both are cast to its type); labels (tokens) int64, ignore_index: not
-// counted. Returns
+// hidden (tokens, dim) fp32 or bf16; weight (vocab, dim) of hidden's type (under autocast both are cast to its type);
+// labels (tokens) int64, ignore_index: not counted. Returns
 //   loss      scalar fp32: mean over counted tokens of -log softmax(hidden weight^T)[label], in nats; NaN if none counts
 //   log_prob  (tokens) fp32: log-probability of the label, 0 where ignored; not differentiable
 //   correct   (tokens) bool: the label has the largest logit; false where ignored

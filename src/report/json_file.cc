@@ -16,7 +16,6 @@ Json parse_json(std::string_view text, const std::string& place) {
     std::string what = e.what();
     if (const size_t bracket = what.find("] "); bracket != std::string::npos) what.erase(0, bracket + 2);
     if (what.size() > 200) what.resize(200);
-    for (char& byte : what) byte = static_cast<unsigned char>(byte) < 0x20 ? ' ' : byte;
     fail("report", "{}: not JSON: {}", place, what);
   }
 }
