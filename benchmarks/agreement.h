@@ -7,7 +7,7 @@
 namespace lazy::benchmarks {
 
 inline double relative_error(const at::Tensor& x, const at::Tensor& truth) {
-  return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
+  return ((x.to(truth.device(), at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
 // plain: the second reference; truth: float64. `type` is what was computed in. RunError that names `what`.

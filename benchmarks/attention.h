@@ -1,4 +1,5 @@
-// Speed of lazy::attention on the CPU beside PyTorch's own scaled_dot_product_attention (softmax), causal, at equal threads.
+// Speed of lazy::attention beside PyTorch's own scaled_dot_product_attention (softmax), causal: on the CPU at equal threads,
+// on a GPU beside its cuDNN and FlashAttention-2 kernels.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +9,7 @@
 namespace lazy::benchmarks {
 
 struct AttentionBenchmark {
+  std::string device = "cpu";            // or cuda
   int64_t batch = 1, length = 4096, heads = 8;
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};

@@ -9,6 +9,7 @@
 namespace lazy::benchmarks {
 
 struct DecodeBenchmark {
+  std::string device = "cpu";            // or cuda
   int64_t batch = 1, keys = 32768, heads = 8, kv_heads = 8;
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};

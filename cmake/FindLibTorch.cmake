@@ -4,10 +4,11 @@
 # parts are wanted; most newcomers have none. So the libraries are named here directly.
 #
 # Input:   LAZY_PYTHON       interpreter that has PyTorch installed (cache or environment; default .venv)
-#          LAZY_TORCH_CUDA   AUTO (default), ON or OFF: link the CUDA parts too
-# Targets: LibTorch::cpu     libtorch_cpu + libc10
-#          LibTorch::cuda    the above + libtorch_cuda + libc10_cuda (only when LibTorch_CUDA_FOUND)
-# Sets:    LibTorch_VERSION, LibTorch_DIR (the `torch` folder), LibTorch_RPATH (folders for the run path)
+# Targets: LibTorch::cpu       libtorch_cpu + libc10
+#          LibTorch::c10_cuda  streams and devices (only when LibTorch_CUDA_VERSION is not empty). libtorch_cuda itself is
+#                              never linked: it is loaded where there is a GPU (src/ops/load_cuda.h)
+# Sets:    LibTorch_VERSION, LibTorch_DIR (the `torch` folder), LibTorch_RPATH (folders for the run path),
+#          LibTorch_CUDA_VERSION (what the wheel was built with, such as 13.0; empty for a CPU wheel)
 
 if(NOT LAZY_PYTHON)
   if(DEFINED ENV{LAZY_PYTHON} AND NOT "$ENV{LAZY_PYTHON}" STREQUAL "")
@@ -21,7 +22,7 @@ endif()
 
 execute_process(
   COMMAND "${LAZY_PYTHON}" -c
-    "import importlib.util as u, os, re; d=os.path.dirname(u.find_spec('torch').origin); print(d); print(re.search(r\"__version__ = '([^']+)'\", open(os.path.join(d,'version.py')).read()).group(1))"
+    "import importlib.util as u, os, re; d=os.path.dirname(u.find_spec('torch').origin); print(d); print(re.search(r\"__version__ = '([^']+)'\", t:=open(os.path.join(d,'version.py')).read()).group(1)); c=re.search(r\"^cuda.* = '([^']+)'\", t, re.M); print(c.group(1) if c else '')"
   OUTPUT_VARIABLE _torch_out RESULT_VARIABLE _torch_rc ERROR_VARIABLE _torch_err OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT _torch_rc EQUAL 0)
   set(LibTorch_FOUND FALSE)
@@ -31,6 +32,8 @@ endif()
 string(REPLACE "\n" ";" _torch_lines "${_torch_out}")
 list(GET _torch_lines 0 LibTorch_DIR)
 list(GET _torch_lines 1 LibTorch_VERSION)
+list(APPEND _torch_lines "")                # CMake drops an empty last line
+list(GET _torch_lines 2 LibTorch_CUDA_VERSION)
 
 find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
@@ -44,17 +47,7 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY VERSION_VAR LibTorch_VERSION)
 
-set(LAZY_TORCH_CUDA AUTO CACHE STRING "Link LibTorch's CUDA parts: AUTO (when a GPU driver is present), ON, OFF")
-find_library(LibTorch_CUDA_LIBRARY torch_cuda PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
 find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_DIR}/lib" NO_DEFAULT_PATH)
-set(LibTorch_CUDA_FOUND FALSE)
-if(LibTorch_CUDA_LIBRARY AND LibTorch_C10_CUDA_LIBRARY)
-  if(LAZY_TORCH_CUDA STREQUAL "ON" OR (LAZY_TORCH_CUDA STREQUAL "AUTO" AND EXISTS "/dev/nvidiactl"))
-    set(LibTorch_CUDA_FOUND TRUE)
-  endif()
-elseif(LAZY_TORCH_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "LAZY_TORCH_CUDA=ON, but ${LibTorch_DIR}/lib holds no libtorch_cuda.so")
-endif()
 
 if(NOT TARGET LibTorch::cpu)
   add_library(LibTorch::cpu INTERFACE IMPORTED)
@@ -63,9 +56,8 @@ if(NOT TARGET LibTorch::cpu)
   target_link_libraries(LibTorch::cpu INTERFACE "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}")
   # libcudart and libcupti are found at run time through the run path; the linker need not see them.
   target_link_options(LibTorch::cpu INTERFACE "-Wl,--allow-shlib-undefined")
-  if(LibTorch_CUDA_FOUND)
-    add_library(LibTorch::cuda INTERFACE IMPORTED)
-    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
-      "-Wl,--no-as-needed" "${LibTorch_CUDA_LIBRARY}" "${LibTorch_C10_CUDA_LIBRARY}" "-Wl,--as-needed")
+  if(LibTorch_CUDA_VERSION AND LibTorch_C10_CUDA_LIBRARY)
+    add_library(LibTorch::c10_cuda INTERFACE IMPORTED)
+    target_link_libraries(LibTorch::c10_cuda INTERFACE LibTorch::cpu "${LibTorch_C10_CUDA_LIBRARY}")
   endif()
 endif()

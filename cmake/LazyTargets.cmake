@@ -4,11 +4,7 @@
 # The wheel carries fmt headers of its own, newer than the system's, without exporting the library: translation
 # units that see them use them header-only (fmt's versioned namespace keeps the two apart).
 function(lazy_use_torch target)
-  if(LibTorch_CUDA_FOUND)
-    target_link_libraries(${target} PUBLIC LibTorch::cuda)
-  else()
-    target_link_libraries(${target} PUBLIC LibTorch::cpu)
-  endif()
+  target_link_libraries(${target} PUBLIC LibTorch::cpu)
   if(NOT TARGET lazy_torch_pch)
     file(WRITE "${CMAKE_BINARY_DIR}/lazy_torch_pch.cc" "// Carries the precompiled header.\n")
     add_library(lazy_torch_pch OBJECT "${CMAKE_BINARY_DIR}/lazy_torch_pch.cc")

@@ -15,7 +15,7 @@ namespace lazy::cli {
 template <typename Benchmark>
 struct Settings {
   Benchmark benchmark;
-  std::string json, device = "cpu";
+  std::string json;
 };
 
 static void add_json(CLI::App& command, std::string& json) {
@@ -30,7 +30,7 @@ static void write_json(const nlohmann::json& result, const std::string& path) {
 template <typename Benchmark>
 static void add_shapes(CLI::App& command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
-  command.add_option("--device", s.device, "Device")->check(CLI::IsMember({"cpu"}))->capture_default_str();
+  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   command.add_option("--heads", b.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--batch", b.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--head-dim", b.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
@@ -45,7 +45,22 @@ static void bench_attention(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::AttentionBenchmark>>();
   add_shapes(command, *s);
   command.add_option("--length", s->benchmark.length, "Tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command.callback([s] { write_json(benchmarks::run_attention(s->benchmark), s->json); });
+  command.callback([s, &command] {
+    auto& b = s->benchmark;
+    if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
+    // A GPU is worth larger problems: these are the defaults there.
+    if (!command.count("--heads")) b.heads = 16;
+    if (!command.count("--dtype")) b.dtypes = {"bf16"};
+    if (command.count("--batch") || command.count("--length")) return write_json(benchmarks::run_attention(b), s->json);
+    nlohmann::json all;
+    for (const auto& [batch, length] : {std::pair{8, 4096}, std::pair{2, 16384}}) {
+      b.batch = batch;
+      b.length = length;
+      all.push_back(benchmarks::run_attention(b));
+      fmt::print("\n");
+    }
+    write_json(all, s->json);
+  });
 }
 
 static void bench_decode(CLI::App& command) {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <map>
 
 #include "command.h"
 
@@ -20,6 +20,7 @@
 #include "lazy/attention.h"
 #include "model/config.h"
 #include "model/parameter_shapes.h"
+#include "ops/load_cuda.h"
 #include "train/config.h"
 
 namespace lazy {
@@ -36,39 +37,59 @@ std::vector<std::string> cpu_features() {
   return out;
 }
 
-// Which normalizers, precisions and devices the fast kernels serve, asked of the kernels themselves.
-Json kernel_support() {
-  using kernels::DType, kernels::Normalizer, kernels::Device;
-  Json out = Json::object();
-  for (const Device device : {Device::cpu, Device::cuda}) {
-    Json served = Json::object();
-    std::set<std::string> reasons;
-    for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax,
-                                        Normalizer::entmax15, Normalizer::sigmoid, Normalizer::softmax_sink}) {
-      Json dtypes = Json::array();
-      std::string reason;
-      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-        const kernels::Problem problem{.q_length = 128,
-                                       .k_length = 128,
-                                       .head_dim = 64,
-                                       .value_dim = 64,
-                                       .dtype = dtype,
-                                       .normalizer = normalizer};
-        reason = kernels::unmet_condition(problem, device);
-        if (reason.empty()) dtypes.push_back(kernels::name(dtype));
-      }
-      served[kernels::name(normalizer)] = dtypes.empty() ? Json(reason) : dtypes;
-      reasons.insert(dtypes.empty() ? reason : "");
+constexpr kernels::Normalizer kNormalizers[] = {kernels::Normalizer::softmax,   kernels::Normalizer::elastic,
+                                                kernels::Normalizer::sparsemax, kernels::Normalizer::entmax15,
+                                                kernels::Normalizer::sigmoid,   kernels::Normalizer::softmax_sink};
+constexpr kernels::DType kTypes[] = {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16};
+
+kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dtype, int64_t head_dim) {
+  return {.q_length = 128, .k_length = 128, .head_dim = head_dim, .value_dim = head_dim, .dtype = dtype, .normalizer = normalizer};
+}
+
+// {normalizer: [types]} that the CPU's kernels serve.
+Json cpu_support() {
+  Json served = Json::object();
+  for (const kernels::Normalizer normalizer : kNormalizers) {
+    Json types = Json::array();
+    for (const kernels::DType type : kTypes) {
+      if (kernels::unmet_condition(usual_problem(normalizer, type, 64)).empty()) types.push_back(kernels::name(type));
     }
-    // One reason for all of them is said once.
-    out[device == Device::cpu ? "cpu" : "cuda"] =
-        reasons.size() == 1 && !reasons.begin()->empty() ? Json(*reasons.begin()) : served;
+    served[kernels::name(normalizer)] = types;
   }
-  return out;
+  return served;
+}
+
+// {normalizer: {type: {head size: kernel}}} on this GPU, or why there is none.
+Json cuda_support() {
+  try {
+    ops::load_cuda();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  Json served = Json::object();
+  for (const kernels::Normalizer normalizer : kNormalizers) {
+    for (const kernels::DType type : kTypes) {
+      for (const int64_t size : {64, 96, 128, 256}) {
+        served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
+            ops::cuda_kernels()->chosen(usual_problem(normalizer, type, size));
+      }
+    }
+  }
+  return served;
+}
+
+// "hopper 64, 128; portable 96, 256", and "plain" where one kernel serves all sizes.
+std::string by_kernel(const Json& sizes) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const auto& [size, kernel] : sizes.items()) groups[kernel.get<std::string>()].push_back(size);
+  if (groups.size() == 1) return groups.begin()->first;
+  std::vector<std::string> parts;
+  for (const auto& [kernel, list] : groups) parts.push_back(fmt::format("{} {}", kernel, fmt::join(list, ", ")));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 Json build_info() {
-  Json out;
+  Json cuda = cuda_support(), out;          // first: it brings the GPUs
   out["version"] = LAZY_VERSION;
   out["compiler"] = __VERSION__;
   out["torch"] = TORCH_VERSION;
@@ -80,7 +101,7 @@ Json build_info() {
   out["threads"] = at::get_num_threads();
   out["cpu_features"] = cpu_features();
   out["blas"] = at::hasMKL() ? "mkl" : at::hasLAPACK() ? "lapack" : "none";
-  out["attention_kernels"] = kernel_support();
+  out["attention_kernels"] = {{"cpu", cpu_support()}, {"cuda", std::move(cuda)}};
   return out;
 }
 
@@ -97,11 +118,12 @@ void print_build(const Json& info) {
       fmt::print("  {:5} {}\n", device, served.get<std::string>());
       continue;
     }
-    for (const auto& [normalizer, dtypes] : served.items()) {
-      const std::string what = dtypes.is_string()
-                                   ? dtypes.get<std::string>()
-                                   : fmt::format("{}", fmt::join(dtypes.get<std::vector<std::string>>(), ", "));
-      fmt::print("  {:5} {:13} {}\n", device, normalizer, what);
+    for (const auto& [normalizer, types] : served.items()) {
+      if (types.is_array()) {
+        fmt::print("  {:5} {:13} {}\n", device, normalizer, fmt::join(types.get<std::vector<std::string>>(), ", "));
+        continue;
+      }
+      for (const auto& [type, sizes] : types.items()) fmt::print("  {:5} {:13} {:9} {}\n", device, normalizer, type, by_kernel(sizes));
     }
   }
 }

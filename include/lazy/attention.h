@@ -17,7 +17,6 @@ namespace lazy::kernels {
 enum class DType { f64, f32, bf16, f16 };
 enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink };
 enum class Offset { per_visible, constant };  // tau / c_i, or tau
-enum class Device { cpu, cuda };
 
 const char* name(DType dtype);
 const char* name(Normalizer normalizer);
@@ -85,8 +84,9 @@ struct Backward {
   Real* d_alibi_slopes = nullptr;
 };
 
-// Why the fast kernels do not serve this problem, as one line for a person; empty when they do.
-std::string unmet_condition(const Problem& problem, Device device);
+// Why the fast kernels on the CPU do not serve this problem, as one line for a person; empty when they do. For GPUs:
+// attention_cuda.h.
+std::string unmet_condition(const Problem& problem);
 
 // The fast kernels (src/attention/cpu): dtype f32, bf16 or f16, arithmetic in fp32. Memory is linear in the lengths.
 // Throws std::invalid_argument with unmet_condition's text. Bit-identical for every number of threads.

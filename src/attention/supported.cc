@@ -25,8 +25,7 @@ const char* name(Normalizer normalizer) {
   return "?";
 }
 
-std::string unmet_condition(const Problem& p, Device device) {
-  if (device == Device::cuda) return "this build has no CUDA kernels";
+std::string unmet_condition(const Problem& p) {
   if (p.dtype == DType::f64) return "the fast kernels take float32, bfloat16 or float16, received float64";
   return {};
 }

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <mutex>
+
 namespace lazy::ops {
 
 using kernels::DType;
@@ -65,11 +68,41 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
 
-// Cumulative lengths as int32 on the CPU: 0, then never falling, then the number of tokens.
-at::Tensor cumulative(const char* operation, const at::Tensor& t, const char* name, int64_t tokens) {
+// What was checked last, so that the layers of a model, which share their documents, wait for a GPU once and not each; and
+// so that a captured CUDA graph, which may not wait, runs with what its warm-up has checked.
+class Checked {
+ public:
+  bool knows(const at::Tensor& t, int64_t tokens) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(known_.begin(), known_.end(), [&](const Entry& e) {
+      return e.tensor.lock().get() == t.unsafeGetTensorImpl() && e.version == t._version() && e.tokens == tokens;
+    });
+  }
+  void add(const at::Tensor& t, int64_t tokens) {
+    const std::lock_guard lock(mutex_);
+    known_[next_++ % known_.size()] = Entry{Weak(t.getIntrusivePtr()), t._version(), tokens};
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  struct Entry {
+    Weak tensor{c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
+    int64_t version = 0, tokens = 0;
+  };
+  std::mutex mutex_;
+  std::array<Entry, 8> known_;
+  size_t next_ = 0;
+};
+
+// Cumulative lengths as int32 where q is: 0, then never falling, then the number of tokens.
+at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t tokens) {
+  static Checked checked;
+  const char* const operation = a.operation;
   LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
+  const bool remember = !t.is_cpu() && !t.is_inference();
+  if (remember && checked.knows(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
   // Clamped, because a number that does not fit must not turn into one that does.
-  at::Tensor copy = t.clamp(-1, tokens + 1).to(at::kInt).contiguous();
+  at::Tensor copy = t.clamp(-1, tokens + 1).to(at::kCPU, at::kInt).contiguous();
   const int32_t* data = copy.const_data_ptr<int32_t>();
   LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
   for (int64_t n = 1; n < copy.numel(); ++n) {
@@ -78,7 +111,8 @@ at::Tensor cumulative(const char* operation, const at::Tensor& t, const char* na
   }
   LAZY_EXPECT(data[copy.numel() - 1] == tokens, name, " to end at the number of tokens, ", tokens, ", received ",
               data[copy.numel() - 1]);
-  return copy;
+  if (remember) checked.add(t, tokens);
+  return a.q.is_cpu() ? copy : t.to(a.q.device(), at::kInt).contiguous();
 }
 
 }  // namespace
@@ -148,8 +182,8 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;
   p.alibi = given(a.alibi_slopes);
   if (packed) {
-    cu_q = cumulative(a.operation, *a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
-    cu_k = cumulative(a.operation, *a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
+    cu_q = cumulative(a, *a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
+    cu_k = cumulative(a, *a.cu_seqlens_k, "cu_seqlens_k", p.k_length);
     p.cu_seqlens_q = cu_q.const_data_ptr<int32_t>();
     p.cu_seqlens_k = cu_k.const_data_ptr<int32_t>();
     p.sequences = cu_q.numel() - 1;

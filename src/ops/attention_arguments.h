@@ -34,8 +34,9 @@ inline bool given(const OptionalTensor& t) { return t.has_value() && t->defined(
 // "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
-// After check_attention, for tensors with data on the CPU; also checks the contents of cu_seqlens. `cu_q` and `cu_k` hold
-// the int32 copies that the Problem points to.
+// After check_attention, for tensors with data; also checks the contents of cu_seqlens, which may be on the CPU or where q
+// is (there the check waits for the GPU, once for a tensor that nobody changes). `cu_q` and `cu_k` hold what the Problem
+// points to, int32 on q's device.
 kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k);
 
 kernels::ConstView const_view(const at::Tensor& t);  // (batch, token, head, dim) or (token, head, dim)

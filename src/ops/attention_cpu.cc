@@ -6,6 +6,7 @@
 #include "ops/attention_arguments.h"
 #include "ops/attention_kernels.h"
 #include "ops/attention_pointers.h"
+#include "ops/forced_kernel.h"
 
 namespace lazy::ops {
 
@@ -17,8 +18,11 @@ void run(const kernels::Problem& p, const kernels::Backward<float>& b) { kernels
 void run(const kernels::Problem& p, const kernels::Backward<double>& b) { kernels::reference::backward(p, b); }
 
 void require_served(const kernels::Problem& p) {
+  const std::string& forced = forced_kernel();
+  TORCH_CHECK(forced == "automatic" || forced == "reference", "lazy::attention: LAZY_KERNEL=", forced,
+              " serves CUDA tensors, received tensors on the CPU");
   if (p.dtype == kernels::DType::f64) return;
-  const std::string unmet = kernels::unmet_condition(p, kernels::Device::cpu);
+  const std::string unmet = kernels::unmet_condition(p);
   TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
 }
 
@@ -54,6 +58,10 @@ void backward(const kernels::Problem& p, const AttentionArguments& a, const at::
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
+  if (reference_is_forced(a)) {
+    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                                  causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
   require_served(p);
@@ -71,6 +79,11 @@ BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
   check_backward(a, d_out, out, lse);
+  if (reference_is_forced(a)) {
+    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
+                                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic,
+                                           output_mask);
+  }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
   require_served(p);

@@ -71,7 +71,7 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   if (p.dtype == kernels::DType::f64) {
     decode<double>(p, a, lengths, table, counts, outputs);
   } else {
-    const std::string unmet = kernels::unmet_condition(p, kernels::Device::cpu);
+    const std::string unmet = kernels::unmet_condition(p);
     LAZY_EXPECT(unmet.empty(), unmet);
     decode<float>(p, a, lengths, table, counts, outputs);
   }

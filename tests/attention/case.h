@@ -43,7 +43,7 @@ double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
 Results run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed);  // the seed orders the sums
-Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);
+Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // where device.h says
 
 // The tolerance: kernel results may be at most twice as far from the reference as the plain computation is, plus one
 // rounding. fp32 leaves the order of sums open and a single number may be exact by luck: the plain computation runs in a

@@ -7,6 +7,7 @@
 
 #include "ops/attention.h"
 #include "ops/attention_kernels.h"
+#include "ops/device.h"
 
 namespace lazy::ops {
 
@@ -19,7 +20,7 @@ struct Inputs {
 Inputs inputs(at::ScalarType type, int64_t length = 9) {
   at::manual_seed(3);
   const auto parameter = type == at::kDouble ? at::kDouble : at::kFloat;
-  auto leaf = [](const at::Tensor& t) { return t.set_requires_grad(true); };
+  auto leaf = [](const at::Tensor& t) { return t.to(test::test_device()).set_requires_grad(true); };
   return {leaf(at::randn({2, length, 4, 16}).to(type)), leaf(at::randn({2, length, 2, 16}).to(type)),
           leaf(at::randn({2, length, 2, 8}).to(type)), leaf(at::randn({4, 5}).to(parameter)),
           leaf(at::full({4}, -0.9).to(parameter))};
@@ -66,7 +67,7 @@ TEST(AttentionOperator, MetaHasTheSameShapes) {
 TEST(AttentionOperator, GradientsReachTheirInputs) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;
-    for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau}) *t = t->detach().to(at::kDouble).set_requires_grad(true);
+    for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau}) *t = t->detach().to(at::kCPU, at::kDouble).set_requires_grad(true);
     return e;
   }();
   auto gradients = [](const Inputs& x, bool with_bias) {
@@ -80,7 +81,7 @@ TEST(AttentionOperator, GradientsReachTheirInputs) {
     for (size_t n = 0; n < found.size(); ++n) {
       ASSERT_EQ(found[n].sizes(), expected[n].sizes());
       // fp32 sums of at most a few hundred terms.
-      EXPECT_LT((found[n] - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
+      EXPECT_LT((found[n].cpu() - expected[n]).norm().item<double>(), 0x1p-19 * expected[n].norm().item<double>()) << n;
     }
   }
 }
@@ -117,8 +118,8 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
   bad.bias = in.bias.slice(0, 0, 3);
   EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected distance_bias of shape (4, window), received [3, 5]"));
   bad = in;
-  bad.k = at::randn({2, 9, 3, 16});
-  bad.v = at::randn({2, 9, 3, 8});
+  bad.k = at::randn({2, 9, 3, 16}, in.k.options());
+  bad.v = at::randn({2, 9, 3, 8}, in.k.options());
   EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected q's heads to be a multiple of k's heads, received 4 and 3"));
   AttentionOptions options;
   options.window = 0;
@@ -173,7 +174,7 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
   };
   using testing::StartsWith;
   EXPECT_EQ(call(out, out, lse), "no error");
-  EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on cpu, received [2, 0, 4, 8]"));
+  EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on " + test::test_device().str() + ", received [2, 0, 4, 8]"));
   EXPECT_THAT(call(out.select(0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape"));
   EXPECT_THAT(call(out, out.to(at::kHalf), lse), StartsWith("lazy::attention_backward: expected out of shape"));
   EXPECT_THAT(call(out, out, lse.to(at::kDouble)), StartsWith("lazy::attention_backward: expected lse of shape [2, 4, 9] and type Float"));

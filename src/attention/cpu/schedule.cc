@@ -49,7 +49,7 @@ HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias,
 }
 
 void require_served(const Problem& p) {
-  const std::string unmet = unmet_condition(p, Device::cpu);
+  const std::string unmet = unmet_condition(p);
   if (!unmet.empty()) throw std::invalid_argument(unmet);
 }
 

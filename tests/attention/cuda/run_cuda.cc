@@ -2,35 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <stdexcept>
+#include "../device.h"
 
 namespace lazy::kernels::test {
 
 namespace {
-
-void ok(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
-}
-
-// Device memory that starts as NaN (all ones) in every type.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_(bytes) {
-    ok(cudaMalloc(&data_, bytes + 256));
-    ok(cudaMemset(data_, 0xFF, bytes + 256));
-  }
-  Memory(const void* from, size_t bytes) : Memory(bytes) { ok(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice)); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { cudaFree(data_); }
-  template <typename T = void>
-  T* get() const { return static_cast<T*>(data_); }
-  void read(void* to) const { ok(cudaMemcpy(to, data_, bytes_, cudaMemcpyDeviceToHost)); }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_;
-};
 
 // A Buffer of the CPU tests and its copy on the device.
 class Mirror {
@@ -41,7 +17,7 @@ class Mirror {
         memory_(bytes_) {}
   void fill(const Tensor& from) {
     buffer_.fill(from);
-    ok(cudaMemcpy(memory_.get(), buffer_.view().data, bytes_, cudaMemcpyHostToDevice));
+    memory_.write(buffer_.view().data, bytes_);
   }
   View view() {
     View v = buffer_.view();
@@ -53,20 +29,20 @@ class Mirror {
     return {v.data, v.batch, v.token, v.head, v.dim};
   }
   Tensor read() {
-    ok(cudaMemcpy(buffer_.view().data, memory_.get(), bytes_, cudaMemcpyDeviceToHost));
+    memory_.read(buffer_.view().data);
     return buffer_.read();
   }
 
  private:
   Buffer buffer_;
   size_t bytes_;
-  Memory memory_;
+  DeviceMemory memory_;
 };
 
 struct Floats {
   explicit Floats(const std::vector<double>& x) : size(x.size()), memory(size * 4) {
     const std::vector<float> narrow(x.begin(), x.end());
-    ok(cudaMemcpy(memory.get(), narrow.data(), size * 4, cudaMemcpyHostToDevice));
+    memory.write(narrow.data(), size * 4);
   }
   explicit Floats(size_t n) : size(n), memory(n * 4) {}
   float* get() const { return size ? memory.get<float>() : nullptr; }
@@ -76,7 +52,7 @@ struct Floats {
     return {x.begin(), x.end()};
   }
   size_t size;
-  Memory memory;
+  DeviceMemory memory;
 };
 
 }  // namespace
@@ -86,6 +62,8 @@ bool has_gpu() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
+std::string why_no_gpu() { return "no NVIDIA GPU"; }
+
 CudaRun& current_run() {
   static CudaRun run;
   return run;
@@ -93,7 +71,7 @@ CudaRun& current_run() {
 
 Results run_cuda(const Shape& s, const Inputs& in) {
   Problem p = make_problem(s);
-  const Memory cu_q(s.cu_q.data(), s.cu_q.size() * 4), cu_k(s.cu_k.data(), s.cu_k.size() * 4);
+  const DeviceMemory cu_q(s.cu_q.data(), s.cu_q.size() * 4), cu_k(s.cu_k.data(), s.cu_k.size() * 4);
   if (!s.cu_q.empty()) {
     p.cu_seqlens_q = cu_q.get<int32_t>();
     p.cu_seqlens_k = cu_k.get<int32_t>();
@@ -136,10 +114,10 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   b.d_tau = d_tau.get();
   b.d_sink = d_sink.get();
   b.d_alibi_slopes = d_slopes.get();
-  const Memory workspace(backward_workspace_cuda(p, call));
+  const DeviceMemory workspace(backward_workspace_cuda(p, call));
   call.workspace = workspace.get();
   backward_cuda(p, b, call);
-  ok(cudaDeviceSynchronize());
+  synchronize_device();
   return {out.read(), d_q.read(), d_k.read(), d_v.read(), lse.read(), stats.read(), d_bias.read(), d_tau.read(),
           d_sink.read(), d_slopes.read()};
 }

@@ -1,0 +1,178 @@
+// lazy::attention on NVIDIA GPUs: brings the tensors into a form that the tensor-core kernels take, allocates, points the
+// kernels at them on the current stream.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "lazy/attention_cuda.h"
+#include "ops/attention_kernels.h"
+#include "ops/attention_pointers.h"
+#include "ops/forced_kernel.h"
+#include "ops/load_cuda.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using kernels::CudaCall;
+using kernels::CudaKernel;
+using kernels::Problem;
+
+CudaKernel kernel_from(const std::string& name) {
+  for (const auto kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
+    if (name == kernels::name(kernel)) return kernel;
+  }
+  return CudaKernel::automatic;
+}
+
+CudaCall make_call(bool deterministic) {
+  CudaCall call;
+  call.stream = c10::cuda::getCurrentCUDAStream().stream();
+  call.deterministic = deterministic || at::globalContext().deterministicAlgorithms();
+  call.kernel = kernel_from(forced_kernel());
+  return call;
+}
+
+// The head size that a tensor-core kernel computes this problem with, zeros in the dimensions that it adds; 0: none does.
+int64_t padded_size(Problem p, CudaKernel kernel) {
+  for (const int64_t size : {64, 96, 128, 256}) {
+    if (size < std::max(p.head_dim, p.value_dim)) continue;
+    p.head_dim = p.value_dim = size;
+    if (kernel == CudaKernel::automatic ? kernels::choose_cuda(p) != CudaKernel::plain
+                                        : kernels::unmet_condition_cuda(p, kernel).empty()) {
+      return size;
+    }
+  }
+  return 0;
+}
+
+// The tensor-core kernels move 16 bytes at a time; TMA cannot repeat an axis. An axis of one element has any stride: it
+// gets a multiple of 8.
+at::Tensor movable(const at::Tensor& t) {
+  bool good = t.stride(-1) == 1 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0, single = false;
+  for (int64_t d = 0; d + 1 < t.dim(); ++d) {
+    good = good && (t.size(d) == 1 || (t.stride(d) > 0 && t.stride(d) % 8 == 0));
+    single = single || (t.size(d) == 1 && t.stride(d) % 8 != 0);
+  }
+  const at::Tensor x = good ? t : t.contiguous();
+  if (!single) return x;
+  auto strides = x.strides().vec();
+  for (int64_t d = 0; d + 1 < x.dim(); ++d) {
+    if (x.size(d) == 1) strides[d] = x.size(-1);
+  }
+  return x.as_strided(x.sizes(), strides);
+}
+
+at::Tensor pad(const at::Tensor& t, int64_t size) {
+  return movable(t.size(-1) == size ? t : at::constant_pad_nd(t, {0, size - t.size(-1)}));
+}
+
+// A problem as the kernels get it, and what keeps its memory.
+struct Prepared {
+  at::Tensor q, k, v, cu_q, cu_k;
+  Problem p;
+  int64_t size = 0;                         // padded head size; 0: tensors as given
+
+  Prepared(const AttentionArguments& a, const CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
+    const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 || p.dtype == kernels::DType::f64;
+    size = plain ? 0 : padded_size(p, call.kernel);
+    if (size) {
+      p.head_dim = p.value_dim = size;
+      q = pad(q, size);
+      k = pad(k, size);
+      v = pad(v, size);
+    }
+    const std::string unmet = kernels::unmet_condition_cuda(p, call.kernel);
+    TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
+  }
+  AttentionArguments arguments(const AttentionArguments& a) const {
+    return {q, k, v, a.distance_bias, a.tau, a.sink, a.alibi_slopes, a.normalizer, a.offset, a.sigmoid_bias, a.scale,
+            a.causal, a.window, a.cu_seqlens_q, a.cu_seqlens_k, a.deterministic};
+  }
+  // Memory for a result that belongs to `t`: t itself, or as wide as the kernels write.
+  at::Tensor room(const at::Tensor& t) const {
+    if (!t.numel() || !size || t.size(-1) == size) return t;
+    auto sizes = t.sizes().vec();
+    sizes.back() = size;
+    return at::empty(sizes, t.options());
+  }
+};
+
+void keep(at::Tensor& result, const at::Tensor& room) {
+  if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
+}
+
+AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  if (reference_is_forced(a)) {
+    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                                  causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  }
+  const c10::cuda::CUDAGuard guard(q.device());
+  const CudaCall call = make_call(deterministic);
+  const Prepared prepared(a, call);
+  auto [out, lse, stats] = empty_outputs(a, return_stats);
+  at::Tensor room = prepared.room(out);
+  InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
+  filled.arguments.out = view(room);
+  filled.arguments.lse = wanted<float>(lse);
+  filled.arguments.stats = wanted<float>(stats);
+  kernels::forward_cuda(prepared.p, filled.arguments, call);
+  keep(out, room);
+  return {out, lse, stats};
+}
+
+BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  check_backward(a, d_out, out, lse);
+  if (reference_is_forced(a)) {
+    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
+                                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic,
+                                           output_mask);
+  }
+  const c10::cuda::CUDAGuard guard(q.device());
+  CudaCall call = make_call(deterministic);
+  const Prepared prepared(a, call);
+  AttentionGradients g = empty_gradients(a, output_mask);
+  InputPointers<float, kernels::Backward<float>> filled(prepared.arguments(a));
+  auto& b = filled.arguments;
+  const at::Tensor o = prepared.size ? pad(out, prepared.size) : out, d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
+  const at::Tensor lse_contiguous = lse.contiguous();
+  at::Tensor d_q = prepared.room(g.q), d_k = prepared.room(g.k), d_v = prepared.room(g.v);
+  b.out = const_view(o);
+  b.d_out = const_view(d_o);
+  b.lse = lse_contiguous.const_data_ptr<float>();
+  if (g.q.numel()) b.d_q = view(d_q);
+  if (g.k.numel()) b.d_k = view(d_k);
+  if (g.v.numel()) b.d_v = view(d_v);
+  b.d_distance_bias = wanted<float>(g.distance_bias);
+  b.d_tau = wanted<float>(g.tau);
+  b.d_sink = wanted<float>(g.sink);
+  b.d_alibi_slopes = wanted<float>(g.alibi_slopes);
+  const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
+                                         q.options().dtype(at::kByte));
+  call.workspace = workspace.mutable_data_ptr();
+  kernels::backward_cuda(prepared.p, b, call);
+  keep(g.q, d_q);
+  keep(g.k, d_k);
+  keep(g.v, d_v);
+  return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
+}
+
+std::string unmet_condition(const Problem& p, const std::string& kernel) {
+  return kernels::unmet_condition_cuda(p, kernel_from(kernel));
+}
+std::string chosen(const Problem& p) { return kernels::name(kernels::choose_cuda(p)); }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
+  m.impl("attention", attention_cuda);
+  m.impl("attention_backward", attention_backward_cuda);
+  set_cuda_kernels({unmet_condition, chosen});
+}
+
+}  // namespace lazy::ops

@@ -1,0 +1,17 @@
+// LAZY_KERNEL, for debugging: "reference" computes in float64 on the CPU by the definition, whatever the tensors' type and
+// device; "plain", "portable" and "hopper" force a CUDA kernel, and an error names the condition that it does not meet.
+#pragma once
+#include <string>
+
+#include "ops/attention_kernels.h"
+
+namespace lazy::ops {
+
+// "automatic" where LAZY_KERNEL is unset or empty. Read once. Throws "LAZY_KERNEL: expected ..., received ...".
+const std::string& forced_kernel();
+
+bool reference_is_forced(const AttentionArguments& a);  // false for float64 on the CPU, which is the reference already
+AttentionOutputs attention_by_reference(LAZY_ATTENTION_PARAMETERS);
+BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETERS);
+
+}  // namespace lazy::ops

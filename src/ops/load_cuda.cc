@@ -1,0 +1,98 @@
+#include "ops/load_cuda.h"
+
+#include <ATen/Context.h>
+#include <dlfcn.h>
+#include <torch/library.h>
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+
+namespace lazy::ops {
+
+namespace {
+
+std::optional<CudaKernels>& loaded() {
+  static std::optional<CudaKernels> kernels;
+  return kernels;
+}
+
+std::filesystem::path library_path() {
+  Dl_info here;
+  dladdr(reinterpret_cast<void*>(&load_cuda), &here);
+  return std::filesystem::path(here.dli_fname).parent_path() / "liblazy_ops_cuda.so";
+}
+
+// Empty when it went well. RTLD_GLOBAL, as PyTorch's own libraries are.
+std::string open(const std::string& library) {
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return {};
+  return dlerror();
+}
+
+std::string open_operators() {
+  const auto path = library_path();
+  if (!std::filesystem::exists(path)) return "this build has no CUDA kernels (" + path.string() + " does not exist)";
+  return open(path.string());
+}
+
+// Until the operators are loaded, CUDA tensors get a clear error from every one of them.
+std::string& reason() {
+  static std::string text = "the CUDA operators are not loaded";
+  return text;
+}
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK(false, op.schema().name(), ": expected tensors on the CPU, received CUDA tensors: ", reason());
+}
+std::unique_ptr<torch::Library>& refusals() {
+  static std::unique_ptr<torch::Library> library;
+  return library;
+}
+void register_refusals() {
+  refusals() = std::make_unique<torch::Library>(torch::Library::IMPL, "lazy", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  for (const char* name : {"attention", "attention_backward", "decode", "rms_norm", "add_rms_norm", "rms_norm_backward", "swiglu",
+                           "swiglu_backward", "rope", "linear_cross_entropy", "linear_cross_entropy_and_gradients"}) {
+    refusals()->impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  }
+}
+
+// At load time: a process that has PyTorch's CUDA libraries gets the CUDA operators at once.
+const bool at_start = [] {
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) {
+    reason() = open_operators();
+    if (reason().empty()) return true;
+  }
+  register_refusals();
+  return false;
+}();
+
+}  // namespace
+
+void load_cuda() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded()) return;
+  std::string failed;
+  if (!std::filesystem::exists(library_path())) {
+    failed = open_operators();
+  } else if (!dlopen("libcuda.so.1", RTLD_NOW)) {  // before PyTorch's libraries, which take a second
+    failed = "there is no NVIDIA driver (libcuda.so.1)";
+  } else {
+    failed = open("libtorch_cuda.so");
+    if (failed.empty() && !at::globalContext().hasCUDA()) failed = "PyTorch finds no GPU";
+    if (failed.empty()) {
+      refusals().reset();
+      failed = open_operators();
+    }
+  }
+  if (failed.empty()) return;
+  reason() = failed;
+  if (!refusals()) register_refusals();
+  throw std::runtime_error("CUDA cannot be used: " + failed);
+}
+
+const CudaKernels* cuda_kernels() { return loaded() ? &*loaded() : nullptr; }
+void set_cuda_kernels(const CudaKernels& kernels) { loaded() = kernels; }
+
+}  // namespace lazy::ops

@@ -1,0 +1,12 @@
+// In place of cuda/ where the build has no CUDA kernels.
+#include <stdexcept>
+
+#include "cuda/run_cuda.h"
+
+namespace lazy::kernels::test {
+
+bool has_gpu() { return false; }
+std::string why_no_gpu() { return "this build has no CUDA kernels"; }
+Results run_cuda(const Shape&, const Inputs&) { throw std::logic_error(why_no_gpu()); }
+
+}  // namespace lazy::kernels::test
