@@ -256,7 +256,10 @@ std::string unmet_by_portable(const Problem& p) {
 
 std::string unmet_by_hopper(const Problem& p) {
   const std::string kernel = "the hopper kernel";
-  if (p.normalizer != Normalizer::elastic) return kernel + " serves elastic, received " + name(p.normalizer);
+  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
+      p.normalizer != Normalizer::softmax_sink) {
+    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
+  }
   if (cuda::compute_capability() != 90) return kernel + " needs compute capability 9.0";
   if (p.alibi) return kernel + " does not serve ALiBi";
   if (!(p.scale > 0)) return kernel + " needs a scale above zero, received " + std::to_string(p.scale);

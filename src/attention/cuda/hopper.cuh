@@ -72,8 +72,39 @@ __device__ inline uint32_t tile_start(uint32_t address, uint32_t next = 16) {
 __device__ constexpr uint32_t units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
 
-// The calling thread's warpgroup, known to the compiler to be the same for the whole warp.
-__device__ inline int warpgroup() { return __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0); }
+// x in the lower half, what is negative as zero; a NaN stays one.
+template <typename T>
+__device__ uint32_t pack_positive(float x, float y) {
+  uint32_t r;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+  } else {
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+  }
+  return r;
+}
+
+// Warpgroups of consumers issue their products in turns, so that one computes while another multiplies. Each takes `left`
+// turns; named barriers 1 to GROUPS pass the turn on.
+template <int GROUPS>
+struct Turns {
+  int group, left;
+  __device__ void start() {
+    if (left > 0 && group == GROUPS - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
+  }
+  __device__ void wait() { asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory"); }
+  __device__ void pass() {
+    if (--left > 0 || group < GROUPS - 1) {
+      asm volatile("bar.arrive %0, 256;" ::"r"(group < GROUPS - 1 ? group + 2 : 1) : "memory");
+    }
+  }
+};
+
+// x, which is the same for the whole warp, in a form that tells the compiler so.
+__device__ inline int uniform(int x) { return __shfl_sync(~0u, x, 0); }
+
+// The calling thread's warpgroup.
+__device__ inline int warpgroup() { return uniform(threadIdx.x / 128); }
 
 // Byte offset of 16-byte chunk c (of eight) of a row, as TMA's 128-byte swizzle places it.
 __device__ inline uint32_t swizzled(int row, int c) { return row * 128 + ((c ^ (row & 7)) * 16); }

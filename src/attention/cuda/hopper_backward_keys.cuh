@@ -1,7 +1,8 @@
 // Second kernel of the Hopper backward: a block keeps 128 keys, 64 a warpgroup, and sweeps over the rows (of every head of
 // the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left sides of
 // dV and dK as the accumulators hold them; ds goes to shared memory for dQ alone. dQ is added by vector reductions to
-// fp32 sums laid out as the accumulators are (hopper_dq): a thread's numbers are four in a row.
+// fp32 sums laid out as the accumulators are (hopper_dq): a thread's numbers are four in a row. SOFTMAX: a row's state is
+// backward_delta's, not backward_rows'.
 #pragma once
 #include "attention/cuda/hopper_backward_rows.cuh"
 
@@ -39,7 +40,7 @@ __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int he
   return p.dq_sum + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 64 * D;
 }
 
-template <typename T, int D>
+template <typename T, int D, bool SOFTMAX>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     backward_keys(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles, int row_tiles) {
   using S = BackwardKeysShape<D>;
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
         }
       }
     }
-    // lse2, 1 / norm, center, offset of each row.
+    // lse2, 1 / norm, center, offset of each row; softmax: lse2, factor, center.
 #pragma unroll
     for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
@@ -193,6 +194,10 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int i = 4 * n + 2 * h + e;
+          if constexpr (SOFTMAX) {
+            g[i] = s[i] * fmaf(g[i], row.y, -row.z);
+            continue;
+          }
           const float probability = s[i] * row.y, z = probability + row.w;
           s[i] = positive(z);
           // With tau >= 0 every key is alive; z is then zero only where the probability, hence ds, is zero as well.

@@ -1,5 +1,6 @@
 // First kernel of the Hopper backward: as portable_backward_rows.cuh, a sweep rebuilds a row's weights and sums what its
-// gradient needs. What the second kernel wants of a row is written as four floats that it can copy as they are.
+// gradient needs. What the second kernel wants of a row is written as four floats that it can copy as they are. Softmax is
+// elastic with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -22,7 +23,7 @@ template <int D>
 struct BackwardRowsShared {
   uint64_t rows_full;
   Ring<BackwardRowsShape<D>::stages> tiles;
-  float warp_sums[8];
+  float warp_sums[2][8];                    // of d_tau, d_sink
 };
 
 template <typename T, int D>
@@ -82,13 +83,14 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   b.start(t.first + (group - 1) * 64, p.bias_window > 0 ? table + S::pad : nullptr);
   const uint32_t sq = tile_start(shared_address(memory) + (group - 1) * 64 * 128), s_do = sq + units(S::q_bytes);
   const uint32_t sk = tile_start(shared_address(k_tiles)), sv = tile_start(shared_address(v_tiles));
-  const float tau = p.tau[t.head];
+  const bool elastic = p.normalizer == Normalizer::elastic, has_sink = p.normalizer == Normalizer::softmax_sink;
+  const float tau = elastic ? p.tau[t.head] : -1;
   float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
     lse2[h] = lse > -INFINITY ? lse : 0;
-    offset[h] = portable::row_offset(p, b.keys[h], tau);
+    offset[h] = elastic ? portable::row_offset(p, b.keys(h), tau) : 0;
   }
   if (span.tiles > 0) barrier_wait(&sm.rows_full, 0);
   for (int n = 0; n < span.tiles; ++n) {
@@ -119,9 +121,10 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     if (tau < 0) {                          // hidden keys, whose s is zero now, are dead of themselves
       add([&](int i, int h) { return s[i] <= -offset[h]; });
     } else {
+      const Keys seen[2] = {b.keys(0), b.keys(1)};
       add([&](int i, int h) {
         const int key = first_key + 2 * (b.lane % 4) + i / 4 * 8 + i % 2;
-        return key < b.keys[h].begin || key >= b.keys[h].end;
+        return key < seen[h].begin || key >= seen[h].end;
       });
     }
 #pragma unroll
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
       g_sum[h] += (e[h][0] + e[h][1]) + (e[h][2] + e[h][3]);
     }
   }
-  float tau_sum = 0;
+  float tau_sum = 0, sink_sum = 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -141,21 +144,29 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
       g_sum[h] += __shfl_xor_sync(~0u, g_sum[h], d);
     }
     if (b.lane % 4 != 0 || b.row(h) >= t.q_length) continue;
-    const int count = b.keys[h].end - b.keys[h].begin;
+    const int count = b.keys(h).end - b.keys(h).begin;
+    const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - lse2[h]) : 0;
     // A row's only key has p = 1 whatever its score, and ds = 0 exactly: p is left out and its one added to the offset.
-    const float norm = count > 1 ? 1 / f_sum[h] : 0;
-    p.row_state[row_index(p, t, t.head, b.row(h))] =
-        make_float4(lse2[h], norm, fg_sum[h] * norm, offset[h] + (count == 1));
+    const bool alone = count == 1 && !has_sink;
+    const float norm = count > 0 && !alone ? 1 / (f_sum[h] + in_sink) : 0, center = fg_sum[h] * norm;
+    p.row_state[row_index(p, t, t.head, b.row(h))] = make_float4(lse2[h], norm, center, offset[h] + alone);
+    sink_sum -= in_sink * norm * center;
     tau_sum += p.per_visible ? g_sum[h] / static_cast<float>(max(count, 1)) : g_sum[h];
   }
-  for (int d = 1; d < 32; d *= 2) tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+  for (int d = 1; d < 32; d *= 2) {
+    tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+    sink_sum += __shfl_xor_sync(~0u, sink_sum, d);
+  }
   const int warp = threadIdx.x / 32 - 4;
-  if (b.lane == 0) sm.warp_sums[warp] = tau_sum;
+  if (b.lane == 0) {
+    sm.warp_sums[0][warp] = tau_sum;
+    sm.warp_sums[1][warp] = sink_sum;
+  }
   asm volatile("bar.sync 1, 256;" ::: "memory");
-  if (warp == 0 && b.lane == 0) {
+  if (warp == 0 && b.lane < 2) {
     float sum = 0;
-    for (int n = 0; n < 8; ++n) sum += sm.warp_sums[n];
-    p.partial[static_cast<int64_t>(t.head) * partial_step + blockIdx.x] = sum;
+    for (int n = 0; n < 8; ++n) sum += sm.warp_sums[b.lane][n];
+    p.partial[(static_cast<int64_t>(b.lane) * p.heads + t.head) * partial_step + blockIdx.x] = sum;
   }
 }
 

@@ -39,14 +39,23 @@ __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_commit();
 }
 
+// Over the four lanes that share a row.
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
 // The 64 rows from `first` on. A thread's accumulators 4 n + 2 h + e belong to row(h) and column 8 n + 2 (lane % 4) + e.
 struct RowGroup {
   const Params& p;
   const Tile& t;
   const float* table;                       // fill_table's entry of distance 0, or null
   int first, lane, leader;
-  Keys keys[2];
+  int position;                             // of row(0) among the keys
   Keys common;                              // what all rows see
+  // Set by cut: tiles of N keys from key `origin` on that some row sees, and those that need neither mask nor bias.
+  int origin;
+  Keys tiles, bare;
   float factor;
 
   __device__ RowGroup(const Params& p, const Tile& t) : p(p), t(t) {}
@@ -56,11 +65,46 @@ struct RowGroup {
     lane = threadIdx.x % 32;
     leader = threadIdx.x % 128 == 0;
     factor = p.scale * kLog2e;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) keys[h] = row(h) < t.q_length ? visible(p, t, row(h)) : Keys{0, 0};
+    position = first + threadIdx.x / 32 % 4 * 16 + lane / 4 + t.shift();
     common = {visible(p, t, min(first + 64, t.q_length) - 1).begin, visible(p, t, first).end};
   }
-  __device__ int row(int h) const { return first + threadIdx.x / 32 % 4 * 16 + lane / 4 + 8 * h; }
+  template <int N>
+  __device__ void cut(int from) {
+    origin = from;
+    tiles = bare = {0, 0};
+    if (first >= t.q_length) return;
+    const int begin = visible(p, t, first).begin, end = visible(p, t, min(first + 64, t.q_length) - 1).end;
+    if (begin >= end) return;
+    tiles = {(begin - origin) / N, (end - origin + N - 1) / N};
+    bare = {(common.begin - origin + N - 1) / N, max(common.end - origin, 0) / N};
+    if (table) bare.end = min(bare.end, max(first + t.shift() + 1 - p.bias_window - origin, 0) / N);
+  }
+  __device__ int row(int h) const { return position - t.shift() + 8 * h; }
+
+  // What row(h) sees. Found anew wherever it is asked for: registers kept for it would be missed in the loops.
+  __device__ Keys keys(int h) const {
+    int at = row(h);
+    asm volatile("" : "+r"(at));
+    return at < t.q_length ? visible(p, t, at) : Keys{0, 0};
+  }
+  // Gives accumulators of a tile of N keys `value` where the row (if it exists) does not see the key.
+  template <int N>
+  __device__ void hide(float (&s)[N / 2], int key, float value) const {
+    int at = position - key - 2 * (lane % 4);  // accumulator n: distance at + 8 h - (n / 4 * 8 + n % 2)
+    asm volatile("" : "+r"(at));
+    const int end = t.k_length - key - 2 * (lane % 4);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int first_seen = p.window >= 0 ? at + 8 * h - p.window + 1 : -N;
+      const int last_seen = p.causal ? at + 8 * h : p.window >= 0 ? at + 8 * h + p.window - 1 : N;
+      const int end_seen = min(last_seen + 1, end);
+#pragma unroll
+      for (int n = 0; n < N / 2; ++n) {
+        const int column = n / 4 * 8 + n % 2;
+        if (n / 2 % 2 == h && (column < first_seen || column >= end_seen)) s[n] = value;
+      }
+    }
+  }
 
   // As RowSweep::scores of the portable kernels: s * the returned factor is in units of log2.
   template <int N>
@@ -71,7 +115,7 @@ struct RowGroup {
     if (!add_here && full) return factor;
     if (add_here) {
       // Row r + 8 at column block n meets the distances of row r at block n - 1.
-      const float* at = table + row(0) + t.shift() - key - 2 * (lane % 4);
+      const float* at = table + position - key - 2 * (lane % 4);
       float upper[2] = {at[8], at[7]};
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
@@ -85,12 +129,7 @@ struct RowGroup {
       }
     }
     if (!full) {
-      const int column = key + 2 * (lane % 4);
-#pragma unroll
-      for (int n = 0; n < N / 2; ++n) {
-        const int at_key = column + n / 4 * 8 + n % 2, h = n / 2 % 2;
-        if (at_key < keys[h].begin || at_key >= keys[h].end) s[n] = -INFINITY;
-      }
+      hide<N>(s, key, -INFINITY);
     }
     return add_here ? 1 : factor;
   }

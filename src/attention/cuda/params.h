@@ -21,7 +21,7 @@ struct Params {
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
-  float4* row_state;                        // Hopper's backward: lse in log2, 1 / norm, center, offset
+  float4* row_state;                        // Hopper's backward, one a row: see hopper_backward_keys.cuh
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
   float* bias_slabs;                        // (bias_splits, heads, bias_window)
@@ -71,7 +71,8 @@ void portable_backward_64(const Params& p, int partial_step, cudaStream_t stream
 void portable_backward_96(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream);
-void hopper_forward_64(const Params& p, cudaStream_t stream);   // elastic
+// The Hopper kernels: the same normalizers, head sizes 64 and 128.
+void hopper_forward_64(const Params& p, cudaStream_t stream);
 void hopper_forward_128(const Params& p, cudaStream_t stream);
 void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
 void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);

@@ -128,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(Portable, Cuda,
 
 INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::elastic), kLengths),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::softmax_sink),
+                                          kLengths),
                          test_name);
 
 }  // namespace

@@ -1,0 +1,149 @@
+"""lazy_attention on a GPU beside everything that PyTorch users have: SDPA by cuDNN and by FlashAttention-2 (softmax, no bias),
+FlexAttention with the distance bias (softmax), and a straightforward Triton kernel of Elastic-Softmax (forward).
+
+    PYTHONPATH=python python benchmarks/attention_gpu.py [--json FILE] [--shape 8x4096x64 ...]
+
+Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs; medians of
+rounds in which each runs once, by CUDA events.
+"""
+
+import argparse
+import json
+import statistics
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import lazy_attention
+import triton_two_pass
+
+HEADS, WINDOW = 16, 512
+compiled_flex = torch.compile(flex_attention, dynamic=False)
+
+
+def medians(works: dict, rounds: int) -> dict:
+    times = {name: [] for name in works}
+    for n in range(-3, rounds):
+        for name, work in works.items():
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            if n >= 0:
+                times[name].append(begin.elapsed_time(end))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def plain(q, k, v, bias, tau):
+    """fp32, one head: (length, dim) each."""
+    length = q.shape[0]
+    row = torch.arange(length, device="cuda")
+    distance = row[:, None] - row
+    s = q @ k.T * q.shape[1] ** -0.5
+    if bias is not None:
+        s = s + torch.where((distance >= 0) & (distance < bias.shape[0]), bias[distance.clamp(0, bias.shape[0] - 1)], 0.0)
+    p = torch.softmax(s.masked_fill(distance < 0, -torch.inf), -1)
+    return (p if tau is None else torch.relu(p + tau / (row[:, None] + 1)) * (distance >= 0)) @ v
+
+
+def variants(q, k, v, bias, tau):
+    """name -> (function, inputs of its gradient, has bias, is elastic)"""
+
+    def sdpa(backend):
+        def run():
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(
+                    q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True).transpose(1, 2)
+        return run
+
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[1], q.shape[1], device="cuda")
+
+    def score_mod(score, b, h, i, j):
+        return score + torch.where(i - j < WINDOW, bias[h, (i - j).clamp(0, WINDOW - 1)], 0.0)
+
+    def flex():
+        return compiled_flex(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), score_mod=score_mod,
+                             block_mask=mask).transpose(1, 2)
+
+    def ours(**arguments):
+        return lambda: lazy_attention.attention(q, k, v, **arguments)
+
+    return {
+        "cuDNN softmax": (sdpa(SDPBackend.CUDNN_ATTENTION), (q, k, v), False, False),
+        "FlashAttention-2 softmax": (sdpa(SDPBackend.FLASH_ATTENTION), (q, k, v), False, False),
+        "FlexAttention softmax + bias": (flex, (q, k, v, bias), True, False),
+        "Triton two-pass elastic + bias": (lambda: triton_two_pass.attention(q, k, v, bias, tau), None, True, True),
+        "ours softmax": (ours(normalizer="softmax"), (q, k, v), False, False),
+        "ours elastic": (ours(tau=tau), (q, k, v, tau), False, True),
+        "ours elastic + bias": (ours(distance_bias=bias, tau=tau), (q, k, v, bias, tau), True, True),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--shape", nargs="+", default=["8x4096x64", "8x4096x128", "2x16384x64", "2x16384x128"])
+    arguments = parser.parse_args()
+    rows = []
+    for shape in arguments.shape:
+        batch, length, dim = map(int, shape.split("x"))
+        torch.manual_seed(0)
+        q, k, v, d_out = (torch.randn(batch, length, HEADS, dim, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        bias = torch.randn(HEADS, WINDOW, device="cuda") * 0.1
+        tau = torch.full((HEADS,), -1.0, device="cuda")
+        for x in (q, k, v, bias, tau):
+            x.requires_grad_()
+        works, failed = {}, {}
+        for name, (run, inputs, has_bias, elastic) in variants(q, k, v, bias, tau).items():
+            try:
+                with torch.no_grad():
+                    found = run()[-1, :, 3].float()
+                    cut = slice(0, min(length, 8192))
+                    expected = plain(q[-1, cut, 3].float(), k[-1, cut, 3].float(), v[-1, cut, 3].float(),
+                                     bias[3] if has_bias else None, tau[3] if elastic else None)
+                    error = ((found[cut] - expected).norm() / expected.norm()).item()
+                if not error < 1e-2:
+                    failed[name] = f"wrong: relative error {error:.1e}"
+                    continue
+
+                def forward(run=run):
+                    with torch.no_grad():
+                        run()
+
+                works[name, "forward"] = forward
+                if inputs:
+                    def both(run=run, inputs=inputs):
+                        torch.autograd.grad(run(), inputs, d_out)
+
+                    both()
+                    works[name, "both"] = both
+            except Exception as exception:  # a peer that does not run here is named and left out
+                failed[name] = str(exception).split("\n")[0][:160]
+                works.pop((name, "forward"), None)
+        times = medians(works, arguments.rounds)
+        flops = 2 * batch * HEADS * length * length * dim
+        print(f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}\n"
+              f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}")
+        for name in dict.fromkeys(name for name, _ in works):
+            line, row = f"{name:32}", {"shape": shape, "variant": name}
+            for what, factor in (("forward", 1), ("both", 3.5)):
+                if (name, what) not in times:
+                    continue
+                ms = times[name, what]
+                ratios = [times.get((peer, what), float("nan")) / ms for peer in ("cuDNN softmax", "FlashAttention-2 softmax")]
+                row[what] = {"ms": ms, "cudnn_ratio": ratios[0], "flash2_ratio": ratios[1]}
+                line += f"{ms:{7 if factor == 1 else 10}.3f} ms{factor * flops / ms / 1e9:9.0f}{ratios[0]:10.2f}{ratios[1]:8.2f}"
+            print(line, flush=True)
+            rows.append(row)
+        for name, why in failed.items():
+            print(f"{name:32}left out: {why}")
+            rows.append({"shape": shape, "variant": name, "failed": why})
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
+main()

@@ -1,0 +1,112 @@
+// A warpgroup of the Hopper forward: 64 rows, tiles of N keys that a producer warp brings in two rings, K and V. Every
+// warpgroup of a block goes through every tile, to release it, and computes those that its rows see.
+#pragma once
+#include "attention/cuda/hopper_rows.cuh"
+#include "attention/cuda/tensor_map.h"
+
+#ifndef LAZY_HOPPER_TURNS
+#define LAZY_HOPPER_TURNS 1   // warpgroups issue products in turns
+#endif
+#ifndef LAZY_HOPPER_AHEAD
+#define LAZY_HOPPER_AHEAD 1   // elastic's first sweep: the next tile's scores under this one's exponentials
+#endif
+
+namespace lazy::kernels::cuda::hopper {
+
+struct ForwardMaps {
+  CUtensorMap q, k, v;
+};
+
+template <int D>
+struct ForwardShape {
+  static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
+  static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
+  static constexpr int k_stages = D == 64 ? 4 : 3, v_stages = D == 64 ? 3 : 2;
+  static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
+  static constexpr int bytes = q_bytes + (k_stages + v_stages) * tile_bytes + 1024 + 256;
+  static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
+};
+
+template <int D>
+struct ForwardShared {
+  using S = ForwardShape<D>;
+  alignas(8) uint64_t q_full;
+  Ring<S::k_stages> k;
+  Ring<S::v_stages> v;
+};
+
+// What a thread's two rows leave beside their output. The statistics are the thread's own shares, summed at the end.
+struct RowResults {
+  float lse[2] = {-INFINITY, -INFINITY};    // natural log
+  float head[2] = {}, total[2] = {};        // weight on the first key, sum of weights
+  int alive[2] = {};
+};
+
+template <typename T, int D>
+struct Consumer : RowGroup {
+  using S = ForwardShape<D>;
+  static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
+  ForwardShared<D>& sm;
+  Turns<S::consumers> turns;
+  int count;                                // tiles of the block
+  uint32_t q, k, sq, sk, sv;                // addresses of the warpgroup's queries, of keys; tile_start of them, of values
+
+  __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
+
+  // `use` counts what went through a ring. Every warp releases for itself.
+  __device__ void issue_scores(float (&s)[A], int use) {
+    sm.k.wait_full(use);
+    issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * units(S::tile_bytes));
+  }
+  __device__ void release_k(int use) {
+    if (lane == 0) barrier_arrive(&sm.k.empty[use % S::k_stages]);
+  }
+  __device__ void skip_k(int use) {
+    sm.k.wait_full(use);
+    release_k(use);
+  }
+  // o += weights V.
+  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
+    sm.v.wait_full(use);
+    const uint32_t tile = sv + use % S::v_stages * units(S::tile_bytes);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, weights[k], descriptor(tile + units(k * 2048)), 1);
+    wgmma_commit();
+  }
+  __device__ void release_v(int use) {
+    if (lane == 0) barrier_arrive(&sm.v.empty[use % S::v_stages]);
+  }
+  __device__ void skip_v(int use) {
+    sm.v.wait_full(use);
+    release_v(use);
+  }
+  __device__ void take_turn() {
+    if constexpr (LAZY_HOPPER_TURNS) turns.wait();
+  }
+  __device__ void pass_turn() {
+    if constexpr (LAZY_HOPPER_TURNS) turns.pass();
+  }
+  __device__ void skip_turn() {
+    take_turn();
+    pass_turn();
+  }
+  // Adds biases and masks to the scores of a tile where it needs them; the factor that makes them units of log2.
+  __device__ float finish_tile(float (&s)[A], int tile) {
+    float c = factor;
+    if (tile < bare.begin || tile >= bare.end) c = this->template finish<N>(s, origin + tile * N);
+    return c;
+  }
+};
+
+// Weights as the left side of a product, what is negative as zero.
+template <typename T, int N>
+__device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N / 2]) {
+#pragma unroll
+  for (int k = 0; k < N / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) weights[k][n] = pack_positive<T>(s[8 * k + 2 * n], s[8 * k + 2 * n + 1]);
+  }
+}
+
+}  // namespace lazy::kernels::cuda::hopper

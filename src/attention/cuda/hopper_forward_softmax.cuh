@@ -1,0 +1,154 @@
+// One sweep for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is a maximum
+// that was: it is renewed, and the output scaled to it, only when a sum of weights leaves what fp16 can hold. Most tiles so
+// cost nothing but the exponentials and their sums.
+#pragma once
+#include "attention/cuda/hopper_forward_consumer.cuh"
+
+namespace lazy::kernels::cuda::hopper {
+
+// Scores of the warp's 16 rows and a tile of N keys once more, by the warp alone: laid out as wgmma's.
+template <typename T, int D, int X_ROWS, int N>
+__device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
+  int thread = threadIdx.x;
+  asm volatile("" : "+r"(thread));          // keeps the addresses out of the caller's loop
+  const int lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+  for (int n = 0; n < N / 2; ++n) s[n] = 0;
+#pragma unroll 1
+  for (int d = 0; d < D / 16; ++d) {
+    uint32_t x[4], y[4];
+    load_matrices(x, queries + d / 4 * X_ROWS * 128 + swizzled(row, d % 4 * 2 + lane / 16));
+#pragma unroll
+    for (int n = 0; n < N / 16; ++n) {
+      load_matrices(y, keys + d / 4 * N * 128 + swizzled(16 * n + lane % 8 + lane / 16 * 8, d % 4 * 2 + lane / 8 % 2));
+      mma<T>(reinterpret_cast<float(&)[4]>(s[8 * n]), x, y[0], y[1]);
+      mma<T>(reinterpret_cast<float(&)[4]>(s[8 * n + 4]), x, y[2], y[3]);
+    }
+  }
+}
+
+// s becomes exp2(s c - base), `sum` those of the thread's two rows.
+template <int A>
+__device__ void exponentials(float (&s)[A], float c, const float (&base)[2], float (&sum)[2]) {
+  float part[2][2] = {};
+#pragma unroll
+  for (int n = 0; n < A; ++n) {
+    const int h = n / 2 % 2;
+    s[n] = exp2_fast(fmaf(s[n], c, -base[h]));
+    part[h][n % 2] += s[n];
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
+}
+
+// Raises the bases of the thread's rows (alike in the four lanes that share them) to the scores' maxima; `shrink` is what
+// sums so far are to be multiplied by.
+template <int A>
+__device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], float (&shrink)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(fmaxf(most, __shfl_xor_sync(~0u, most, 2)) * c, base[h]);
+    shrink[h] = exp2_fast(base[h] - (most > -INFINITY ? most : 0));
+    base[h] = most;
+  }
+}
+
+template <typename T, int D>
+__device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r) {
+  using S = ForwardShape<D>;
+  constexpr int N = S::N, A = N / 2;
+  constexpr float most_sum = 0x1p15f;
+  const bool has_sink = b.p.normalizer == Normalizer::softmax_sink;
+  const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
+  float base[2], sum[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {             // a row without keys must not ask for a higher base with every tile
+    base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
+    sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
+  }
+  // In the order of the sweep; the n-th tile is count - 1 - n.
+  const int begin = lo < hi ? count - hi : count, end = count - lo;
+#pragma unroll 1
+  for (int n = 0; n < begin; ++n) {
+    b.skip_turn();
+    b.skip_k(n);
+    b.skip_v(n);
+  }
+  if (begin == count) return;
+
+  float s[A];
+  uint32_t weights[N / 16][4];
+  auto finish = [&](int n) { return b.finish_tile(s, count - 1 - n); };
+  auto raise = [&](float c) {
+    float shrink[2], part[2], from[2];
+    raise_bases(s, c, base, shrink);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) from[h] = base[h] > -INFINITY ? base[h] : 0;
+    exponentials(s, c, from, part);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
+#pragma unroll
+    for (int n = 0; n < D / 2; ++n) o[n] *= shrink[n / 2 % 2];
+  };
+  b.take_turn();
+  b.issue_scores(s, begin);
+  b.pass_turn();
+  wgmma_wait<0>();
+  b.release_k(begin);
+  raise(finish(begin));
+  pack_weights<T, N>(weights, s);
+  for (int n = begin + 1; n < end; ++n) {
+    b.take_turn();
+    b.issue_scores(s, n);
+    b.issue_sum(o, weights, n - 1);
+    b.pass_turn();
+    wgmma_wait<1>();
+    float part[2];
+    exponentials(s, finish(n), base, part);
+    const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
+    if (__all_sync(~0u, fits)) {
+      sum[0] += part[0];
+      sum[1] += part[1];
+      wgmma_wait<0>();
+    } else {
+      wgmma_wait<0>();
+      scores_of_warp<T, D, S::M, N>(s, b.q, b.k + n % S::k_stages * S::tile_bytes);
+      raise(finish(n));
+    }
+    b.release_k(n);
+    b.release_v(n - 1);
+    pack_weights<T, N>(weights, s);
+  }
+  b.issue_sum(o, weights, end - 1);
+  wgmma_wait<0>();
+  b.release_v(end - 1);
+#pragma unroll 1
+  for (int n = end; n < count; ++n) {
+    b.skip_turn();
+    b.skip_k(n);
+    b.skip_v(n);
+  }
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const bool empty = b.keys(h).begin >= b.keys(h).end;
+    const float all = quad_sum(sum[h]), inverse = empty ? 0 : 1 / all;
+    r.lse[h] = empty ? -INFINITY : (base[h] + log2f(all)) * kLn2;
+#pragma unroll
+    for (int n = 0; n < D / 2; n += 4) {
+      o[n + 2 * h] *= inverse;
+      o[n + 2 * h + 1] *= inverse;
+    }
+    if (b.lane % 4 == 0 && !empty) {        // s holds the last tile's weights still
+      r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
+      r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
+      r.alive[h] = b.keys(h).end - b.keys(h).begin;
+    }
+  }
+}
+
+}  // namespace lazy::kernels::cuda::hopper

@@ -1,0 +1,184 @@
+"""The operators on a GPU as PyTorch users meet them: opcheck, compile, autocast, CUDA graphs, Hugging Face."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import library
+
+import definition
+import lazy_attention
+from lazy_attention import LazyAttention
+
+if not torch.cuda.is_available():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+lazy = torch.ops.lazy
+
+
+def leaf(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype, device="cuda").requires_grad_()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
+def test_forward_and_gradients_are_the_definition(dtype, head_dim):
+    q, k, v = leaf(2, 150, 4, head_dim, dtype=dtype), leaf(2, 150, 2, head_dim, dtype=dtype), leaf(2, 150, 2, head_dim, dtype=dtype)
+    bias, tau = (torch.randn(4, 30, device="cuda") * 0.3).requires_grad_(), torch.full((4,), -0.8, device="cuda").requires_grad_()
+    inputs = (q, k, v, bias, tau)
+    exact_inputs = [x.detach().cpu().double().requires_grad_() for x in inputs]
+    plain_inputs = [x.detach().cpu().requires_grad_() for x in inputs]
+    out, exact, plain = (
+        lazy_attention.attention(*inputs),
+        definition.attention(*exact_inputs),
+        definition.attention(*plain_inputs),
+    )
+    definition.close(out.cpu(), exact, plain, "out")
+    d_out = torch.randn_like(out)
+    for ours, truth, second in zip(
+        torch.autograd.grad(out, inputs, d_out),
+        torch.autograd.grad(exact, exact_inputs, d_out.cpu().double()),
+        torch.autograd.grad(plain, plain_inputs, d_out.cpu()),
+    ):
+        definition.close(ours.cpu(), truth, second, str(tuple(ours.shape)))
+
+
+def test_opcheck():
+    q, k, v, bias = leaf(1, 9, 4, 16), leaf(1, 9, 2, 16), leaf(1, 9, 2, 8), leaf(4, 4)
+    tau = torch.full((4,), -0.9, device="cuda").requires_grad_()
+    library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
+    library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    lengths = torch.tensor([9], dtype=torch.int32, device="cuda")
+    with torch.no_grad():
+        library.opcheck(lazy.decode.default, (q[:, :1], k, v, lengths, bias, tau))
+    x, weight = leaf(3, 5, 16), leaf(16)
+    library.opcheck(lazy.rms_norm.default, (x, weight, 1e-6))
+    library.opcheck(lazy.add_rms_norm.default, (x, leaf(3, 5, 16), weight, 1e-6))
+    library.opcheck(lazy.swiglu.default, (x, leaf(3, 5, 16)))
+    library.opcheck(lazy.rope.default, (leaf(2, 5, 3, 16),))
+    labels = torch.tensor([1, 2, -100, 0, 3, 6, 5], device="cuda")
+    library.opcheck(lazy.linear_cross_entropy.default, (leaf(7, 16), leaf(7, 16), labels))
+
+
+def test_packed_documents_on_either_device_and_their_mistakes():
+    q = leaf(1000, 4, 64, dtype=torch.bfloat16)
+    cu = torch.tensor([0, 300, 300, 1000], dtype=torch.int32)
+    call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)  # noqa: E731
+    apart = torch.cat([lazy_attention.attention(part[None], part[None], part[None], normalizer="softmax")[0]
+                       for part in (q[:300], q[300:])])
+    torch.testing.assert_close(call(cu.cuda()), apart)
+    assert torch.equal(call(cu.cuda()), call(cu)) and torch.equal(call(cu.cuda()), call(cu.long().cuda()))
+    with pytest.raises(RuntimeError, match="cu_seqlens_q to end at the number of tokens, 1000, received 999"):
+        call(torch.tensor([0, 999]).cuda())
+
+
+def test_bad_calls_are_refused_and_leave_the_gpu_usable():
+    q = leaf(1, 64, 2, 64)
+    for wrong in (
+        lambda: lazy_attention.attention(q, q.cpu(), q, normalizer="softmax"),
+        lambda: lazy_attention.attention(q, q[:, :, :1].repeat(1, 1, 3, 1), q, normalizer="softmax"),
+        lambda: lazy_attention.attention(q.double(), q.double(), q.double(), normalizer="softmax"),
+        lambda: lazy_attention.attention(q, q, q, tau=torch.zeros(2)),
+    ):
+        with pytest.raises(RuntimeError, match="^lazy::attention: "):
+            wrong()
+    assert torch.isfinite(lazy_attention.attention(q, q, q, normalizer="softmax")).all()
+
+
+def test_autocast_computes_in_its_type():
+    layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda(), torch.randn(2, 40, 128, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        out = layer(x)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), layer(x), rtol=0.05, atol=0.05 * layer(x).std().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compile_fullgraph(dtype):
+    layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype), torch.randn(2, 40, 128, device="cuda", dtype=dtype)
+    compiled = torch.compile(layer, fullgraph=True)
+    torch.testing.assert_close(compiled(x), layer(x), rtol=2e-2, atol=2e-2)
+
+
+def test_cuda_graph_of_forward_and_backward():
+    layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(), torch.randn(2, 300, 128, device="cuda", dtype=torch.bfloat16)
+    cu = torch.tensor([0, 100, 600], dtype=torch.int32, device="cuda")
+    flat = x.flatten(0, 1).requires_grad_()
+
+    def step():
+        (gradient,) = torch.autograd.grad(layer(flat, cu_seqlens=cu).float().square().sum(), flat)
+        return gradient
+
+    expected = step()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # d_q's sums come in any order
+
+
+def test_deterministic_gives_the_same_bits():
+    q, k, v = (leaf(2, 1000, 4, 64, dtype=torch.bfloat16) for _ in range(3))
+    tau = torch.full((4,), -1.0, device="cuda").requires_grad_()
+    d_out = torch.randn_like(q)
+
+    def gradients():
+        return torch.autograd.grad(lazy_attention.attention(q, k, v, tau=tau, deterministic=True), (q, k, v, tau), d_out)
+
+    first = gradients()
+    for _ in range(5):
+        assert all(torch.equal(a, b) for a, b in zip(first, gradients()))
+
+
+def test_forced_kernels():
+    script = """
+import torch, lazy_attention
+torch.manual_seed(0)
+q = torch.randn(1, 200, 2, 64, device="cuda", dtype=torch.bfloat16)
+print(lazy_attention.attention(q, q, q, tau=torch.full((2,), -1.0, device="cuda")).float().sum().item())
+"""
+
+    def run(kernel, code=script):
+        import os
+
+        return subprocess.run([sys.executable, "-c", code], env=os.environ | {"LAZY_KERNEL": kernel}, capture_output=True, text=True)
+
+    values = [float(run(kernel).stdout) for kernel in ("reference", "plain", "portable", "automatic")]
+    assert max(values) - min(values) < 0.05 * abs(values[0]) + 1, values
+    wrong = run("portable", script.replace("torch.bfloat16", "torch.float32"))
+    assert "the portable kernel takes bfloat16 or float16, received float32" in wrong.stderr
+    assert "LAZY_KERNEL: expected automatic, reference, plain, portable or hopper" in run("fast").stderr
+
+
+def test_a_hugging_face_llama_trains_compiled():
+    transformers = pytest.importorskip("transformers")
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
+        pytest.skip(f"transformers {transformers.__version__} is older than 5")
+    import lazy_attention.hf  # registers attn_implementation="lazy"
+
+    def train(attention, compiled):
+        torch.manual_seed(1)
+        config = transformers.LlamaConfig(vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
+                                          num_attention_heads=4, num_key_value_heads=2, attn_implementation=attention)
+        model = transformers.LlamaForCausalLM(config).cuda().bfloat16().train()
+        run = torch.compile(model) if compiled else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        ids = torch.randint(0, 256, (4, 200), device="cuda")
+        losses = []
+        for _ in range(8):
+            loss = run(ids, labels=ids, use_cache=False).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return torch.tensor(losses)
+
+    expected, eager, compiled = train("sdpa", False), train("lazy", False), train("lazy", True)
+    assert compiled[-1] < compiled[0] - 0.5
+    torch.testing.assert_close(eager, expected, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(compiled, expected, rtol=0.02, atol=0.02)
