@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/agreement.h"
+#include "benchmarks/device_timing.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/attention.h"
@@ -220,7 +221,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       };
       for (const Peer& peer : peers) add(peer.name, [&] { return run_peer(in, peer); }, {in.q, in.k, in.v});
       for (const Variant& variant : variants) add(variant.name, [&] { return ours(in, variant); }, wanted(in, variant));
-      const std::vector<double> ms = medians_ms(o.repeats, works, device.type());
+      const std::vector<double> ms = device.is_cuda() ? device_medians_ms(o.repeats, 2, works) : medians_ms(o.repeats, works);
       for (size_t n = 0; n < names.size(); ++n) {
         nlohmann::json row = {{"dtype", dtype}, {"head_dim", dim}, {"variant", names[n]}, {"forward_ms", ms[2 * n]},
                               {"forward_backward_ms", ms[2 * n + 1]}, {"alive_pairs", alive.pairs},

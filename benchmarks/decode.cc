@@ -4,98 +4,24 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/agreement.h"
+#include "benchmarks/decode_inputs.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"
-#include "ops/decode.h"
 
 namespace lazy::benchmarks {
 
 namespace {
 
-constexpr int64_t kPage = 256;
-
-struct Inputs {
-  at::Tensor q, k, v, lengths, bias, tau;   // q (batch, 1, heads, dim), k and v (batch, keys, kv_heads, dim)
-};
-
-struct Variant {
-  std::string name;
-  bool elastic, bias, paged, heads_first;
-};
-
-Inputs make_inputs(const DecodeBenchmark& o, int64_t keys, int64_t dim, at::ScalarType type) {
-  at::manual_seed(1);
-  const double scale = std::sqrt(o.score_scale);
-  return {(at::randn({o.batch, 1, o.heads, dim}) * scale).to(type),
-          (at::randn({o.batch, keys, o.kv_heads, dim}) * scale).to(type),
-          at::randn({o.batch, keys, o.kv_heads, dim}).to(type),
-          at::full({o.batch}, keys, at::kLong),
-          at::randn({o.heads, o.bias_window}) * 1e-3,
-          at::full({o.heads}, -1.0)};
-}
-
-// The cache in memory order (batch, kv_heads, keys, dim), seen as before.
-at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); }
-
-struct Call {
-  Inputs in;
-  at::Tensor table;
-  ops::AttentionOptions options;
-  at::Tensor operator()() const {
-    return std::get<0>(ops::decode(in.q, in.k, in.v, in.lengths, in.bias, in.tau, options, table));
-  }
-};
-
-Call prepare(Inputs in, const Variant& variant) {
-  Call call;
-  if (variant.paged) {
-    const int64_t batch = in.k.size(0), pages = (in.k.size(1) + kPage - 1) / kPage;
-    call.table = at::randperm(batch * pages, at::kLong).view({batch, pages});
-    for (at::Tensor* x : {&in.k, &in.v}) {
-      const at::Tensor whole = at::constant_pad_nd(*x, {0, 0, 0, 0, 0, pages * kPage - x->size(1)});
-      at::Tensor pool = at::empty({batch * pages, kPage, x->size(2), x->size(3)}, x->options());
-      pool.index_copy_(0, call.table.flatten(), whole.reshape(pool.sizes()));
-      *x = pool;
-    }
-  } else {                                  // a cache of its own: none finds the other's in the processor's cache
-    in.k = variant.heads_first ? heads_first(in.k) : in.k.clone();
-    in.v = variant.heads_first ? heads_first(in.v) : in.v.clone();
-  }
-  if (!variant.elastic) in.tau = at::Tensor();
-  if (!variant.bias) in.bias = at::Tensor();
-  call.options.normalizer = variant.elastic ? "elastic" : "softmax";
-  call.in = in;
-  return call;
-}
-
-// The same from ATen operations in fp32, for the tolerance.
-at::Tensor plain(const Inputs& in, const Variant& variant) {
-  const int64_t group = in.q.size(2) / in.k.size(2), n = in.k.size(1);
-  const at::Tensor q = in.q.transpose(1, 2).to(at::kFloat);
-  const at::Tensor k = in.k.transpose(1, 2).repeat_interleave(group, 1).to(at::kFloat), v = in.v.transpose(1, 2).repeat_interleave(group, 1).to(at::kFloat);
-  at::Tensor s = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
-  if (variant.bias) {
-    const int64_t w = std::min(in.bias.size(1), n);
-    s.slice(3, n - w) += in.bias.slice(1, 0, w).flip(1).unsqueeze(1);
-  }
-  at::Tensor p = at::softmax(s, -1);
-  if (variant.elastic) p = at::relu(p + in.tau.view({1, -1, 1, 1}) / static_cast<double>(n));
-  return at::matmul(p, v).transpose(1, 2).to(in.q.scalar_type());
-}
-
-void check(const DecodeBenchmark& o, int64_t dim, at::ScalarType type, const Variant& variant) {
-  const Inputs in = make_inputs(o, 1000, dim, type);
-  Inputs exact = in;
-  for (at::Tensor* x : {&exact.q, &exact.k, &exact.v, &exact.bias, &exact.tau}) *x = x->to(at::kDouble);
-  const at::Tensor reference = prepare(exact, variant)();
+void check(const DecodeBenchmark& o, int64_t dim, at::ScalarType type, const DecodeVariant& variant) {
+  const DecodeInputs in = make_inputs(o, 1000, dim, type, at::kCPU);
+  const at::Tensor reference = prepare(in.to(at::kCPU, at::kDouble, at::kDouble), variant)();
   require_agreement("bench decode", variant.name, type, prepare(in, variant)(), plain(in, variant), reference);
 }
 
-double alive_share(const Inputs& in) {
+double alive_share(const DecodeInputs& in) {
   ops::AttentionOptions options;
   options.return_stats = true;
   const at::Tensor stats = std::get<2>(ops::decode(in.q, in.k, in.v, in.lengths, {}, in.tau, options));
@@ -113,7 +39,8 @@ double memory_read_speed() {
 nlohmann::json run_decode(const DecodeBenchmark& o) {
   if (o.heads % o.kv_heads != 0) fail("bench decode", "--heads: expected a multiple of --kv-heads {}, found {}", o.kv_heads, o.heads);
   const at::NoGradGuard guard;
-  const std::vector<Variant> variants = {{"softmax", false, false, false, false},
+  if (o.device == "cuda") return run_decode_cuda(o);
+  const std::vector<DecodeVariant> variants = {{"softmax", false, false, false, false},
                                          {"elastic", true, false, false, false},
                                          {"elastic + bias", true, true, false, false},
                                          {"  heads first", true, true, false, true},
@@ -129,8 +56,8 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     for (const int64_t dim : o.head_dims) {
-      for (const Variant& variant : variants) check(o, dim, type, variant);
-      const Inputs in = make_inputs(o, o.keys, dim, type);
+      for (const DecodeVariant& variant : variants) check(o, dim, type, variant);
+      const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCPU);
       const double alive = alive_share(in);
       const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // K, or V
       fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "", "time", "GB/s", "ratio");
@@ -143,7 +70,7 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       std::vector<std::string> names = {"PyTorch SDPA, heads first", "PyTorch SDPA, tokens first"};
       std::vector<std::function<void()>> works = {[&] { sdpa(k, v); }, [&] { sdpa(k_tokens, v_tokens); }};
       std::vector<double> bytes = {2 * half, 2 * half};
-      for (const Variant& variant : variants) {
+      for (const DecodeVariant& variant : variants) {
         bytes.push_back(variant.elastic ? (1 + alive) * half : 2 * half);
         names.push_back(variant.name);
         works.push_back([call = prepare(in, variant)] { call(); });

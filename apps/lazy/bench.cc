@@ -6,6 +6,7 @@
 
 #include "benchmarks/attention.h"
 #include "benchmarks/decode.h"
+#include "benchmarks/fused.h"
 #include "benchmarks/tokenizer.h"
 #include "command.h"
 #include "core/file.h"
@@ -68,7 +69,32 @@ static void bench_decode(CLI::App& command) {
   add_shapes(command, *s);
   command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command.callback([s] { write_json(benchmarks::run_decode(s->benchmark), s->json); });
+  command.callback([s, &command] {
+    auto& b = s->benchmark;
+    if (b.device == "cpu") return write_json(benchmarks::run_decode(b), s->json);
+    if (!command.count("--dtype")) b.dtypes = {"bf16"};
+    if (!command.count("--batch")) b.batch = 16;
+    if (!command.count("--heads")) b.heads = 16;
+    if (command.count("--kv-heads")) return write_json(benchmarks::run_decode(b), s->json);
+    nlohmann::json all;
+    for (const int64_t kv_heads : {b.heads, std::max<int64_t>(1, b.heads / 4)}) {
+      b.kv_heads = kv_heads;
+      all.push_back(benchmarks::run_decode(b));
+    }
+    write_json(all, s->json);
+  });
+}
+
+static void bench_fused(CLI::App& command) {
+  auto s = std::make_shared<Settings<benchmarks::FusedBenchmark>>();
+  benchmarks::FusedBenchmark& b = s->benchmark;
+  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  command.add_option("--rows", b.rows, "Rows; 0: 32768 on a GPU, 4096 on the CPU")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--dim", b.dims, "Numbers a row")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  add_json(command, s->json);
+  command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
 
 static void bench_tokenizer(CLI::App& command) {
@@ -85,9 +111,10 @@ static void bench_tokenizer(CLI::App& command) {
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n"
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n"
                  "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
   lazy::cli::bench_tokenizer(*command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });

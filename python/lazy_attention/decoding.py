@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .operator import AttentionOutput, Normalizer, Offset, attention
 
-FEW_ROWS = 4  # up to here decode is faster than attention
+FEW_ROWS = 8  # up to here decode serves rows that meet a cache; src/ops/decode.h has the same number
 
 
 def decode(

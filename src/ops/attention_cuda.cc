@@ -74,14 +74,18 @@ struct Prepared {
   Problem p;
   int64_t size = 0;                         // padded head size; 0: tensors as given
 
-  Prepared(const AttentionArguments& a, const CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
-    const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 || p.dtype == kernels::DType::f64;
+  Prepared(const AttentionArguments& a, CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
+    // Problems without a pair go to the plain kernel too.
+    const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 || p.dtype == kernels::DType::f64 ||
+                       a.q.numel() == 0 || a.k.numel() == 0;
     size = plain ? 0 : padded_size(p, call.kernel);
     if (size) {
       p.head_dim = p.value_dim = size;
       q = pad(q, size);
       k = pad(k, size);
       v = pad(v, size);
+    } else if (a.q.numel() == 0 || a.k.numel() == 0) {
+      call.kernel = CudaKernel::plain;
     }
     const std::string unmet = kernels::unmet_condition_cuda(p, call.kernel);
     TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
@@ -111,7 +115,7 @@ AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
                                   causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
   const c10::cuda::CUDAGuard guard(q.device());
-  const CudaCall call = make_call(deterministic);
+  CudaCall call = make_call(deterministic);
   const Prepared prepared(a, call);
   auto [out, lse, stats] = empty_outputs(a, return_stats);
   at::Tensor room = prepared.room(out);

@@ -8,6 +8,10 @@
 
 namespace lazy::ops {
 
+// Up to here decode serves rows that meet a cache: a few read it where it lies, many are worth a copy of it in the products'
+// order. python/lazy_attention/decoding.py has the same number.
+constexpr int64_t kFewRows = 8;
+
 // q               (batch, rows, heads, head_dim): each sequence's newest tokens, whose keys the cache already holds
 // k_cache         (batch, capacity, kv_heads, head_dim), or with block_table (pages, page_size, kv_heads, head_dim)
 // v_cache         the same with value_dim
@@ -20,6 +24,9 @@ namespace lazy::ops {
 // Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a cache
 // holds beyond its length is never read.
 // Returns out (batch, rows, heads, value_dim), lse and stats as attention does.
+// On the CPU a length, page or count out of range is an error. A GPU's numbers are not looked at before the kernel runs, and
+// nothing waits for it: there such a sequence (or, for a page, the rows that see a key on it) gets NaN, and nothing outside
+// the caches is read.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                                       const at::Tensor& cache_lengths, const at::Tensor& distance_bias,
                                                       const at::Tensor& tau, const AttentionOptions& options,

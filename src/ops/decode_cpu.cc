@@ -6,6 +6,7 @@
 #include "lazy/decode.h"
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
+#include "ops/forced_kernel.h"
 
 namespace lazy::ops {
 
@@ -61,6 +62,10 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   const OptionalTensor none;
   const AttentionArguments a LAZY_DECODE_PACK(none);
   check_decode(a, cache_lengths, block_table, visible_count);
+  if (reference_is_forced(a)) {
+    return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+  }
   const at::Tensor lengths = integers(cache_lengths), table = given(block_table) ? integers(*block_table) : at::Tensor(),
                    counts = given(visible_count) ? integers(*visible_count) : at::Tensor();
   check_values(a, lengths, table, counts);

@@ -57,4 +57,15 @@ BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETE
           like(d_tau, q, parameter), like(d_sink, q, parameter), like(d_slopes, q, parameter)};
 }
 
+AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::decode", "").typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
+  auto here = [](const OptionalTensor& t) { return given(t) ? OptionalTensor(t->cpu()) : OptionalTensor(); };
+  auto [out, lse, stats] = op.call(exact(q), exact(k_cache), exact(v_cache), cache_lengths.cpu(), exact(distance_bias), exact(tau),
+                                   exact(sink), here(block_table), here(visible_count), exact(alibi_slopes), normalizer, offset,
+                                   sigmoid_bias, scale, causal, window, return_stats);
+  const auto parameter = accumulate_type(q.scalar_type());
+  return {like(out, q, q.scalar_type()), like(lse, q, parameter), like(stats, q, parameter)};
+}
+
 }  // namespace lazy::ops

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "ops/attention_kernels.h"
+#include "ops/decode_kernels.h"
 
 namespace lazy::ops {
 
@@ -13,5 +13,6 @@ const std::string& forced_kernel();
 bool reference_is_forced(const AttentionArguments& a);  // false for float64 on the CPU, which is the reference already
 AttentionOutputs attention_by_reference(LAZY_ATTENTION_PARAMETERS);
 BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETERS);
+AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS);
 
 }  // namespace lazy::ops

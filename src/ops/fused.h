@@ -14,10 +14,30 @@ namespace lazy::ops {
 
 #define LAZY_CHECK(operation, condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
+// float16 everywhere but on the CPU.
 inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
-  LAZY_CHECK(operation, x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16,
-             "float32 or bfloat16, received ", x.scalar_type());
-  return x.scalar_type() == at::kFloat ? kernels::DType::f32 : kernels::DType::bf16;
+  switch (x.scalar_type()) {
+    case at::kFloat: return kernels::DType::f32;
+    case at::kBFloat16: return kernels::DType::bf16;
+    case at::kHalf:
+      if (!x.is_cpu()) return kernels::DType::f16;
+      [[fallthrough]];
+    default:
+      LAZY_CHECK(operation, false, x.is_cpu() ? "float32 or bfloat16" : "float32, bfloat16 or float16", ", received ",
+                 x.scalar_type());
+  }
+}
+
+// `t` is an argument beside `x`: a kernel reads both.
+inline void check_device(const char* operation, const char* name, const at::Tensor& t, const at::Tensor& x) {
+  LAZY_CHECK(operation, t.device() == x.device(), name, " on ", x.device(), ", received ", t.device());
+}
+
+inline void check_like(const char* operation, const char* name, const at::Tensor& t, const char* other,
+                       const at::Tensor& x) {
+  LAZY_CHECK(operation, t.sym_sizes() == x.sym_sizes() && t.scalar_type() == x.scalar_type(), name, " like ", other, ", ",
+             x.sym_sizes(), " of ", x.scalar_type(), ", received ", t.sym_sizes(), " of ", t.scalar_type());
+  check_device(operation, name, t, x);
 }
 
 // Calls function(begin, end) on parts of `rows`, about 32k elements or more each.

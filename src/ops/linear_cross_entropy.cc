@@ -1,6 +1,6 @@
 #include "ops/linear_cross_entropy.h"
 
-#include "ops/fused.h"
+#include "ops/linear_cross_entropy_arguments.h"
 #include "ops/rows.h"
 
 namespace lazy::ops {
@@ -9,26 +9,13 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Outputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 constexpr int64_t kChunkLogits = int64_t{1} << 22;  // 16 MiB of fp32 logits at a time
 
-void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
-  row_type("linear_cross_entropy", hidden);
-  LAZY_CHECK("linear_cross_entropy", hidden.dim() == 2 && weight.dim() == 2 && weight.sym_size(1) == hidden.sym_size(1),
-             "hidden (tokens, dim) and weight (vocab, dim), received ", hidden.sym_sizes(), " and ", weight.sym_sizes());
-  LAZY_CHECK("linear_cross_entropy", weight.scalar_type() == hidden.scalar_type(), "weight of hidden's type, ",
-             hidden.scalar_type(), ", received ", weight.scalar_type());
-  LAZY_CHECK("linear_cross_entropy",
-             labels.dim() == 1 && labels.sym_size(0) == hidden.sym_size(0) && labels.scalar_type() == at::kLong,
-             "labels (tokens) of int64, received ", labels.sym_sizes(), " of ", labels.scalar_type());
-}
-
 // Products run in fp32 whatever the type: exact products of bf16 numbers, and faster than bf16 where the CPU has no AMX.
-Gradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t ignore_index,
-                  bool want_hidden, bool want_weight) {
-  check(hidden, weight, labels);
+CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                              int64_t ignore_index, bool want_hidden, bool want_weight) {
+  check_linear_cross_entropy(hidden, weight, labels);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // it would round the products below
   const int64_t tokens = hidden.size(0), vocabulary = weight.size(0);
   const at::Tensor w = weight.detach().to(at::kFloat).contiguous(), target = labels.contiguous();
@@ -73,32 +60,22 @@ Gradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::
   return {loss.to(at::kFloat), log_prob, correct, d_hidden, want_weight ? d_weight.to(weight.scalar_type()) : d_weight};
 }
 
-Gradients compute_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t,
-                       bool want_hidden, bool want_weight) {
-  check(hidden, weight, labels);
+CrossEntropyGradients compute_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t,
+                                   bool want_hidden, bool want_weight) {
+  check_linear_cross_entropy(hidden, weight, labels);
   const auto f32 = hidden.options().dtype(at::kFloat);
   return {at::empty({}, f32), at::empty_symint({hidden.sym_size(0)}, f32),
           at::empty_symint({hidden.sym_size(0)}, hidden.options().dtype(at::kBool)),
-          want_hidden ? at::empty_symint(hidden.sym_sizes(), hidden.options()) : at::empty({0}, hidden.options()),
-          want_weight ? at::empty_symint(weight.sym_sizes(), weight.options()) : at::empty({0}, f32)};
-}
-
-Gradients call(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t ignore_index,
-               bool want_hidden, bool want_weight) {
-  static const auto op = operator_handle<decltype(compute)>("lazy::linear_cross_entropy_and_gradients");
-  return op.call(hidden, weight, labels, ignore_index, want_hidden, want_weight);
-}
-
-Outputs forward_plain(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                      int64_t ignore_index) {
-  auto [loss, log_prob, correct, d_hidden, d_weight] = call(hidden, weight, labels, ignore_index, false, false);
-  return {loss, log_prob, correct};
+          want_hidden ? at::empty_symint(hidden.sym_sizes(), hidden.options().dtype(kept_gradient_type(hidden)))
+                      : at::empty({0}, hidden.options()),
+          want_weight ? at::empty_symint(weight.sym_sizes(), weight.options().dtype(kept_gradient_type(weight)))
+                      : at::empty({0}, f32)};
 }
 
 // The gradient times the loss' own. `input`, which the gradient depends on, is named so that a second derivative is
 // refused and not silently zero.
-at::Tensor backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor&) {
-  return gradient * d_loss.to(gradient.scalar_type());
+at::Tensor backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
+  return (gradient * d_loss.to(gradient.scalar_type())).to(input.scalar_type());
 }
 
 at::Tensor scaled(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
@@ -111,7 +88,7 @@ struct Loss : torch::autograd::Function<Loss> {
                                const at::Tensor& labels, int64_t ignore_index, bool want_hidden, bool want_weight) {
     at::AutoDispatchBelowADInplaceOrView guard;
     auto [loss, log_prob, correct, d_hidden, d_weight] =
-        call(hidden, weight, labels, ignore_index, want_hidden, want_weight);
+        linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, want_hidden, want_weight);
     context->save_for_backward({d_hidden, d_weight, hidden, weight});
     context->mark_non_differentiable({log_prob, correct});
     context->saved_data["want_hidden"] = want_hidden;
@@ -128,8 +105,8 @@ struct Loss : torch::autograd::Function<Loss> {
   }
 };
 
-Outputs forward_autograd(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                         int64_t ignore_index) {
+CrossEntropyOutputs forward_autograd(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                     int64_t ignore_index) {
   const bool enabled = at::GradMode::is_enabled();
   const variable_list result = Loss::apply(hidden, weight, labels, ignore_index, enabled && hidden.requires_grad(),
                                            enabled && weight.requires_grad());
@@ -149,11 +126,11 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def("linear_cross_entropy_backward(Tensor d_loss, Tensor gradient, Tensor input) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
-  m.impl("linear_cross_entropy", forward_plain);
+  m.impl("linear_cross_entropy", linear_cross_entropy_alone);
   m.impl("linear_cross_entropy_and_gradients", compute);
 }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
-  m.impl("linear_cross_entropy", forward_plain);
+  m.impl("linear_cross_entropy", linear_cross_entropy_alone);
   m.impl("linear_cross_entropy_and_gradients", compute_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, CompositeExplicitAutograd, m) { m.impl("linear_cross_entropy_backward", backward_plain); }
@@ -162,9 +139,23 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   m.impl("linear_cross_entropy_backward", torch::autograd::autogradNotImplementedFallback());
 }
 
+CrossEntropyGradients linear_cross_entropy_and_gradients(const at::Tensor& hidden, const at::Tensor& weight,
+                                                         const at::Tensor& labels, int64_t ignore_index, bool want_hidden,
+                                                         bool want_weight) {
+  static const auto op = operator_handle<decltype(compute)>("lazy::linear_cross_entropy_and_gradients");
+  return op.call(hidden, weight, labels, ignore_index, want_hidden, want_weight);
+}
+
+CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                               int64_t ignore_index) {
+  auto [loss, log_prob, correct, d_hidden, d_weight] =
+      linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, false, false);
+  return {loss, log_prob, correct};
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                                                     const at::Tensor& labels, int64_t ignore_index) {
-  static const auto op = operator_handle<decltype(forward_plain)>("lazy::linear_cross_entropy");
+  static const auto op = operator_handle<decltype(linear_cross_entropy_alone)>("lazy::linear_cross_entropy");
   return op.call(hidden, weight, labels, ignore_index);
 }
 

@@ -8,11 +8,13 @@
 
 namespace lazy::ops {
 
-// hidden (tokens, dim) fp32 or bf16; weight (vocab, dim) of hidden's type (under autocast both are cast to its type);
-// labels (tokens) int64, ignore_index: not counted. Returns
+// hidden (tokens, dim) fp32 or bf16, on a GPU fp16 too; weight (vocab, dim) of hidden's type (under autocast both are cast
+// to its type); labels (tokens) int64, ignore_index: not counted. Returns
 //   loss      scalar fp32: mean over counted tokens of -log softmax(hidden weight^T)[label], in nats; NaN if none counts
 //   log_prob  (tokens) fp32: log-probability of the label, 0 where ignored; not differentiable
 //   correct   (tokens) bool: the label has the largest logit; false where ignored
+// A label outside the vocabulary is an error; on a GPU nobody waits to look at labels, so there the error is CUDA's, with a
+// message that names the labels expected, and arrives when the host next waits for the GPU.
 // Differentiable in hidden and weight through the loss. When a gradient will be needed it is computed along with the
 // loss, while a chunk's logits are at hand, so the backward pass only scales it.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

@@ -1,6 +1,6 @@
 #include "ops/rms_norm.h"
 
-#include "ops/fused.h"
+#include "ops/rms_norm_arguments.h"
 #include "ops/rows.h"
 
 namespace lazy::ops {
@@ -12,18 +12,8 @@ using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using OptionalTensor = std::optional<at::Tensor>;
 
-void check(const at::Tensor& x, const at::Tensor& weight) {
-  row_type("rms_norm", x);
-  LAZY_CHECK("rms_norm", x.dim() >= 1 && weight.dim() == 1 && weight.sym_size(0) == x.sym_size(-1),
-             "weight of shape (", x.dim() ? x.sym_size(-1) : c10::SymInt(0), "), received ", weight.sym_sizes());
-  LAZY_CHECK("rms_norm", weight.scalar_type() == at::kFloat || weight.scalar_type() == x.scalar_type(),
-             "weight of type float32 or x's, ", x.scalar_type(), ", received ", weight.scalar_type());
-}
-
-int64_t row_count(const at::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
-
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  check(x, weight);
+  check_rms_norm(x, weight);
   const at::Tensor in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
   at::Tensor y = at::empty_like(in);
   parallel_rows(row_count(x), x.size(-1), [&](int64_t begin, int64_t end) {
@@ -34,9 +24,7 @@ at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps
 }
 
 Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
-  check(x, weight);
-  LAZY_CHECK("add_rms_norm", residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type(),
-             "residual like x, ", x.sizes(), ", received ", residual.sizes());
+  check_add_rms_norm(x, residual, weight);
   const at::Tensor in = x.contiguous(), other = residual.contiguous(), w = weight.to(at::kFloat).contiguous();
   at::Tensor y = at::empty_like(in), sum = at::empty_like(in);
   parallel_rows(row_count(x), x.size(-1), [&](int64_t begin, int64_t end) {
@@ -49,6 +37,7 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
 // The weight's gradient is summed in parts that depend on the number of rows alone, then added in order.
 Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                   const OptionalTensor& d_sum) {
+  check_rms_norm_backward(d_y, x, weight, d_sum);
   const at::Tensor dy = d_y.contiguous(), in = x.contiguous(), w = weight.to(at::kFloat).contiguous();
   const at::Tensor more = d_sum && d_sum->defined() ? d_sum->contiguous() : at::Tensor();
   const int64_t rows = row_count(x), dim = x.size(-1);
@@ -67,14 +56,16 @@ Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& 
 }
 
 at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, double) {
-  check(x, weight);
+  check_rms_norm(x, weight);
   return at::empty_like(x, at::MemoryFormat::Contiguous);
 }
-Pair add_forward_meta(const at::Tensor& x, const at::Tensor&, const at::Tensor& weight, double) {
-  check(x, weight);
+Pair add_forward_meta(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double) {
+  check_add_rms_norm(x, residual, weight);
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(x, at::MemoryFormat::Contiguous)};
 }
-Pair backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, double, const OptionalTensor&) {
+Pair backward_meta(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double,
+                   const OptionalTensor& d_sum) {
+  check_rms_norm_backward(d_y, x, weight, d_sum);
   return {at::empty_like(x, at::MemoryFormat::Contiguous), at::empty_like(weight)};
 }
 

@@ -1,14 +1,14 @@
-// lazy::rope: schema, checks, CPU, autograd.
+// lazy::rope: schema, CPU, autograd.
 #include "ops/rope.h"
 
 #include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <vector>
 
 #include "ops/fused.h"
+#include "ops/rope_arguments.h"
 #include "ops/rows.h"
 
 namespace lazy::ops {
@@ -17,58 +17,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using OptionalTensor = std::optional<at::Tensor>;
-
-#define LAZY_ROPE_PARAMETERS                                                                                               \
-  const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim,     \
-      bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,            \
-      double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor
-
-struct Arguments {
-  double base;
-  int64_t offset, rotary_dim;
-  bool interleaved;
-  RopeScaling scaling;
-};
-#define LAZY_ROPE_PACK                                                                                                     \
-  {                                                                                                                        \
-    base, offset, rotary_dim < 0 && x.dim() > 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, { \
-      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,        \
-          attention_factor                                                                                                 \
-    }                                                                                                                      \
-  }
-
-void check(const at::Tensor& x, const OptionalTensor& positions, const Arguments& a) {
-  row_type("rope", x);
-  LAZY_CHECK("rope", x.dim() == 4 || x.dim() == 3,
-             "x of shape (batch, length, heads, head_dim) or (tokens, heads, head_dim), received ", x.sym_sizes());
-  LAZY_CHECK("rope", a.rotary_dim >= 2 && a.rotary_dim % 2 == 0 && x.sym_size(-1) >= a.rotary_dim,
-             "an even rotary_dim from 2 to head_dim, ", x.sym_size(-1), ", received ", a.rotary_dim);
-  LAZY_CHECK("rope", a.base > 1 && std::isfinite(a.base), "base above 1, received ", a.base);
-  LAZY_CHECK("rope", a.offset >= 0, "offset of at least 0, received ", a.offset);
-  const RopeScaling& s = a.scaling;
-  const bool llama3 = s.type == "llama3", yarn = s.type == "yarn";
-  LAZY_CHECK("rope", llama3 || yarn || s.type == "none" || s.type == "linear",
-             "scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"", s.type, "\"");
-  LAZY_CHECK("rope", s.factor > 0 && std::isfinite(s.factor), "factor above 0, received ", s.factor);
-  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor, " with \"none\"");
-  LAZY_CHECK("rope", !(llama3 || yarn) || s.original_length > 0, "original_length above 0 for scaling \"", s.type,
-             "\", received ", s.original_length);
-  LAZY_CHECK("rope", !llama3 || s.high_frequency > s.low_frequency, "high_frequency above low_frequency, received ",
-             s.high_frequency, " and ", s.low_frequency);
-  LAZY_CHECK("rope", !yarn || (s.beta_slow > 0 && s.beta_fast >= s.beta_slow), "beta_fast >= beta_slow > 0, received ",
-             s.beta_fast, " and ", s.beta_slow);
-  LAZY_CHECK("rope", s.attention_factor >= 0, "attention_factor of at least 0, received ", s.attention_factor);
-  if (!positions || !positions->defined()) return;
-  LAZY_CHECK("rope", positions->scalar_type() == at::kInt || positions->scalar_type() == at::kLong,
-             "positions of type int32 or int64, received ", positions->scalar_type());
-  LAZY_CHECK("rope", positions->device() == x.device(), "positions on ", x.device(), " like x, received ", positions->device());
-  const bool per_token = positions->dim() == 1 && positions->sym_size(0) == x.sym_size(-3);
-  const bool per_batch = x.dim() == 4 && positions->dim() == 2 && positions->sym_sizes() == x.sym_sizes().slice(0, 2);
-  LAZY_CHECK("rope", per_token || per_batch, "positions of shape (length) or (batch, length), received ",
-             positions->sym_sizes(), " for x of ", x.sym_sizes());
-  LAZY_CHECK("rope", a.offset == 0, "no offset beside positions, received ", a.offset);
-}
 
 // Cosines and sines by position, kept for the process: a fp64 sine a pair and position costs more than the rotation.
 struct Table {
@@ -76,16 +24,13 @@ struct Table {
   std::vector<float> cos, sin;              // (positions, pairs)
 };
 
-std::shared_ptr<const Table> table(const Arguments& a, int64_t positions) {
-  const RopeScaling& s = a.scaling;
-  using Key = std::tuple<double, int64_t, std::string, double, int64_t, double, double, double, double, bool, double>;
+std::shared_ptr<const Table> table(const RopeArguments& a, int64_t positions) {
   static std::mutex mutex;
-  static std::map<Key, std::shared_ptr<const Table>> tables;
+  static std::map<RopeKey, std::shared_ptr<const Table>> tables;
   std::lock_guard lock(mutex);
-  auto& known = tables[{a.base, a.rotary_dim, s.type, s.factor, s.original_length, s.low_frequency, s.high_frequency,
-                        s.beta_fast, s.beta_slow, s.truncate, s.attention_factor}];
+  auto& known = tables[rope_key(a)];
   if (known && known->positions >= positions) return known;
-  const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, s);
+  const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, a.scaling);
   auto grown = std::make_shared<Table>();
   grown->positions = std::max(positions, known ? 2 * known->positions : int64_t{256});
   grown->pairs = a.rotary_dim / 2;
@@ -101,11 +46,9 @@ std::shared_ptr<const Table> table(const Arguments& a, int64_t positions) {
   return known = grown;
 }
 
-constexpr int64_t kMostPositions = int64_t{1} << 24;  // a table of them is a gigabyte or more
-
 at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
-  const Arguments a LAZY_ROPE_PACK;
-  check(x, positions, a);
+  const RopeArguments a LAZY_ROPE_PACK;
+  check_rope(x, positions, a);
   const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
   const bool packed = x.dim() == 3;
   const int64_t batch = packed ? 1 : x.size(0), length = x.size(-3), heads = x.size(-2), dim = x.size(-1);
@@ -119,7 +62,7 @@ at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
     LAZY_CHECK("rope", smallest.item<int64_t>() >= 0, "positions of at least 0, received ", smallest.item<int64_t>());
     last = largest.item<int64_t>();
   }
-  LAZY_CHECK("rope", last < kMostPositions, "positions below ", kMostPositions, ", received ", last);
+  check_last_rope_position(last);
   const int64_t* at = place.defined() ? place.const_data_ptr<int64_t>() : nullptr;
   const auto angles = table(a, last + 1);
   const int64_t batch_stride = packed ? 0 : in.stride(0);
@@ -135,14 +78,14 @@ at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
 }
 
 at::Tensor forward_meta(LAZY_ROPE_PARAMETERS) {
-  const Arguments a LAZY_ROPE_PACK;
-  check(x, positions, a);
+  const RopeArguments a LAZY_ROPE_PACK;
+  check_rope(x, positions, a);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
 using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
 
-at::Tensor call(const at::Tensor& x, const Arguments& a, bool inverse, const OptionalTensor& positions) {
+at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions) {
   static const auto op = operator_handle<Signature>("lazy::rope");
   const RopeScaling& s = a.scaling;
   return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor, s.original_length,
@@ -151,7 +94,7 @@ at::Tensor call(const at::Tensor& x, const Arguments& a, bool inverse, const Opt
 
 // Linear, and its transpose is the rotation back (times the attention factor): every derivative is the operator itself.
 struct Rope : torch::autograd::Function<Rope> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Arguments& a, bool inverse,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const RopeArguments& a, bool inverse,
                             const OptionalTensor& positions) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const RopeScaling& s = a.scaling;
@@ -170,7 +113,7 @@ struct Rope : torch::autograd::Function<Rope> {
   static variable_list backward(AutogradContext* context, variable_list d) {
     auto& data = context->saved_data;
     const std::vector<double> n = data["numbers"].toDoubleVector();
-    const Arguments a{n[0], data["offset"].toInt(), data["rotary_dim"].toInt(), data["interleaved"].toBool(),
+    const RopeArguments a{n[0], data["offset"].toInt(), data["rotary_dim"].toInt(), data["interleaved"].toBool(),
                       {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
                        data["truncate"].toBool(), n[6]}};
     const at::Tensor positions = context->get_saved_variables()[0];
@@ -178,7 +121,7 @@ struct Rope : torch::autograd::Function<Rope> {
   }
 };
 
-at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) { return Rope::apply(x, Arguments LAZY_ROPE_PACK, inverse, positions); }
+at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) { return Rope::apply(x, RopeArguments LAZY_ROPE_PACK, inverse, positions); }
 
 }  // namespace
 

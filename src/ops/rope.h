@@ -16,9 +16,12 @@ struct RopeOptions {
   at::Tensor positions;            // (length) or (batch, length) int32 or int64, from 0; undefined: offset, offset + 1, ...
 };
 
-// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, any strides. Token t stands at
-// position offset + t, or where options.positions says. Returns a contiguous tensor of x's shape and type. Differentiable in
-// x: the gradient turns back. Errors: "lazy::rope: expected ..., received ...".
+// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU fp16 too, any strides.
+// Token t stands at position offset + t, or where options.positions says. Returns a contiguous tensor of x's shape and type.
+// Differentiable in x: the gradient turns back. Errors: "lazy::rope: expected ..., received ...".
+//
+// On a GPU nobody waits to look at positions: a negative one makes its token NaN, and those beyond x's length and beyond the
+// table (8192 or more, as many as a call without positions needed) are computed anew, to the same result but slower.
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
 
 }  // namespace lazy::ops

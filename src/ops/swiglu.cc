@@ -1,7 +1,7 @@
 #include "ops/swiglu.h"
 
-#include "ops/fused.h"
 #include "ops/rows.h"
+#include "ops/swiglu_arguments.h"
 
 namespace lazy::ops {
 
@@ -11,25 +11,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-void check(const at::Tensor& gate, const at::Tensor& up) {
-  row_type("swiglu", gate);
-  LAZY_CHECK("swiglu", gate.dim() >= 1 && up.sym_sizes() == gate.sym_sizes() && up.scalar_type() == gate.scalar_type(),
-             "up like gate, ", gate.sym_sizes(), " of ", gate.scalar_type(), ", received ", up.sym_sizes(), " of ",
-             up.scalar_type());
-}
-
-// As (rows, dim) with contiguous dims; halves of a wider tensor stay views.
-at::Tensor as_rows(const at::Tensor& t) {
-  const int64_t dim = t.size(-1);
-  if (t.stride(-1) != 1 && dim > 1) return t.contiguous().view({-1, dim});
-  for (int64_t d = 0; d + 2 < t.dim(); ++d) {
-    if (t.size(d) != 1 && t.stride(d) != t.stride(d + 1) * t.size(d + 1)) return t.contiguous().view({-1, dim});
-  }
-  return t.dim() == 1 ? t.unsqueeze(0) : t.flatten(0, -2);
-}
-
 at::Tensor forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
-  check(gate, up);
+  check_swiglu(gate, up);
   at::Tensor y = at::empty(gate.sizes(), gate.options());
   if (y.numel() == 0) return y;
   const at::Tensor g = as_rows(gate), u = as_rows(up);
@@ -41,6 +24,7 @@ at::Tensor forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+  check_swiglu_backward(d_y, gate, up);
   at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
   if (d_y.numel() == 0) return {d_gate, d_up};
   const at::Tensor dy = d_y.contiguous(), g = as_rows(gate), u = as_rows(up);
@@ -53,10 +37,11 @@ Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& gate, const at::Tenso
 }
 
 at::Tensor forward_meta(const at::Tensor& gate, const at::Tensor& up) {
-  check(gate, up);
+  check_swiglu(gate, up);
   return at::empty_symint(gate.sym_sizes(), gate.options());
 }
-Pair backward_meta(const at::Tensor&, const at::Tensor& gate, const at::Tensor&) {
+Pair backward_meta(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+  check_swiglu_backward(d_y, gate, up);
   return {at::empty_symint(gate.sym_sizes(), gate.options()), at::empty_symint(gate.sym_sizes(), gate.options())};
 }
 

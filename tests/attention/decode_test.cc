@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "case.h"
+#include "cuda/run_decode_cuda.h"
+#include "device.h"
 
 namespace lazy::kernels::test {
 
@@ -92,7 +94,13 @@ Results run_definition(const Shape& s, const Inputs& in, const Cache& c) {
   return r;
 }
 
-Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads = 0) {
+size_t bytes_of(const Shape& s, const Tensor& x) {
+  return x.data.size() * (s.layout == Layout::strided_dims ? 2 : 1) * (s.dtype == DType::f32 ? 4 : 2);
+}
+
+// kernel: on the GPU.
+Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads = 0,
+                   CudaKernel kernel = CudaKernel::automatic) {
   Problem p = make_problem(s);
   p.threads = threads;
   Buffer q(in.q, s.dtype, s.layout), k(c.k, s.dtype, s.layout), v(c.v, s.dtype, s.layout);
@@ -117,7 +125,12 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   a.out = out.view();
   a.lse = lse.data();
   a.stats = stats.data();
-  decode(p, a);
+  if (on_cuda()) {
+    const CacheSize size{c.table.empty() ? c.k.tokens : c.width * kPage, c.k.batch};
+    run_decode_cuda(p, a, size, {bytes_of(s, in.q), bytes_of(s, c.k), bytes_of(s, c.v), bytes_of(s, r.out)}, kernel);
+  } else {
+    decode(p, a);
+  }
   r.out = out.read();
   r.lse.assign(lse.begin(), lse.end());
   r.stats.assign(stats.begin(), stats.end());
@@ -163,6 +176,12 @@ TEST_P(DecodeProduct, MatchesReference) {
           << "the definitions of decode and forward differ: " << s.text();
       ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), true)))) << "paged: " << s.text();
       comparison.add(s, in, contiguous);
+      if (on_cuda()) {
+        ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), false)))) << "again: " << s.text();
+        if (dtype != DType::f32) {
+          comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), true), 0, CudaKernel::plain));
+        }
+      }
       if (HasFailure()) return;
     }
   }
@@ -233,6 +252,57 @@ TEST(Decode, VisibleCounts) {
     EXPECT_NEAR(fast.stats[part + n], definition.stats[part + n], 40 * unit_roundoff(DType::f32));
     if (n < rows) { EXPECT_EQ(definition.stats[part + n], without.stats[part + n]); }       // the true count
     if (n >= 2 * rows) { EXPECT_LT(definition.stats[part + n], without.stats[part + n]); }  // tau / 5000 releases less
+  }
+}
+
+// More rows than one tile of a kernel holds.
+TEST(Decode, ManyQueriesAndHeads) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Shape s = long_shape();
+    s.dtype = dtype;
+    s.k_length = 900;
+    s.q_length = 7;
+    s.heads = 12;
+    s.kv_heads = 2;
+    s.window = 300;
+    TwoReferences comparison;
+    for (uint64_t seed : {21, 22}) {
+      const Inputs in = make_inputs(s, seed);
+      comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), seed == 21)));
+      s.head_dim = s.value_dim = 200;
+    }
+    comparison.check();
+  }
+}
+
+// A GPU cannot say what is wrong without waiting: it answers with NaN, and reads nothing outside the cache.
+TEST(Decode, OutOfRangeIsNanOnTheGpu) {
+  if (!on_cuda()) GTEST_SKIP() << "the operator checks what the CPU's kernel is told";
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Shape s = long_shape();
+    s.dtype = dtype;
+    const Inputs in = make_inputs(s, 14);
+    const auto nan_rows = [&](const Cache& c) {
+      const Results r = run_decode(s, in, c);
+      std::vector<bool> nan;
+      for (int64_t b = 0; b < s.batch; ++b) {
+        nan.push_back(std::isnan(r.out.row(b, 1, 3)[63]) && std::isnan(r.lse[(b * s.heads + 3) * s.q_length + 1]));
+      }
+      return nan;
+    };
+    for (int64_t wrong : {int64_t{-1}, int64_t{1} << 40, s.k_length + 6}) {
+      Cache c = make_cache(s, in, full(s), false);
+      c.lengths[1] = wrong;
+      EXPECT_EQ(nan_rows(c), (std::vector<bool>{false, true, false})) << wrong;
+    }
+    Cache c = make_cache(s, in, full(s), false);
+    c.counts = {3000, 1, 2};
+    EXPECT_EQ(nan_rows(c), (std::vector<bool>{false, true, false}));
+    for (int64_t wrong : {int64_t{-1}, int64_t{1} << 40, s.batch * c.width}) {
+      c = make_cache(s, in, full(s), true);
+      c.table[2 * c.width + 100] = wrong;
+      EXPECT_EQ(nan_rows(c), (std::vector<bool>{false, false, true})) << wrong;
+    }
   }
 }
 

@@ -1,14 +1,18 @@
-// The fused operators against float64 compositions of ATen operations, values and gradients. An error may be twice what the
-// same composition has when its inputs and outputs are rounded to the type, plus one rounding.
+// The fused operators, on the CPU or where LAZY_TEST_DEVICE says, against float64 compositions of ATen operations, values
+// and gradients. An error may be twice what the same composition has when its inputs and outputs are rounded to the type,
+// plus one rounding.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 
 #include "ops/attention.h"
+#include "ops/device.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -20,6 +24,13 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
+
+const c10::Device kDevice = test::test_device();
+const bool kOnGpu = kDevice.is_cuda();
+
+// Drawn on the CPU: the same numbers on every device.
+at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes).to(kDevice); }
+at::Tensor here(const at::Tensor& t) { return t.to(kDevice); }
 
 double error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
@@ -34,8 +45,8 @@ Tensors run(const Function& function, const Tensors& inputs, at::ScalarType comp
   }
   Tensors result = function(cast);
   at::manual_seed(77);
-  at::Tensor sum = at::zeros({}, at::kDouble);
-  for (const at::Tensor& y : result) sum = sum + (y.to(at::kDouble) * at::randn(y.sizes(), at::kDouble)).sum();
+  at::Tensor sum = here(at::zeros({}, at::kDouble));
+  for (const at::Tensor& y : result) sum = sum + (y.to(at::kDouble) * here(at::randn(y.sizes(), at::kDouble))).sum();
   const Tensors gradients = torch::autograd::grad({sum}, leaves);
   result.insert(result.end(), gradients.begin(), gradients.end());
   for (at::Tensor& t : result) t = t.detach().to(round).to(at::kDouble);
@@ -48,7 +59,7 @@ void expect_matches(const Function& ours, const Function& plain, const Tensors& 
   const Tensors truth = run(plain, inputs, at::kDouble, at::kDouble), second = run(plain, inputs, at::kFloat, type);
   const Tensors found = run(ours, inputs, type, type);
   ASSERT_EQ(found.size(), truth.size());
-  const double rounding = type == at::kFloat ? 0x1p-24 : 0x1p-8;
+  const double rounding = type == at::kFloat ? 0x1p-24 : type == at::kHalf ? 0x1p-11 : 0x1p-8;
   for (size_t n = 0; n < found.size(); ++n) {
     EXPECT_LE(error(found[n], truth[n]), 2 * error(second[n], truth[n]) + 2 * rounding) << "result " << n << " in " << type;
   }
@@ -60,55 +71,121 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
 
 class Fused : public testing::TestWithParam<at::ScalarType> {};
 
+// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds.
+std::vector<int64_t> row_lengths() {
+  return kOnGpu ? std::vector<int64_t>{1, 7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{1, 7, 64, 200};
+}
+
 TEST_P(Fused, RmsNorm) {
   at::manual_seed(1);
-  for (int64_t dim : {1, 7, 64, 200}) {
+  for (int64_t dim : row_lengths()) {
+    SCOPED_TRACE(dim);
     expect_matches([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-6)}; },
                    [](const Tensors& t) { return Tensors{plain_norm(t[0], t[1])}; },
-                   {at::randn({3, 50, dim}), at::randn({dim})}, GetParam());
+                   {random({3, 50, dim}), random({dim})}, GetParam());
   }
 }
 
 TEST_P(Fused, AddRmsNorm) {
   at::manual_seed(2);
-  // Sums that a rounding does not change, so that both references see the same sum.
-  const at::Tensor x = at::randint(-64, 64, {3, 70, 48}).div(32.0), r = at::randint(-64, 64, {3, 70, 48}).div(32.0);
-  expect_matches([](const Tensors& t) {
-                   auto [y, sum] = add_rms_norm(t[0], t[1], t[2], 1e-6);
-                   return Tensors{y, sum};
-                 },
-                 [](const Tensors& t) { return Tensors{plain_norm(t[0] + t[1], t[2]), t[0] + t[1]}; },
-                 {x, r, at::randn({48})}, GetParam());
+  for (int64_t dim : row_lengths()) {
+    SCOPED_TRACE(dim);
+    // Sums that a rounding does not change, so that both references see the same sum.
+    const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
+    const at::Tensor x = thirty_seconds(), r = thirty_seconds();
+    expect_matches([](const Tensors& t) {
+                     auto [y, sum] = add_rms_norm(t[0], t[1], t[2], 1e-6);
+                     return Tensors{y, sum};
+                   },
+                   [](const Tensors& t) { return Tensors{plain_norm(t[0] + t[1], t[2]), t[0] + t[1]}; },
+                   {x, r, random({dim})}, GetParam());
+  }
+}
+
+// Weights stay fp32 beside rows of sixteen bits in training.
+TEST_P(Fused, RmsNormWithWeightsInFloat32) {
+  at::manual_seed(6);
+  const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
+  const at::Tensor x = random({37, 1536}).to(GetParam()).set_requires_grad(true), w = random({1536}).set_requires_grad(true);
+  const at::Tensor x64 = exact(x), w64 = exact(w);
+  const at::Tensor d = random({37, 1536}).to(GetParam());
+  const at::Tensor y = rms_norm(x, w, 1e-6), y64 = plain_norm(x64, w64);
+  EXPECT_EQ(y.scalar_type(), GetParam());
+  const Tensors found = torch::autograd::grad({y}, {x, w}, {d});
+  const Tensors truth = torch::autograd::grad({y64}, {x64, w64}, {d.to(at::kDouble)});
+  const double rounding = GetParam() == at::kFloat ? 0x1p-21 : GetParam() == at::kHalf ? 0x1p-11 : 0x1p-8;
+  EXPECT_LE(error(y, y64), rounding);
+  EXPECT_LE(error(found[0], truth[0]), rounding);
+  EXPECT_EQ(found[1].scalar_type(), at::kFloat);
+  EXPECT_LE(error(found[1], truth[1]), 0x1p-20);
+}
+
+TEST_P(Fused, GradientsOfWeightsRepeat) {
+  at::manual_seed(7);
+  const at::Tensor x = random({3000, 256}).to(GetParam()), d = random({3000, 256}).to(GetParam());
+  const at::Tensor w = random({256}).set_requires_grad(true);
+  const auto gradient = [&] { return torch::autograd::grad({rms_norm(x, w, 1e-6)}, {w}, {d})[0]; };
+  EXPECT_TRUE(at::equal(gradient(), gradient()));
+}
+
+TEST_P(Fused, NothingToDo) {
+  const auto none = [&](at::IntArrayRef sizes) { return here(at::zeros(sizes, GetParam())).set_requires_grad(true); };
+  const auto check = [](const at::Tensor& y, const Tensors& leaves, at::IntArrayRef sizes) {
+    EXPECT_EQ(y.sizes(), sizes);
+    for (const at::Tensor& g : torch::autograd::grad({y.sum()}, leaves)) EXPECT_EQ(g.abs().sum().item<double>(), 0);
+  };
+  const Tensors x{none({0, 24}), none({24})}, halves{none({0, 24}), none({0, 24})}, heads{none({2, 0, 3, 16})};
+  check(rms_norm(x[0], x[1], 1e-6), x, {0, 24});
+  check(swiglu(halves[0], halves[1]), halves, {0, 24});
+  check(rope(heads[0], 1e4), heads, {2, 0, 3, 16});
+  const at::Tensor labels = here(at::zeros({0}, at::kLong));
+  EXPECT_TRUE(std::isnan(std::get<0>(linear_cross_entropy(x[0], none({11, 24}), labels)).item<float>()));
+}
+
+TEST_P(Fused, NaNShows) {
+  const at::Tensor x = random({6, 64}).to(GetParam()), w = random({64});
+  x[2][5] = NAN;
+  const auto rows_with_nan = [](const at::Tensor& y) { return at::isnan(y).any(-1).to(at::kCPU); };
+  const at::Tensor expected = at::arange(6).eq(2);
+  EXPECT_TRUE(at::equal(rows_with_nan(rms_norm(x, w, 1e-6)), expected));
+  EXPECT_TRUE(at::equal(rows_with_nan(swiglu(x, x)), expected));
+  EXPECT_TRUE(at::equal(rows_with_nan(rope(x.view({6, 1, 64}), 1e4).view({6, 64})), expected));
+  const at::Tensor labels = here(at::zeros({6}, at::kLong));
+  const auto [loss, log_prob, correct] = linear_cross_entropy(x, random({9, 64}).to(GetParam()), labels);
+  EXPECT_TRUE(at::equal(at::isnan(log_prob).to(at::kCPU), expected));
+  EXPECT_TRUE(std::isnan(loss.item<float>()));
 }
 
 TEST_P(Fused, SwigluOfHalves) {
   at::manual_seed(3);
-  for (int64_t dim : {1, 24, 171}) {
+  for (int64_t dim : {1, 24, 171, 1000}) {
     auto halves = [](const at::Tensor& t) { return t.chunk(2, -1); };
     expect_matches([&](const Tensors& t) { return Tensors{swiglu(halves(t[0])[0], halves(t[0])[1])}; },
                    [&](const Tensors& t) { return Tensors{at::silu(halves(t[0])[0]) * halves(t[0])[1]}; },
-                   {at::randn({5, 13, 2 * dim}) * 3}, GetParam());
+                   {random({5, 13, 2 * dim}) * 3}, GetParam());
   }
 }
 
 TEST_P(Fused, Rope) {
   at::manual_seed(4);
-  const int64_t length = 9, dim = 40;
+  const int64_t length = 9;
+  const std::vector<std::pair<int64_t, int64_t>> sizes{{40, 40}, {40, 12}, {64, 64}, {128, 32}};
   for (const bool interleaved : {false, true}) {
-    for (const int64_t rotary : {dim, int64_t{12}}) {
+    for (const auto& [dim, rotary_dim] : sizes) {
       for (const std::string type : {"none", "linear", "llama3", "yarn"}) {
+        const int64_t rotary = rotary_dim;
         RopeOptions options;
         options.rotary_dim = rotary;
         options.interleaved = interleaved;
         options.scaling.type = type;
         options.scaling.factor = type == "none" ? 1 : 8;
         options.scaling.original_length = 64;
-        if (interleaved) options.positions = at::tensor({0L, 3L, 1L, 1L, 70L, 2L, 5L, 8L, 400L});
+        if (interleaved) options.positions = here(at::tensor({0L, 3L, 1L, 1L, 70L, 2L, 5L, 8L, 400L}));
         const int64_t offset = interleaved ? 0 : 5;
-        const at::Tensor places = interleaved ? options.positions : at::arange(offset, offset + length, at::kLong);
+        const at::Tensor places = interleaved ? options.positions : here(at::arange(offset, offset + length, at::kLong));
         auto plain = [&](const Tensors& t) {
           const auto [frequencies, factor] = rope_frequencies(1.5e5, rotary, options.scaling);
-          const at::Tensor angle = places.to(at::kDouble).unsqueeze(1) * at::tensor(frequencies, at::kDouble);
+          const at::Tensor angle = places.to(at::kDouble).unsqueeze(1) * here(at::tensor(frequencies, at::kDouble));
           const at::Tensor c = (factor * angle.cos()).to(t[0].scalar_type()).unsqueeze(1);
           const at::Tensor s = (factor * angle.sin()).to(t[0].scalar_type()).unsqueeze(1);
           const at::Tensor turned = t[0].slice(-1, 0, rotary), rest = t[0].slice(-1, rotary);
@@ -118,35 +195,91 @@ TEST_P(Fused, Rope) {
           const at::Tensor both = interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
           return Tensors{at::cat({both, rest}, -1)};
         };
-        SCOPED_TRACE(type + (interleaved ? " interleaved " : " halves ") + std::to_string(rotary));
+        SCOPED_TRACE(type + (interleaved ? " interleaved " : " halves ") + std::to_string(rotary) + " " + std::to_string(dim));
         expect_matches([&](const Tensors& t) { return Tensors{rope(t[0], 1.5e5, offset, options)}; }, plain,
-                       {at::randn({2, length, 3, dim})}, GetParam());
+                       {random({2, length, 3, dim})}, GetParam());
       }
     }
   }
-  // A view with other strides, and packed tokens, give the same.
-  const at::Tensor x = at::randn({2, 3, length, dim}).transpose(1, 2);
-  EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
-  EXPECT_TRUE(at::equal(rope(x[1], 1e4), rope(x, 1e4)[1]));
+}
+
+// Views with other strides, and packed tokens, give the same.
+TEST_P(Fused, RopeReadsViews) {
+  at::manual_seed(8);
+  for (const int64_t dim : {40, 64}) {
+    const at::Tensor x = random({2, 3, 9, dim}).to(GetParam()).transpose(1, 2);
+    EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
+    EXPECT_TRUE(at::equal(rope(x[1], 1e4), rope(x, 1e4)[1]));
+    // Keys between queries and values of one product, and a view that begins off a vector's boundary.
+    const at::Tensor qkv = random({2, 9, 8 * dim + 1}).to(GetParam());
+    for (const int64_t begin : {4 * dim, 4 * dim + 1}) {
+      const at::Tensor k = qkv.narrow(-1, begin, 2 * dim).view({2, 9, 2, dim});
+      EXPECT_TRUE(at::equal(rope(k, 1e4, 3), rope(k.contiguous(), 1e4, 3)));
+    }
+  }
+}
+
+// Positions that no table has been made for, of either type, by token and by batch.
+TEST_P(Fused, RopeTakesAnyPosition) {
+  at::manual_seed(9);
+  const at::Tensor x = random({2, 4, 3, 32}).to(GetParam()), places = here(at::tensor({30000L, 7L, 123456L, 8191L}));
+  RopeOptions options;
+  options.positions = places;
+  const at::Tensor y = rope(x, 3e4, 0, options);
+  for (int64_t t = 0; t < 4; ++t) {
+    EXPECT_TRUE(at::allclose(y.narrow(1, t, 1), rope(x.narrow(1, t, 1), 3e4, places[t].item<int64_t>()), 0, 0)) << t;
+  }
+  options.positions = places.to(at::kInt).unsqueeze(0).expand({2, 4});
+  EXPECT_TRUE(at::equal(rope(x, 3e4, 0, options), y));
 }
 
 TEST_P(Fused, LinearCrossEntropy) {
   at::manual_seed(5);
   for (int64_t vocabulary : {3, 1001, 60000}) {   // the last needs several chunks
-    at::Tensor labels = at::randint(vocabulary, {150}, at::kLong);
+    SCOPED_TRACE(vocabulary);
+    at::Tensor labels = here(at::randint(vocabulary, {150}, at::kLong));
     labels[3] = -100;
     expect_matches([&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; },
                    [&](const Tensors& t) { return Tensors{at::cross_entropy_loss(at::mm(t[0], t[1].t()), labels)}; },
-                   {at::randn({150, 12}), at::randn({vocabulary, 12})}, GetParam());
+                   {random({150, 12}), random({vocabulary, 12})}, GetParam());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Fused, testing::Values(at::kFloat, at::kBFloat16),
+// Of many tokens, in several chunks on every device, with some left out; tokens do not depend on their chunk.
+TEST_P(Fused, LinearCrossEntropyOfManyTokens) {
+  at::manual_seed(10);
+  const int64_t tokens = kOnGpu ? 5000 : 300, vocabulary = kOnGpu ? 50257 : 30001;
+  const at::Tensor hidden = random({tokens, 16}).to(GetParam()), weight = random({vocabulary, 16}).to(GetParam());
+  at::Tensor labels = here(at::randint(vocabulary, {tokens}, at::kLong));
+  labels.slice(0, 0, 50).copy_(at::mm(hidden.slice(0, 0, 50).to(at::kDouble), weight.t().to(at::kDouble)).argmax(-1));
+  labels.slice(0, 0, tokens, 7).fill_(-1);
+  const at::Tensor h = hidden.to(at::kDouble).set_requires_grad(true), w = weight.to(at::kDouble).set_requires_grad(true);
+  const at::Tensor h0 = hidden.detach().set_requires_grad(true), w0 = weight.detach().set_requires_grad(true);
+  const auto [loss, log_prob, correct] = linear_cross_entropy(h0, w0, labels, -1);
+  const at::Tensor all = at::log_softmax(at::mm(h, w.t()), -1), counted = labels.ne(-1);
+  const at::Tensor chosen = all.gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1) * counted;
+  const at::Tensor truth = -chosen.sum() / counted.sum();
+  EXPECT_NEAR(loss.item<double>(), truth.item<double>(), 1e-5 * truth.item<double>());
+  EXPECT_LE(error(log_prob, chosen.detach()), 1e-6);
+  EXPECT_TRUE(at::equal(correct, all.argmax(-1).eq(labels)));
+  const double scale = GetParam() == at::kHalf ? 65536 : 1;  // as a gradient scaler does
+  const Tensors found = torch::autograd::grad({loss * scale}, {h0, w0});
+  const Tensors expected = torch::autograd::grad({truth * scale}, {h, w});
+  const double rounding = GetParam() == at::kFloat ? 0x1p-18 : GetParam() == at::kHalf ? 0x1p-10 : 0x1p-7;
+  for (size_t n = 0; n < 2; ++n) EXPECT_LE(error(found[n], expected[n]), rounding) << n;
+}
+
+std::vector<at::ScalarType> types() {
+  std::vector<at::ScalarType> list{at::kFloat, at::kBFloat16};
+  if (kOnGpu) list.push_back(at::kHalf);
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Types, Fused, testing::ValuesIn(types()),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(FusedValues, LinearCrossEntropyReportsTokens) {
-  const at::Tensor hidden = at::eye(3), weight = at::eye(3) * 4;
-  const at::Tensor labels = at::tensor({0L, 2L, -100L});
+  const at::Tensor hidden = here(at::eye(3)), weight = here(at::eye(3) * 4);
+  const at::Tensor labels = here(at::tensor({0L, 2L, -100L}));
   const auto [loss, log_prob, correct] = linear_cross_entropy(hidden, weight, labels);
   const at::Tensor expected = at::log_softmax(weight, -1);
   EXPECT_FLOAT_EQ(log_prob[0].item<float>(), expected[0][0].item<float>());
@@ -155,34 +288,85 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
   EXPECT_TRUE(correct[0].item<bool>());
   EXPECT_FALSE(correct[1].item<bool>());
   EXPECT_FALSE(correct[2].item<bool>());
-  EXPECT_THROW(linear_cross_entropy(hidden, weight, at::tensor({0L, 3L, 1L})), c10::Error);
+}
+
+// On a GPU the message arrives when the host waits, and CUDA serves the process no longer.
+TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
+  const auto outcome = [](int64_t label) {
+    try {
+      std::get<0>(linear_cross_entropy(here(at::eye(3)), here(at::eye(3)), here(at::tensor({0L, label, 1L})))).item<float>();
+    } catch (const c10::Error& e) {
+      return std::string(e.what_without_backtrace());
+    }
+    return std::string("no error");
+  };
+  if (!kOnGpu) {
+    EXPECT_EQ(outcome(3), "lazy::linear_cross_entropy: expected labels from 0 to 2, received 3 at token 1");
+    EXPECT_EQ(outcome(-1), "lazy::linear_cross_entropy: expected labels from 0 to 2, received -1 at token 1");
+    return;
+  }
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::_Exit(outcome(3) == "no error" ? 0 : 3), testing::ExitedWithCode(3),
+              "lazy::linear_cross_entropy: expected labels from 0 to 2 or -100, received another");
+}
+
+// Of everything that reads two tensors at once.
+TEST(FusedValues, MistakesAreNamed) {
+  const at::Tensor x = random({4, 8}), w = random({8});
+  const auto message = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const c10::Error& e) {
+      return std::string(e.what_without_backtrace());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(message([&] { rms_norm(x, random({7}), 1e-6); }), "lazy::rms_norm: expected weight of shape (8), received [7]");
+  EXPECT_EQ(message([&] { add_rms_norm(x, random({4, 7}), w, 1e-6); }),
+            "lazy::add_rms_norm: expected residual like x, [4, 8] of Float, received [4, 7] of Float");
+  EXPECT_EQ(message([&] { swiglu(x, x.to(at::kDouble)); }),
+            "lazy::swiglu: expected up like gate, [4, 8] of Float, received [4, 8] of Double");
+  EXPECT_EQ(message([&] { rms_norm(x.to(at::kDouble), w, 1e-6); }),
+            kOnGpu ? "lazy::rms_norm: expected float32, bfloat16 or float16, received Double"
+                   : "lazy::rms_norm: expected float32 or bfloat16, received Double");
+  if (!kOnGpu) {
+    EXPECT_EQ(message([&] { swiglu(x.to(at::kHalf), x.to(at::kHalf)); }),
+              "lazy::swiglu: expected float32 or bfloat16, received Half");
+    return;
+  }
+  EXPECT_EQ(message([&] { rms_norm(x, w.cpu(), 1e-6); }), "lazy::rms_norm: expected weight on cuda:0, received cpu");
+  EXPECT_EQ(message([&] { linear_cross_entropy(x, random({5, 8}), at::zeros({4}, at::kLong)); }),
+            "lazy::linear_cross_entropy: expected labels on cuda:0, received cpu");
 }
 
 TEST(FusedValues, AutocastCastsLinearCrossEntropy) {
-  const at::Tensor hidden = at::randn({7, 12}), weight = at::randn({50, 12}), labels = at::randint(50, {7}, at::kLong);
-  const at::Tensor expected = std::get<0>(linear_cross_entropy(hidden.to(at::kBFloat16), weight.to(at::kBFloat16), labels));
-  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor hidden = random({7, 12}), weight = random({50, 12}), labels = here(at::randint(50, {7}, at::kLong));
+  const at::ScalarType low = at::autocast::get_autocast_dtype(kDevice.type());
+  const at::Tensor expected = std::get<0>(linear_cross_entropy(hidden.to(low), weight.to(low), labels));
+  at::autocast::set_autocast_enabled(kDevice.type(), true);
   const at::Tensor under = std::get<0>(linear_cross_entropy(hidden, weight, labels));
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(kDevice.type(), false);
   at::autocast::clear_cache();
   EXPECT_TRUE(at::equal(expected, under));
 }
 
 // Mixed inputs are what autocast meets: a projection's bf16 beside a cache's fp32.
 TEST(FusedValues, AutocastCastsAttention) {
-  const at::Tensor q = at::randn({1, 9, 2, 16}), k = at::randn({1, 9, 2, 16}), v = at::randn({1, 9, 2, 16}), tau = at::full({2}, -1.0);
-  const auto low = [](const at::Tensor& t) { return t.to(at::kBFloat16); };
+  const at::Tensor q = random({1, 9, 2, 16}), k = random({1, 9, 2, 16}), v = random({1, 9, 2, 16});
+  const at::Tensor tau = here(at::full({2}, -1.0));
+  const at::ScalarType type = at::autocast::get_autocast_dtype(kDevice.type());
+  const auto low = [&](const at::Tensor& t) { return t.to(type); };
   const at::Tensor expected = std::get<0>(attention(low(q), low(k), low(v), {}, tau, {}));
-  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_enabled(kDevice.type(), true);
   const at::Tensor found = std::get<0>(attention(low(q), k, v, {}, tau, {}));
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(kDevice.type(), false);
   at::autocast::clear_cache();
-  EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(found.scalar_type(), type);
   EXPECT_TRUE(at::equal(found, expected));
 }
 
 TEST(FusedValues, RopeMistakesAreNamed) {
-  const at::Tensor x = at::randn({2, 5, 3, 16});
+  const at::Tensor x = random({2, 5, 3, 16});
   auto refusal = [&](double base, int64_t offset, const std::function<void(RopeOptions&)>& change) {
     RopeOptions options;
     change(options);
@@ -200,21 +384,29 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling.type = "ntk"; }),
             "lazy::rope: expected scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"ntk\"");
   EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling = {"yarn", 4}; }), "lazy::rope: expected original_length above 0 for scaling \"yarn\", received 0");
-  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = at::tensor({0L, 1L}); }),
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = here(at::tensor({0L, 1L})); }),
             "lazy::rope: expected positions of shape (length) or (batch, length), received [2] for x of [2, 5, 3, 16]");
-  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = at::full({5}, -3L); }), "lazy::rope: expected positions of at least 0, received -3");
   EXPECT_EQ(refusal(1e4, int64_t{1} << 40, none).substr(0, 38), "lazy::rope: expected positions below 1");
+  const auto below_zero = [](RopeOptions& o) { o.positions = here(at::tensor({0L, 1L, -3L, 2L, 3L})); };
+  if (!kOnGpu) {
+    EXPECT_EQ(refusal(1e4, 0, below_zero), "lazy::rope: expected positions of at least 0, received -3");
+    return;
+  }
+  RopeOptions options;
+  below_zero(options);
+  const at::Tensor missing = at::isnan(rope(x, 1e4, 0, options)).flatten(2).all(-1).any(0).cpu();
+  EXPECT_TRUE(at::equal(missing, at::arange(5).eq(2)));
 }
 
 TEST(FusedValues, SecondDerivativesAreRefused) {
-  const at::Tensor labels = at::tensor({1L, 0L});
+  const at::Tensor labels = here(at::tensor({1L, 0L}));
   const std::vector<std::pair<const char*, Function>> operators{
       {"rms_norm", [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1][0], 1e-6)}; }},
       {"swiglu", [](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }},
       {"linear_cross_entropy", [&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; }}};
   for (const auto& [name, function] : operators) {
     SCOPED_TRACE(name);
-    const Tensors leaves{at::randn({2, 8}).set_requires_grad(true), at::randn({2, 8}).set_requires_grad(true)};
+    const Tensors leaves{random({2, 8}).set_requires_grad(true), random({2, 8}).set_requires_grad(true)};
     const Tensors first = torch::autograd::grad({function(leaves)[0].square().sum()}, leaves, {}, {}, /*create_graph=*/true);
     try {
       torch::autograd::grad({first[0].sum()}, leaves, {}, {}, false, /*allow_unused=*/true);

@@ -182,3 +182,44 @@ def test_a_hugging_face_llama_trains_compiled():
     assert compiled[-1] < compiled[0] - 0.5
     torch.testing.assert_close(eager, expected, rtol=0.02, atol=0.02)
     torch.testing.assert_close(compiled, expected, rtol=0.02, atol=0.02)
+
+
+def rows_by_definition(q, k, v, tau, rows, d_out):
+    """Output and d_q of some rows of one head in float64, causal elastic: (rows, dim) each."""
+    q = q[rows].double().requires_grad_()
+    s = (q @ k.double().T * q.shape[1] ** -0.5).masked_fill(torch.arange(len(k), device="cuda") > rows[:, None], -torch.inf)
+    out = torch.relu(s.softmax(-1) + tau / (rows[:, None] + 1)) @ v.double()
+    return out.detach(), torch.autograd.grad(out, q, d_out[rows].double())[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_length_of_131072(dtype):
+    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel takes its time
+    q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
+    tau = torch.full((2,), -1.0, device="cuda")
+    d_out = torch.randn_like(q)
+    out = lazy_attention.attention(q, k, v, tau=tau)
+    (d_q,) = torch.autograd.grad(out, q, d_out)
+    rows = torch.tensor([0, 1, 127, n // 3, n - 2, n - 1], device="cuda")
+    with torch.no_grad():
+        k1, v1, d1 = k[0, :, 1], v[0, :, 1], d_out[0, :, 1]
+    expected, expected_d_q = rows_by_definition(q[0, :, 1].detach(), k1, v1, tau[1].double(), rows, d1)
+    eps = 2**-7 if dtype == torch.bfloat16 else 1e-5
+    for found, truth in ((out[0, rows, 1], expected), (d_q[0, rows, 1], expected_d_q)):
+        assert (found.double() - truth).norm() <= eps * truth.norm()
+
+
+def test_strides_beyond_two_to_the_31():
+    n, step = 60000, 40000  # the last token lies at element 2.4e9
+    if torch.cuda.mem_get_info()[0] < 12e9:
+        pytest.skip("less than 12 GB of GPU memory free")
+    far = torch.empty(n * step, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (far.as_strided((1, n, 1, 64), (0, step, 64, 1), 128 * part).copy_(torch.randn(1, n, 1, 64)) for part in range(3))
+    near = [x.contiguous().requires_grad_() for x in (q, k, v)]
+    tau, d_out = torch.full((1,), -1.0, device="cuda"), torch.randn(1, n, 1, 64, device="cuda", dtype=torch.bfloat16)
+    out = lazy_attention.attention(*near, tau=tau, deterministic=True)
+    apart = [x.requires_grad_() for x in (q, k, v)]
+    assert torch.equal(lazy_attention.attention(*apart, tau=tau, deterministic=True), out)
+    for a, b in zip(torch.autograd.grad(lazy_attention.attention(*apart, tau=tau, deterministic=True), apart, d_out),
+                    torch.autograd.grad(out, near, d_out)):
+        assert torch.equal(a, b)

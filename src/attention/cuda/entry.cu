@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <stdexcept>
 
@@ -121,7 +122,7 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
   const bool hopper = kernel == CudaKernel::hopper;
   if (hopper) {
-    r.row_state = arena.take<float4>(rows + 64);  // the last tile is copied whole
+    r.row_state = arena.take<float>(int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
   } else {
     r.row_center = arena.take<float>(rows);
     r.row_norm = arena.take<float>(rows);
@@ -262,7 +263,10 @@ std::string unmet_by_hopper(const Problem& p) {
   }
   if (cuda::compute_capability() != 90) return kernel + " needs compute capability 9.0";
   if (p.alibi) return kernel + " does not serve ALiBi";
-  if (!(p.scale > 0)) return kernel + " needs a scale above zero, received " + std::to_string(p.scale);
+  // A hidden key is -inf before it is scaled.
+  if (!(static_cast<float>(p.scale) >= std::numeric_limits<float>::min())) {
+    return kernel + " needs a scale above zero, received " + std::to_string(p.scale);
+  }
   if (p.bias_window > 0 && !p.causal) return kernel + " serves a distance bias with a causal mask only";
   if (p.bias_window > cuda::kPortableMostBias) {
     return kernel + " serves a distance bias of up to 2048 entries, received " + std::to_string(p.bias_window);
@@ -286,6 +290,8 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel) {
 }
 
 CudaKernel choose_cuda(const Problem& p) {
+  // So few pairs are no work for any kernel, and the plain one rounds nothing to 16 bits on the way.
+  if (p.q_length <= 64 && p.k_length <= 64) return CudaKernel::plain;
   for (CudaKernel kernel : {CudaKernel::hopper, CudaKernel::portable}) {
     if (unmet_condition_cuda(p, kernel).empty()) return kernel;
   }

@@ -56,6 +56,12 @@ __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" 
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int pending>
 __device__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
+// Keeps the compiler from moving what reads these numbers to before this place, or what makes them to after it.
+template <int A>
+__device__ void settle(float (&c)[A]) {
+#pragma unroll
+  for (int n = 0; n < A; ++n) asm volatile("" : "+f"(c[n]));
+}
 
 template <int registers>
 __device__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers)); }
@@ -99,6 +105,12 @@ struct Turns {
     }
   }
 };
+
+// Four 8 x 8 matrices of 16-bit elements; lane n gives the address of row n % 8 of matrix n / 8.
+__device__ inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3]) : "memory");
+}
 
 // x, which is the same for the whole warp, in a form that tells the compiler so.
 __device__ inline int uniform(int x) { return __shfl_sync(~0u, x, 0); }

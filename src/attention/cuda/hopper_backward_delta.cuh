@@ -39,9 +39,11 @@ __global__ void __launch_bounds__(256) backward_delta(const __grid_constant__ Pa
     const Keys keys = visible(p, t, row);
     // A row's only key has p = 1 whatever its score: its gradient is exactly zero.
     const bool alone = keys.end - keys.begin == 1 && p.normalizer == Normalizer::softmax;
-    const int64_t index = row_index(p, t, t.head, row);
-    const float lse = p.lse[index] * kLog2e;
-    p.row_state[index] = make_float4(lse == -INFINITY ? 0 : lse, alone ? 0 : 1, alone ? 0 : delta, 0);
+    const float lse = p.lse[row_index(p, t, t.head, row)] * kLog2e;
+    float* const state = row_state(p, t, t.head, row_tiles, blockIdx.x % row_tiles) + row - t.first;
+    state[0] = lse == -INFINITY ? 0 : lse;
+    state[64] = alone ? 0 : 1;
+    state[128] = alone ? 0 : delta;
   }
 }
 

@@ -1,19 +1,19 @@
 // First kernel of the Hopper backward: as portable_backward_rows.cuh, a sweep rebuilds a row's weights and sums what its
-// gradient needs. What the second kernel wants of a row is written as four floats that it can copy as they are. Softmax is
-// elastic with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
+// gradient needs. While a warpgroup sums one tile of keys, the products of its next tile are under way. Softmax is elastic
+// with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
 struct BackwardMaps {
-  CUtensorMap q, d_out, k, v;               // boxes of 64 rows (q, d_out) and 128 keys (k, v)
+  CUtensorMap q, d_out, k, v;               // boxes of 64 rows
 };
 
 template <int D>
 struct BackwardRowsShape {
-  static constexpr int consumers = 2, M = 64 * consumers, N = 128, halves = D / 64, threads = 128 * (consumers + 1);
-  static constexpr int stages = D == 64 ? 3 : 2;   // each a tile of keys and one of values
+  static constexpr int consumers = 2, M = 64 * consumers, N = 64, halves = D / 64, threads = 128 * (consumers + 1);
+  static constexpr int stages = D == 64 ? 6 : 4;   // each a tile of keys and one of values
   static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
@@ -26,132 +26,215 @@ struct BackwardRowsShared {
   float warp_sums[2][8];                    // of d_tau, d_sink
 };
 
+// The producer's one thread.
+template <int D>
+__device__ void bring_keys(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
+                           BackwardRowsShared<D>& sm, char* memory) {
+  using S = BackwardRowsShape<D>;
+  barrier_expect(&sm.rows_full, 2 * S::q_bytes);
+  for (int half = 0; half < S::halves; ++half) {
+    for (int w = 0; w < S::consumers; ++w) {
+      const int token = t.q_begin + t.first + 64 * w;
+      char* to = memory + (half * S::M + 64 * w) * 128;
+      copy_box(to, &maps.q, &sm.rows_full, 64 * half, t.head, token, t.batch);
+      copy_box(to + S::q_bytes, &maps.d_out, &sm.rows_full, 64 * half, t.head, token, t.batch);
+    }
+  }
+  char* const k_tiles = memory + 2 * S::q_bytes;
+  for (int n = 0; n < span.tiles; ++n) {
+    sm.tiles.wait_empty(n);
+    uint64_t* full = &sm.tiles.full[n % S::stages];
+    barrier_expect(full, 2 * S::tile_bytes);
+    for (int half = 0; half < S::halves; ++half) {
+      char* const to = k_tiles + n % S::stages * S::tile_bytes + half * S::N * 128;
+      const int token = t.k_begin + span.key<S::N>(n, false);
+      copy_box(to, &maps.k, full, 64 * half, kv_head, token, t.batch);
+      copy_box(to + S::stages * S::tile_bytes, &maps.v, full, 64 * half, kv_head, token, t.batch);
+    }
+  }
+}
+
+// What a thread sums over its share of two rows: f, f g and g (of alive keys) of weights.cuh.
+struct GradientSums {
+  float f[2] = {}, fg[2] = {}, g[2] = {};
+
+  // s: f of a tile, g: the weights' gradients. Keys whose f is not above `dead` are dead. Several sums side by side: a chain
+  // of dependent additions is what a warp would wait for.
+  template <int A>
+  __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
+    float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};
+#pragma unroll
+    for (int i = 0; i < A; ++i) {
+      const int h = i / 2 % 2, x = i % 2;
+      f_part[h][x] += s[i];
+      if (!(s[i] <= dead[h])) {
+        fg_part[h][x] = fmaf(s[i], dw[i], fg_part[h][x]);
+        g_part[h][x] += dw[i];
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      f[h] += f_part[h][0] + f_part[h][1];
+      fg[h] += fg_part[h][0] + fg_part[h][1];
+      g[h] += g_part[h][0] + g_part[h][1];
+    }
+    settle(f);                              // or the compiler would leave a part for after the next wait
+    settle(fg);
+    settle(g);
+  }
+};
+
+template <typename T, int D>
+struct BackwardRows : RowGroup {
+  using S = BackwardRowsShape<D>;
+  static constexpr int N = S::N, A = N / 2;
+  static constexpr bool keep_d_out = D == 64;  // there are registers for it
+  BackwardRowsShared<D>& sm;
+  uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
+  uint32_t s_do, sk, sv;                    // tile_start of the rows' d_out, of keys, of values
+  float tau, lse2[2], dead[2];
+  GradientSums sums;
+
+  __device__ BackwardRows(const Params& p, const Tile& t, BackwardRowsShared<D>& sm) : RowGroup(p, t), sm(sm) {}
+
+  // s and g of the n-th tile. Past the warpgroup's last one the products are of whatever lies there, and nobody reads them:
+  // so no branch stands around them.
+  __device__ void issue(float (&s)[A], float (&g)[A], int n) {
+    const uint32_t stage = n % S::stages * units(S::tile_bytes);
+    issue_product<T, D, N>(s, q, sk + stage);
+    if constexpr (keep_d_out) {
+      issue_product<T, D, N>(g, d_out, sv + stage);
+    } else {
+      issue_product<T, D, S::M, N>(g, s_do, sv + stage);
+    }
+  }
+  __device__ void release(int n) {
+    if (lane == 0) barrier_arrive(&sm.tiles.empty[n % S::stages]);
+  }
+  __device__ void skip(int n) {
+    sm.tiles.wait_full(n);
+    release(n);
+  }
+  // Until the products are there, and the tile after them. In this order: the branches of the first wait keep the compiler
+  // from moving the second to before the sums of another tile.
+  __device__ void wait(float (&s)[A], float (&g)[A], int n) {
+    if (n + 1 < tiles.end) sm.tiles.wait_full(n + 1);
+    wgmma_wait<0>();
+    settle(s);
+    settle(g);
+    if (n < tiles.end) release(n);
+  }
+  __device__ void add(float (&s)[A], float (&g)[A], int n) {
+    const bool plain = n >= bare.begin && n < bare.end;
+    float c = factor;
+    if (!plain) c = this->template finish<N>(s, origin + n * N);
+#pragma unroll
+    for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
+    if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);  // else f = 0 tells that a key is hidden
+    sums.add(s, g, dead);
+  }
+  __device__ void sweep(int count) {
+    const int lo = tiles.begin, hi = tiles.end;
+#pragma unroll 1
+    for (int n = 0; n < lo; ++n) skip(n);
+    if (lo < hi) {
+      float s[2][A], g[2][A];
+      sm.tiles.wait_full(lo);
+      issue(s[0], g[0], lo);
+      wait(s[0], g[0], lo);
+#pragma unroll 1
+      for (int n = lo; n < hi; n += 2) {
+        issue(s[1], g[1], n + 1);
+        add(s[0], g[0], n);
+        wait(s[1], g[1], n + 1);
+        if (n + 1 == hi) break;
+        issue(s[0], g[0], n + 2);
+        add(s[1], g[1], n + 1);
+        wait(s[0], g[0], n + 2);
+      }
+    }
+#pragma unroll 1
+    for (int n = hi; n < count; ++n) skip(n);
+  }
+};
+
 template <typename T, int D>
 __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
-    backward_rows(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles, int partial_step) {
+    backward_rows(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles, int state_tiles,
+                  int partial_step) {
   using S = BackwardRowsShape<D>;
-  constexpr int N = S::N, A = N / 2;
+  constexpr int N = S::N;
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ BackwardRowsShared<D> sm;
-  char* const k_tiles = memory + 2 * S::q_bytes;
-  char* const v_tiles = k_tiles + S::stages * S::tile_bytes;
-  float* const table = reinterpret_cast<float*>(v_tiles + S::stages * S::tile_bytes);
-  Tile t;
-  t.head = blockIdx.y;
-  t.batch = blockIdx.x / tiles;
-  if (!locate(p, tiles - 1 - blockIdx.x % tiles, S::M, false, t)) return;
+  __shared__ Tile t;                        // kept here, not in registers
+  float* const table = reinterpret_cast<float*>(memory + 2 * S::q_bytes + 2 * S::stages * S::tile_bytes);
+  Tile found;
+  found.head = blockIdx.y;
+  found.batch = blockIdx.x / tiles;
+  if (!locate(p, tiles - 1 - blockIdx.x % tiles, S::M, false, found)) return;
   Span span;
-  const int last = min(t.first + S::M, t.q_length) - 1;
-  span.begin = visible(p, t, t.first).begin / N * N;
-  span.tiles = (max(visible(p, t, last).end - span.begin, 0) + N - 1) / N;
+  const int last = min(found.first + S::M, found.q_length) - 1;
+  span.begin = uniform(visible(p, found, found.first).begin / N * N);
+  span.tiles = uniform((max(visible(p, found, last).end - span.begin, 0) + N - 1) / N);
   if (threadIdx.x == 0) {
+    t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(S::consumers);
+    sm.tiles.init(4 * S::consumers);        // arrivals: warps
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  fill_table(p, t.head, table, S::pad, threadIdx.x, S::threads);
+  fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
   if (group == 0) {                         // the producer
     fewer_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
-    const int kv_head = t.head / (p.heads / p.kv_heads);
-    barrier_expect(&sm.rows_full, 2 * S::q_bytes);
-    for (int half = 0; half < S::halves; ++half) {
-      for (int w = 0; w < S::consumers; ++w) {
-        const int token = t.q_begin + t.first + 64 * w;
-        char* to = memory + (half * S::M + 64 * w) * 128;
-        copy_box(to, &maps.q, &sm.rows_full, 64 * half, t.head, token, t.batch);
-        copy_box(to + S::q_bytes, &maps.d_out, &sm.rows_full, 64 * half, t.head, token, t.batch);
-      }
-    }
-    for (int n = 0; n < span.tiles; ++n) {
-      sm.tiles.wait_empty(n);
-      uint64_t* full = &sm.tiles.full[n % S::stages];
-      barrier_expect(full, 2 * S::tile_bytes);
-      for (int half = 0; half < S::halves; ++half) {
-        const int to = n % S::stages * S::tile_bytes + half * N * 128, token = t.k_begin + span.key<N>(n, false);
-        copy_box(k_tiles + to, &maps.k, full, 64 * half, kv_head, token, t.batch);
-        copy_box(v_tiles + to, &maps.v, full, 64 * half, kv_head, token, t.batch);
-      }
-    }
+    bring_keys<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
     return;
   }
   more_registers<240>();
-  RowGroup b(p, t);
-  b.start(t.first + (group - 1) * 64, p.bias_window > 0 ? table + S::pad : nullptr);
-  const uint32_t sq = tile_start(shared_address(memory) + (group - 1) * 64 * 128), s_do = sq + units(S::q_bytes);
-  const uint32_t sk = tile_start(shared_address(k_tiles)), sv = tile_start(shared_address(v_tiles));
   const bool elastic = p.normalizer == Normalizer::elastic, has_sink = p.normalizer == Normalizer::softmax_sink;
-  const float tau = elastic ? p.tau[t.head] : -1;
-  float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {};
+  BackwardRows<T, D> b(p, t, sm);
+  const int offset_rows = (group - 1) * 64;
+  b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
+  b.template cut<N>(span.begin);
+  b.tau = elastic ? p.tau[t.head] : -1;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
-    lse2[h] = lse > -INFINITY ? lse : 0;
-    offset[h] = elastic ? portable::row_offset(p, b.keys(h), tau) : 0;
+    b.lse2[h] = lse > -INFINITY ? lse : 0;
+    // Where the offset is not negative every visible key is alive, be its f zero.
+    b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::row_offset(p, b.keys(h), b.tau) : 0;
   }
-  if (span.tiles > 0) barrier_wait(&sm.rows_full, 0);
-  for (int n = 0; n < span.tiles; ++n) {
-    float s[A], g[A];
-    sm.tiles.wait_full(n);
-    const uint32_t stage = n % S::stages * units(S::tile_bytes);
-    const int first_key = span.key<N>(n, false);
-    issue_product<T, D, S::M, N>(s, sq, sk + stage);
-    issue_product<T, D, S::M, N>(g, s_do, sv + stage);
-    wgmma_wait<1>();
-    const float c = b.finish<N>(s, first_key);
-#pragma unroll
-    for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    wgmma_wait<0>();
-    if (b.leader) barrier_arrive(&sm.tiles.empty[n % S::stages]);
-    // Four sums side by side for each row: a warp would wait for a chain of dependent additions.
-    float f[2][4] = {}, fg[2][4] = {}, e[2][4] = {};
-    auto add = [&](auto dead) {
-#pragma unroll
-      for (int i = 0; i < A; ++i) {
-        const int h = i / 2 % 2, x = i / 4 % 2 * 2 + i % 2;
-        const float dw = dead(i, h) ? 0 : g[i];
-        f[h][x] += s[i];
-        fg[h][x] = fmaf(s[i], dw, fg[h][x]);
-        e[h][x] += dw;
-      }
-    };
-    if (tau < 0) {                          // hidden keys, whose s is zero now, are dead of themselves
-      add([&](int i, int h) { return s[i] <= -offset[h]; });
-    } else {
-      const Keys seen[2] = {b.keys(0), b.keys(1)};
-      add([&](int i, int h) {
-        const int key = first_key + 2 * (b.lane % 4) + i / 4 * 8 + i % 2;
-        return key < seen[h].begin || key >= seen[h].end;
-      });
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      f_sum[h] += (f[h][0] + f[h][1]) + (f[h][2] + f[h][3]);
-      fg_sum[h] += (fg[h][0] + fg[h][1]) + (fg[h][2] + fg[h][3]);
-      g_sum[h] += (e[h][0] + e[h][1]) + (e[h][2] + e[h][3]);
-    }
+  if (span.tiles > 0) {
+    barrier_wait(&sm.rows_full, 0);
+    const uint32_t rows = shared_address(memory) + offset_rows * 128, keys = shared_address(memory) + 2 * S::q_bytes;
+    b.s_do = tile_start(rows + S::q_bytes);
+    b.sk = tile_start(keys);
+    b.sv = tile_start(keys + S::stages * S::tile_bytes);
+    load_left<D, S::M>(b.q, rows);
+    if constexpr (BackwardRows<T, D>::keep_d_out) load_left<D, S::M>(b.d_out, rows + S::q_bytes);
+    b.sweep(span.tiles);
   }
+  const int state_tile = (p.cu_q ? tiles_before(p, t.document, 64) : 0) + b.first / 64;
   float tau_sum = 0, sink_sum = 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-      f_sum[h] += __shfl_xor_sync(~0u, f_sum[h], d);
-      fg_sum[h] += __shfl_xor_sync(~0u, fg_sum[h], d);
-      g_sum[h] += __shfl_xor_sync(~0u, g_sum[h], d);
-    }
-    if (b.lane % 4 != 0 || b.row(h) >= t.q_length) continue;
+    const float f = quad_sum(b.sums.f[h]), fg = quad_sum(b.sums.fg[h]), g = quad_sum(b.sums.g[h]);
+    const int row = b.row(h);
+    if (b.lane % 4 != 0 || row >= t.q_length) continue;
     const int count = b.keys(h).end - b.keys(h).begin;
-    const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - lse2[h]) : 0;
+    const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - b.lse2[h]) : 0;
     // A row's only key has p = 1 whatever its score, and ds = 0 exactly: p is left out and its one added to the offset.
     const bool alone = count == 1 && !has_sink;
-    const float norm = count > 0 && !alone ? 1 / (f_sum[h] + in_sink) : 0, center = fg_sum[h] * norm;
-    p.row_state[row_index(p, t, t.head, b.row(h))] = make_float4(lse2[h], norm, center, offset[h] + alone);
+    const float norm = count > 0 && !alone ? 1 / (f + in_sink) : 0, center = fg * norm;
+    float* const state = row_state(p, t, t.head, state_tiles, state_tile) + row - b.first;
+    state[0] = b.lse2[h];
+    state[64] = norm;
+    state[128] = center;
+    state[192] = (elastic ? portable::row_offset(p, b.keys(h), b.tau) : 0) + alone;
     sink_sum -= in_sink * norm * center;
-    tau_sum += p.per_visible ? g_sum[h] / static_cast<float>(max(count, 1)) : g_sum[h];
+    tau_sum += p.per_visible ? g / static_cast<float>(max(count, 1)) : g;
   }
   for (int d = 1; d < 32; d *= 2) {
     tau_sum += __shfl_xor_sync(~0u, tau_sum, d);

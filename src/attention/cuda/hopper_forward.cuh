@@ -86,9 +86,11 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
   b.template cut<N>(span.begin);
   b.count = span.tiles;
-  b.turns.group = group - 1;
-  b.turns.left = LAZY_HOPPER_TURNS ? span.tiles : 0;
-  b.turns.start();
+  if constexpr (SWEEP == Sweep::softmax) {
+    b.turns.group = group - 1;
+    b.turns.left = span.tiles;
+    b.turns.start();
+  }
   b.q = shared_address(memory) + offset_rows * 128;
   b.k = shared_address(memory) + S::q_bytes;
   b.sq = tile_start(b.q);

@@ -4,13 +4,6 @@
 #include "attention/cuda/hopper_rows.cuh"
 #include "attention/cuda/tensor_map.h"
 
-#ifndef LAZY_HOPPER_TURNS
-#define LAZY_HOPPER_TURNS 1   // warpgroups issue products in turns
-#endif
-#ifndef LAZY_HOPPER_AHEAD
-#define LAZY_HOPPER_AHEAD 1   // elastic's first sweep: the next tile's scores under this one's exponentials
-#endif
-
 namespace lazy::kernels::cuda::hopper {
 
 struct ForwardMaps {
@@ -47,7 +40,7 @@ struct Consumer : RowGroup {
   using S = ForwardShape<D>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
   ForwardShared<D>& sm;
-  Turns<S::consumers> turns;
+  Turns<S::consumers> turns;                // softmax's; elastic is faster without
   int count;                                // tiles of the block
   uint32_t q, k, sq, sk, sv;                // addresses of the warpgroup's queries, of keys; tile_start of them, of values
 
@@ -81,15 +74,9 @@ struct Consumer : RowGroup {
     sm.v.wait_full(use);
     release_v(use);
   }
-  __device__ void take_turn() {
-    if constexpr (LAZY_HOPPER_TURNS) turns.wait();
-  }
-  __device__ void pass_turn() {
-    if constexpr (LAZY_HOPPER_TURNS) turns.pass();
-  }
   __device__ void skip_turn() {
-    take_turn();
-    pass_turn();
+    turns.wait();
+    turns.pass();
   }
   // Adds biases and masks to the scores of a tile where it needs them; the factor that makes them units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {

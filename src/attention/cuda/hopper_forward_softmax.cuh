@@ -94,28 +94,27 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
 #pragma unroll
     for (int n = 0; n < D / 2; ++n) o[n] *= shrink[n / 2 % 2];
   };
-  b.take_turn();
+  b.turns.wait();
   b.issue_scores(s, begin);
-  b.pass_turn();
+  b.turns.pass();
   wgmma_wait<0>();
   b.release_k(begin);
   raise(finish(begin));
   pack_weights<T, N>(weights, s);
   for (int n = begin + 1; n < end; ++n) {
-    b.take_turn();
+    b.turns.wait();
     b.issue_scores(s, n);
     b.issue_sum(o, weights, n - 1);
-    b.pass_turn();
+    b.turns.pass();
     wgmma_wait<1>();
     float part[2];
     exponentials(s, finish(n), base, part);
     const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
+    wgmma_wait<0>();                        // here and not in the branches: a warpgroup's warps must meet at one instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];
       sum[1] += part[1];
-      wgmma_wait<0>();
     } else {
-      wgmma_wait<0>();
       scores_of_warp<T, D, S::M, N>(s, b.q, b.k + n % S::k_stages * S::tile_bytes);
       raise(finish(n));
     }

@@ -9,6 +9,13 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
+// What the backward's second kernel knows of rows: for each tile of 64 rows four numbers a row, the 64 of a kind together.
+// Elastic: lse in units of log2, 1 / norm, center, offset; softmax: lse2, factor, center. `tiles` of a head and batch;
+// `tile` counts those of earlier documents.
+__device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
+  return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
+}
+
 // Keys of a tile from the last to the first (first sweep), or the other way round.
 struct Span {
   int begin, tiles;
@@ -35,6 +42,27 @@ __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
     const int half = d / 4, inside = d % 4 * 32;
     wgmma<T, 0, 0>(c, descriptor(x + units(half * X_ROWS * 128 + inside)),
                    descriptor(y + units(half * Y_ROWS * 128 + inside)), d > 0);
+  }
+  wgmma_commit();
+}
+
+// The warp's 16 of the 64 rows from `x` on, of a tile of X_ROWS rows, as the left side of products.
+template <int D, int X_ROWS>
+__device__ void load_left(uint32_t (&left)[D / 16][4], uint32_t x) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+  for (int d = 0; d < D / 16; ++d) {
+    load_matrices(left[d], x + d / 4 * X_ROWS * 128 + swizzled(row, d % 4 * 2 + lane / 16));
+  }
+}
+
+// The same product with a left side in registers.
+template <typename T, int D, int Y_ROWS, int A>
+__device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uint32_t y) {
+  wgmma_fence();
+#pragma unroll
+  for (int d = 0; d < D / 16; ++d) {
+    wgmma<T, 0>(c, x[d], descriptor(y + units(d / 4 * Y_ROWS * 128 + d % 4 * 32)), d > 0);
   }
   wgmma_commit();
 }

@@ -21,7 +21,7 @@ struct Params {
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
-  float4* row_state;                        // Hopper's backward, one a row: see hopper_backward_keys.cuh
+  float* row_state;                         // Hopper's backward: see row_state of hopper_rows.cuh
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
   float* bias_slabs;                        // (bias_splits, heads, bias_window)

@@ -265,20 +265,23 @@ __global__ void sum_partial(Params p, int64_t tiles) {
 void bias_gradient(const Params& p, cudaStream_t stream) {
   if (!p.d_distance_bias || p.bias_window == 0) return;
   const int tiles = tile_count(p, p.q_length, kPlainRows);
-  plain::bias_diagonals<<<dim3((p.bias_window + kBiasTile - 1) / kBiasTile, p.heads, p.bias_splits), plain::kThreads, 0,
-                          stream>>>(p, tiles);
-  check_launch("bias gradient");
+  const dim3 grid((p.bias_window + kBiasTile - 1) / kBiasTile, p.heads, p.bias_splits);
+  if (grid.y * grid.z > 0) {
+    plain::bias_diagonals<<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+    check_launch("bias gradient");
+  }
   sum_bias_slabs(p, stream);
 }
 
 void sum_bias_slabs(const Params& p, cudaStream_t stream) {
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
+  if (size == 0) return;
   plain::sum_slabs<<<static_cast<unsigned>((size + 255) / 256), 256, 0, stream>>>(p);
   check_launch("sum of bias slabs");
 }
 
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream) {
-  if (!p.d_tau && !p.d_sink && !p.d_alibi_slopes) return;
+  if (p.heads == 0 || (!p.d_tau && !p.d_sink && !p.d_alibi_slopes)) return;
   plain::sum_partial<<<dim3(p.heads, 3), 256, 0, stream>>>(p, tiles);
   check_launch("sums of a head's gradients");
 }
@@ -287,7 +290,7 @@ void plain_backward(const Params& p, cudaStream_t stream) {
   const int row_tiles = tile_count(p, p.q_length, kPlainRows), key_tiles = tile_count(p, p.k_length, kPlainRows);
   const dim3 rows(row_tiles * p.batch, p.heads), keys(key_tiles * p.batch, p.kv_heads);
   const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
-  if (rows.x > 0) {
+  if (rows.x * rows.y > 0) {
     if (p.head_dim <= 64) {
       plain::backward_rows<1><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
     } else if (p.head_dim <= 128) {

@@ -7,9 +7,10 @@ namespace lazy::kernels::cuda {
 namespace plain {
 
 // A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are large.
-// lse is what the caller gets.
+// lse is what the caller gets. low: what the threshold of sparsemax and entmax15 has below its last digit; weights are its
+// differences to scores, and their sum is one to more digits than the threshold has.
 struct Anchors {
-  float largest[4], anchor[4], inverse[4], lse[4];
+  float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
 
 __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
@@ -51,11 +52,12 @@ __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, cons
 __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
                                Anchors& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
-  float largest[4], threshold[4];
+  float largest[4], threshold[4], low[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     largest[i] = -INFINITY;
     threshold[i] = -1;
+    low[i] = 0;
   }
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
@@ -76,10 +78,10 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           if (s[i][j] == -INFINITY) continue;
-          const float x = unit * (s[i][j] - largest[i]), z = x - threshold[i];
+          const float z = unit * (s[i][j] - largest[i]) - threshold[i];
           if (z > 0) {
             count[i] += 1;
-            first[i] += p.normalizer == Normalizer::entmax15 ? z : x;
+            first[i] += z;
             second[i] += z * z;
           }
         }
@@ -92,8 +94,10 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
       first[i] = row_sum(first[i]);
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
-      const float next = p.normalizer == Normalizer::entmax15 ? threshold[i] + (second[i] - 1) / (2 * first[i])
-                                                              : (first[i] - 1) / count[i];
+      // As a step from where we are: the sums are near one, not near the scores.
+      const float step = p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
+      const float next = threshold[i] + step;
+      low[i] = next > threshold[i] ? 0 : step;
       moved |= next > threshold[i];
       threshold[i] = fmaxf(next, threshold[i]);
     }
@@ -104,8 +108,9 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
     const bool empty = row[i].keys.begin >= row[i].keys.end;
     out.largest[i] = empty ? 0 : largest[i];
     out.anchor[i] = threshold[i];
+    out.low[i] = low[i];
     out.inverse[i] = 1;
-    out.lse[i] = empty ? -INFINITY : unit * largest[i] + threshold[i];
+    out.lse[i] = empty ? -INFINITY : unit * largest[i] + (threshold[i] + low[i]);
   }
 }
 
@@ -124,6 +129,8 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
   if (softmax_like(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
   if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
     sparse_anchors(p, t, sm, row, keys, anchors);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) row[i].offset = anchors.low[i];
   }
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, kv_head = t.head / (p.heads / p.kv_heads);
   float acc[N][4][4] = {}, total[4] = {}, alive[4] = {}, first[4] = {};
@@ -168,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
 void plain_forward(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid(tiles * p.batch, p.heads);
-  if (grid.x == 0) return;
+  if (grid.x * grid.y == 0) return;
   if (p.value_dim <= 64) {
     plain::forward<1><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
   } else if (p.value_dim <= 128) {

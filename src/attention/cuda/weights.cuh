@@ -47,7 +47,7 @@ __device__ inline bool softmax_like(Normalizer n) {
 struct Row {
   Keys keys;
   int position;
-  float offset;         // elastic: tau / c or tau; sigmoid: beta
+  float offset;         // elastic: tau / c or tau; sigmoid: beta; sparsemax, entmax15: what is added to the threshold
   float offset_scale;   // d offset / d tau
 };
 
@@ -87,12 +87,12 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
   if (s == -INFINITY) return {0, 0, false};
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
-      const float z = s - anchor;
-      const bool alive = !(z <= 0);         // a NaN is no dead key
-      return {alive ? z : 0, alive ? 1.0f : 0.0f, alive};
+      const float z = (s - anchor) - r.offset;
+      const bool alive = !(z <= 0);         // a NaN is no dead key, and makes the row's gradient NaN
+      return {alive ? z : 0, z > 0 ? 1.0f : alive ? z : 0, alive};
     }
     case Normalizer::entmax15: {
-      const float z = s / 2 - anchor;
+      const float z = (s / 2 - anchor) - r.offset;
       const bool alive = !(z <= 0);
       return {alive ? z * z : 0, alive ? z : 0, alive};
     }

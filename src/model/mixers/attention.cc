@@ -32,9 +32,6 @@ void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
   }
 }
 
-// A few rows read the cache where it lies; many are worth a copy of it in the products' order.
-constexpr int64_t kDecodeRows = 8;
-
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
@@ -74,7 +71,7 @@ at::Tensor AttentionMixer::forward(const at::Tensor& x, int64_t layer, const For
   attention.window = window_;
   attention.return_stats = stats != nullptr;
   const auto [out, lse, statistics] =
-      options.cache && length <= kDecodeRows
+      options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;

@@ -1,0 +1,56 @@
+// Memory as decode uses it: a cache is read once; what one block writes and another reads in the same kernel goes through
+// the second-level cache.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lazy::kernels::cuda::decoding {
+
+// Lines that leave the second-level cache first: they must not drive out the scores.
+__device__ inline uint64_t read_once_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// volatile: issued where it stands, well before its use.
+__device__ inline uint4 load_once(const void* from, uint64_t policy) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(from), "l"(policy));
+  return x;
+}
+
+__device__ inline int load_acquire(const int* from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+__device__ inline void store_release(int* to, int x) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
+// A kernel that was launched to start early waits here for all that the one before it has written; and that one lets it.
+__device__ inline void wait_for_launcher() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+template <typename T>
+__device__ T warp_sum(T x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+__device__ inline float warp_max(float x) {
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+
+}  // namespace lazy::kernels::cuda::decoding

@@ -1,0 +1,8 @@
+#include "attention/cuda/decode_plain.cuh"
+#include "attention/cuda/decode_queue.cuh"
+
+namespace lazy::kernels::cuda::decoding {
+
+void decode_plain(const Params& p, cudaStream_t stream) { launch<Plain>(p, stream); }
+
+}  // namespace lazy::kernels::cuda::decoding

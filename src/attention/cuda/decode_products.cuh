@@ -1,0 +1,173 @@
+// Decode's two products by tensor cores, a warp at a time, straight from global memory: the fragments of mma.sync
+// (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed axis, and of the rows of the result, is
+// free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+#pragma once
+#include "attention/cuda/decode_rows.cuh"
+#include "attention/cuda/mma.cuh"
+
+namespace lazy::kernels::cuda::decoding {
+
+// Two floats as two pairs of 16-bit numbers, high + low: together good to 16 bits and more.
+template <typename T>
+__device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
+  high = pack<T>(x, y);
+  float x_high, y_high;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    x_high = __uint_as_float(high << 16);
+    y_high = __uint_as_float(high & 0xFFFF0000u);
+  } else {
+    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&high));
+    x_high = both.x;
+    y_high = both.y;
+  }
+  low = pack<T>(x - x_high, y - y_high);
+}
+
+// T: __nv_bfloat16 or __half. D: head sizes up to this, 64, 128 or 256; multiples of 8.
+template <typename T, int D>
+struct TensorCores {
+  static constexpr int kBlocks = D == 256 ? 3 : 4;  // blocks a multiprocessor
+  static constexpr int kDepth = 256 / D;            // groups of 16 keys whose loads are in flight: 256 bytes a lane
+
+  // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to 16). A is 16 keys by 16
+  // dimensions, B the rows. Lane (g, c) loads dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
+  static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
+                                int stride) {
+    constexpr int kLoads = D / 32;
+    const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, units = (count + kPad - 1) / kPad;
+    const uint64_t policy = read_once_policy();
+    const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + 8 * c;
+    uint4 q[kLoads], x[kDepth][2][kLoads];
+    auto load = [&](int unit, uint4 (&to)[2][kLoads]) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int64_t at = unit < units ? offsets[kPad * unit + 8 * h + g] : kAbsent;
+#pragma unroll
+        for (int n = 0; n < kLoads; ++n) {
+          to[h][n] = present(at) && 32 * n + 8 * c < p.head_dim ? load_once(k + at + 32 * n, policy) : uint4{};
+        }
+      }
+    };
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i) load(i, x[i]);
+    load_row(p, t, g, c, q);
+    for (int first = 0; first < units; first += kDepth) {
+#pragma unroll
+      for (int i = 0; i < kDepth; ++i) {
+        const int unit = first + i;
+        if (unit >= units) break;
+        float sum[4] = {};
+#pragma unroll
+        for (int n = 0; n < kLoads; ++n) {
+          const uint4 &a = x[i][0][n], &b = x[i][1][n];
+          mma<T>(sum, {a.x, b.x, a.y, b.y}, q[n].x, q[n].y);
+          mma<T>(sum, {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
+        }
+        load(unit + kDepth, x[i]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {       // key g (e < 2) or g + 8, row 2 c or 2 c + 1
+          if (2 * c + e % 2 < t.rows) dots[(2 * c + e % 2) * stride + kPad * unit + 8 * (e / 2) + g] = sum[e];
+        }
+      }
+    }
+  }
+
+  // Row g's dimensions as scores() wants them; zeros where there is none.
+  static __device__ void load_row(const Params& p, const RowTile& t, int g, int c, uint4 (&q)[D / 32]) {
+    const T* row = static_cast<const T*>(p.q.data) + t.batch * p.q.batch;
+    if (g < t.rows) row += t.query(p, g) * p.q.token + t.head(p, g) * p.q.head;
+#pragma unroll
+    for (int n = 0; n < D / 32; ++n) {
+      const int d = 32 * n + 8 * c;
+      q[n] = {};
+      if (g >= t.rows || d >= p.head_dim) continue;
+      if (p.q_aligned) {
+        q[n] = __ldg(reinterpret_cast<const uint4*>(row + d));
+      } else {
+        uint32_t word[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const auto* half = reinterpret_cast<const uint16_t*>(row);
+          word[i] = half[(d + 2 * i) * p.q.dim] | static_cast<uint32_t>(half[(d + 2 * i + 1) * p.q.dim]) << 16;
+        }
+        q[n] = {word[0], word[1], word[2], word[3]};
+      }
+    }
+  }
+
+  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Lane (g, c) loads dimensions 8 g ...
+  // 8 g + 7 of every 64, of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; word w of two neighbouring keys makes rows g and g + 8 of
+  // A: dimensions 8 g + 2 w and 8 g + 2 w + 1.
+  struct Sums {
+    static constexpr int kLoads = D / 64;
+    float sum[4 * kLoads][4] = {};
+
+    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int count) {
+      const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, units = (count + kPad - 1) / kPad;
+      const uint64_t policy = read_once_policy();
+      const T* v = static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + 8 * g;
+      uint4 x[kDepth][4][kLoads];
+      auto load = [&](int unit, uint4 (&to)[4][kLoads]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int64_t at = unit < units ? list.at[kPad * unit + 2 * c + i % 2 + i / 2 * 8] : kAbsent;
+#pragma unroll
+          for (int n = 0; n < kLoads; ++n) {
+            to[i][n] = present(at) && 64 * n + 8 * g < p.value_dim ? load_once(v + at + 64 * n, policy) : uint4{};
+          }
+        }
+      };
+#pragma unroll
+      for (int i = 0; i < kDepth; ++i) load(i, x[i]);
+      for (int first = 0; first < units; first += kDepth) {
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) {
+          const int unit = first + i;
+          if (unit >= units) break;
+          float2 weight[2] = {};
+          if (g < t.rows) {
+            const float* from = list.weight + g * list.stride + kPad * unit + 2 * c;
+            weight[0] = *reinterpret_cast<const float2*>(from);
+            weight[1] = *reinterpret_cast<const float2*>(from + 8);
+          }
+          uint32_t high[2], low[2];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) split<T>(weight[h].x, weight[h].y, high[h], low[h]);
+#pragma unroll
+          for (int n = 0; n < kLoads; ++n) {
+            const uint4 &x0 = x[i][0][n], &x1 = x[i][1][n], &x2 = x[i][2][n], &x3 = x[i][3][n];
+            add_word(sum[4 * n], x0.x, x1.x, x2.x, x3.x, high, low);
+            add_word(sum[4 * n + 1], x0.y, x1.y, x2.y, x3.y, high, low);
+            add_word(sum[4 * n + 2], x0.z, x1.z, x2.z, x3.z, high, low);
+            add_word(sum[4 * n + 3], x0.w, x1.w, x2.w, x3.w, high, low);
+          }
+          load(unit + kDepth, x[i]);
+        }
+      }
+    }
+
+    static __device__ void add_word(float (&to)[4], uint32_t x0, uint32_t x1, uint32_t x2, uint32_t x3,
+                                    const uint32_t (&high)[2], const uint32_t (&low)[2]) {
+      constexpr uint32_t kLower = 0x5410, kUpper = 0x7632;  // halves of two words, the first's in the lower half
+      const uint32_t a[4] = {__byte_perm(x0, x1, kLower), __byte_perm(x0, x1, kUpper), __byte_perm(x2, x3, kLower),
+                             __byte_perm(x2, x3, kUpper)};
+      mma<T>(to, a, high[0], high[1]);
+      mma<T>(to, a, low[0], low[1]);
+    }
+
+    // to[r * value_dim + d]
+    __device__ void store(const Params& p, const RowTile& t, float* to) const {
+      const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+#pragma unroll
+      for (int n = 0; n < 4 * kLoads; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {       // dimension of g (e < 2) or g + 8, row 2 c or 2 c + 1
+          const int d = n / 4 * 64 + 8 * g + n % 4 * 2 + e / 2, r = 2 * c + e % 2;
+          if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = sum[n][e];
+        }
+      }
+    }
+  };
+};
+
+}  // namespace lazy::kernels::cuda::decoding

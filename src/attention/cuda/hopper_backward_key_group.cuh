@@ -1,0 +1,305 @@
+// A block of the Hopper backward's second kernel: its shared memory, the producer, and a warpgroup's 64 keys.
+#pragma once
+#include "attention/cuda/hopper_backward_bias.cuh"
+#include "attention/cuda/hopper_backward_rows.cuh"
+
+namespace lazy::kernels::cuda::hopper {
+
+template <int D>
+struct BackwardKeysShape {
+  static constexpr int consumers = 2, N = 64 * consumers, M = 64, halves = D / 64, threads = 128 * (consumers + 1);
+  static constexpr int stages = D == 64 ? 3 : 2;   // each a tile of queries, one of d_out, their rows' state
+  static constexpr int kv_bytes = N * D * 2, q_bytes = M * D * 2, ds_bytes = N * M * 2, pad = M + N;
+  static constexpr int state_bytes = M * 16;
+  static constexpr int bytes(int bias_window) {
+    const int fixed = 2 * kv_bytes + stages * (2 * q_bytes + state_bytes) + 2 * ds_bytes + 1024;
+    return fixed + (bias_window > 0 ? (Diagonals::floats + consumers * bias_window + bias_window + 2 * pad) * 4 : 0);
+  }
+};
+
+template <int D>
+struct BackwardKeysShared {
+  uint64_t kv_full;
+  Ring<BackwardKeysShape<D>::stages> rows;
+  Ring<2> ds;
+};
+
+// Places in the block's dynamic shared memory.
+template <int D>
+struct BackwardKeysMemory {
+  using S = BackwardKeysShape<D>;
+  char *k, *v, *q, *d_out, *ds, *states;
+  float *diagonals, *table;
+  __device__ BackwardKeysMemory(char* memory, int bias_window) {
+    k = memory;
+    v = k + S::kv_bytes;
+    q = v + S::kv_bytes;
+    d_out = q + S::stages * S::q_bytes;
+    ds = d_out + S::stages * S::q_bytes;
+    states = ds + 2 * S::ds_bytes;
+    diagonals = reinterpret_cast<float*>(states + S::stages * S::state_bytes);
+    table = diagonals + Diagonals::floats + S::consumers * bias_window;
+  }
+};
+
+__device__ inline void consumer_barrier() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+
+// A step of the sweep: 64 rows of a head.
+struct Step {
+  int index, head, first;
+  __device__ void advance(const Keys& rows) {
+    ++index;
+    if ((first += 64) == rows.end) {
+      first = rows.begin;
+      ++head;
+    }
+  }
+  __device__ Step before(const Keys& rows) const {
+    return first == rows.begin ? Step{index - 1, head - 1, rows.end - 64} : Step{index - 1, head, first - 64};
+  }
+};
+
+// The producer's one thread. row_tile: the document's first of row_tiles.
+template <int D>
+__device__ void bring_rows(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step, int steps,
+                           const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<D>& sm,
+                           const BackwardKeysMemory<D>& memory) {
+  using S = BackwardKeysShape<D>;
+  barrier_expect(&sm.kv_full, 2 * S::kv_bytes);
+  for (int half = 0; half < S::halves; ++half) {
+    for (int w = 0; w < S::consumers; ++w) {
+      const int to = (half * S::N + 64 * w) * 128, token = t.k_begin + key0 + 64 * w;
+      copy_box(memory.k + to, &maps.k, &sm.kv_full, 64 * half, t.head, token, t.batch);
+      copy_box(memory.v + to, &maps.v, &sm.kv_full, 64 * half, t.head, token, t.batch);
+    }
+  }
+  for (; step.index != steps; step.advance(rows)) {
+    const int stage = step.index % S::stages;
+    sm.rows.wait_empty(step.index);
+    uint64_t* full = &sm.rows.full[stage];
+    barrier_expect(full, 2 * S::q_bytes + S::state_bytes);
+    for (int half = 0; half < S::halves; ++half) {
+      const int to = stage * S::q_bytes + half * S::M * 128;
+      copy_box(memory.q + to, &maps.q, full, 64 * half, step.head, t.q_begin + step.first, t.batch);
+      copy_box(memory.d_out + to, &maps.d_out, full, 64 * half, step.head, t.q_begin + step.first, t.batch);
+    }
+    copy_bytes(memory.states + stage * S::state_bytes,
+               row_state(p, t, step.head, row_tiles, row_tile + step.first / S::M), S::state_bytes, full);
+  }
+}
+
+// A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() + e.
+// Sums of dK and dV leave few registers: what a step can find anew from the thread's number is not kept.
+template <typename T, int D, bool SOFTMAX>
+struct KeyGroup {
+  using S = BackwardKeysShape<D>;
+  static constexpr int N = S::N, M = S::M, A = M / 2;
+  static constexpr bool keep_left = D == 64;  // keys and values, as left sides of products: there are registers for them
+  const Params& p;
+  const Tile& t;
+  BackwardKeysShared<D>& sm;
+  const BackwardKeysMemory<D>& memory;
+  int group, thread;                        // thread: of the 256
+  uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
+
+  __device__ int now() const {
+    int x = thread;
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+  // Where the warpgroup's part of a tile starts, in units: found anew as well, or a descriptor a product would be kept.
+  __device__ uint32_t own(int bytes) const {
+    uint32_t x = group * units(bytes);
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+  __device__ int lane() const { return now() % 32; }
+  __device__ int column() const { return 2 * (now() % 4); }
+  __device__ int own_key() const { return t.first + 64 * group; }  // the warpgroup's first
+  __device__ int key() const {
+    const int x = now();
+    return t.first + x / 32 * 16 + x % 32 / 4;
+  }
+  __device__ void load_keys() {
+    if constexpr (keep_left) {
+      load_left<D, N>(k, shared_address(memory.k) + group * 64 * 128);
+      load_left<D, N>(v, shared_address(memory.v) + group * 64 * 128);
+    }
+  }
+  // After the last step the products are of whatever lies there, and nobody reads them: so no branch stands around them.
+  __device__ void issue_scores(float (&s)[A], int step, int steps) {
+    if (step < steps) sm.rows.wait_full(step);
+    const uint32_t tile = tile_start(shared_address(memory.q)) + step % S::stages * units(S::q_bytes);
+    if constexpr (keep_left) {
+      issue_product<T, D, M>(s, k, tile);
+    } else {
+      issue_product<T, D, N, M>(s, tile_start(shared_address(memory.k)) + own(64 * 128), tile);
+    }
+  }
+  __device__ void issue_gradients(float (&g)[A], int step) {
+    const uint32_t tile = tile_start(shared_address(memory.d_out)) + step % S::stages * units(S::q_bytes);
+    if constexpr (keep_left) {
+      issue_product<T, D, M>(g, v, tile);
+    } else {
+      issue_product<T, D, N, M>(g, tile_start(shared_address(memory.v)) + own(64 * 128), tile);
+    }
+  }
+  // dV and dK of a step.
+  __device__ void issue_sums(float (&d_v)[D / 2], float (&d_k)[D / 2], const uint32_t (&weights)[M / 16][4],
+                             const uint32_t (&ds)[M / 16][4], int step) {
+    const uint32_t stage = step % S::stages * units(S::q_bytes);
+    // Rows run along the inner axis.
+    const uint32_t q = tile_start(shared_address(memory.q), M * 128) + stage;
+    const uint32_t d_out = tile_start(shared_address(memory.d_out), M * 128) + stage;
+    wgmma_fence();
+#pragma unroll
+    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_v, weights[n], descriptor(d_out + units(n * 2048)), 1);
+    wgmma_commit();
+#pragma unroll
+    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + units(n * 2048)), 1);
+    wgmma_commit();
+  }
+  // The warpgroup's half of the dims of dQ, over all keys.
+  __device__ void issue_dq(float (&d_q)[D / 4], int step) {
+    const uint32_t tile = tile_start(shared_address(memory.ds)) + step % 2 * units(S::ds_bytes);
+    const uint32_t half = tile_start(shared_address(memory.k), N * 128) + own(D == 128 ? N * 128 : 64);
+    wgmma_fence();
+#pragma unroll
+    for (int n = 0; n < N / 16; ++n) {
+      wgmma<T, 1, 1>(d_q, descriptor(tile + units(n * 2048)), descriptor(half + units(n * 2048)), n > 0);
+    }
+    wgmma_commit();
+  }
+  __device__ void release_rows(int step) {
+    if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
+  }
+  // Distance of the warpgroup's last key from a step's first row.
+  __device__ int nearest(const Step& step) const { return step.first + t.shift() - own_key() - 63; }
+  // Do biases reach any pair of a step?
+  __device__ bool is_near(const Step& step) const {
+    const int x = nearest(step);
+    return p.bias_window > 0 && x < p.bias_window && x + M + 62 >= 0;
+  }
+  // Do all its rows see all keys?
+  __device__ bool is_bare(const Step& step) const {
+    const int x = nearest(step);
+    if (p.causal && x < 0) return false;
+    if (p.window >= 0 && (x + M + 62 >= p.window || (!p.causal && x <= -p.window))) return false;
+    return step.first + M <= t.q_length && own_key() + 64 <= t.k_length;
+  }
+
+  // Adds biases where they reach; the factor that makes scores units of log2.
+  __device__ float add_biases(float (&s)[A], const Step& step) const {
+    const float factor = p.scale * kLog2e;
+    if (!is_near(step)) return factor;
+    // Key r + 8 at row block n meets the distances of key r at block n - 1.
+    const float* at = memory.table + S::pad + t.shift() - key() + column() + step.first;
+    float upper[2] = {at[-8], at[-7]};
+#pragma unroll
+    for (int n = 0; n < M / 8; ++n) {
+      const float lower[2] = {at[8 * n], at[8 * n + 1]};
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        s[4 * n + e] = fmaf(s[4 * n + e], factor, lower[e]);
+        s[4 * n + 2 + e] = fmaf(s[4 * n + 2 + e], factor, upper[e]);
+        upper[e] = lower[e];
+      }
+    }
+    return 1;
+  }
+  // States of the thread's rows.
+  __device__ const float* states(int step) const {
+    return reinterpret_cast<const float*>(memory.states + step % S::stages * S::state_bytes) + column();
+  }
+  // s becomes f, what the kind of row state says.
+  __device__ void exponentials(float (&s)[A], float c, int step) const {
+    const float* const state = states(step);
+#pragma unroll
+    for (int n = 0; n < M / 8; ++n) {
+      const float2 lse2 = *reinterpret_cast<const float2*>(state + 8 * n);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float* x = s + 4 * n + 2 * h;
+        x[0] = exp2_fast(fmaf(x[0], c, -lse2.x));
+        x[1] = exp2_fast(fmaf(x[1], c, -lse2.y));
+      }
+    }
+  }
+  // f and the weights' gradients become weights (elastic: negative where dead) and ds.
+  __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
+    const float* const state = states(step);
+    auto one = [](float& x, float& y, float norm, float center, float offset) {
+      if constexpr (SOFTMAX) {
+        y = x * fmaf(y, norm, -center);
+      } else {
+        const float probability = x * norm;
+        x = probability + offset;
+        // With tau >= 0 every key is alive; x is then zero only where the probability, hence ds, is zero as well.
+        y = probability * ((x <= 0 ? 0 : y) - center);  // exactly zero where a row has one key
+      }
+    };
+#pragma unroll
+    for (int n = 0; n < M / 8; ++n) {
+      const float2 norm = *reinterpret_cast<const float2*>(state + M + 8 * n);
+      const float2 center = *reinterpret_cast<const float2*>(state + 2 * M + 8 * n);
+      float2 offset = {0, 0};
+      if constexpr (!SOFTMAX) offset = *reinterpret_cast<const float2*>(state + 3 * M + 8 * n);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int i = 4 * n + 2 * h;
+        one(s[i], g[i], norm.x, center.x, offset.x);
+        one(s[i + 1], g[i + 1], norm.y, center.y, offset.y);
+      }
+    }
+  }
+  // Zeros where the row does not see the key, or one of them does not exist.
+  __device__ void hide(float (&s)[A], float (&g)[A], int first) const {
+    const int key = this->key(), column = this->column(), at = first + t.shift() + column - key;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int distance = at - 8 * h;
+      const int begin = p.causal ? -distance : p.window >= 0 ? 1 - distance - p.window : 0;
+      int end = t.q_length - first - column;
+      if (p.window >= 0) end = min(end, p.window - distance);
+      if (key + 8 * h >= t.k_length) end = 0;
+#pragma unroll
+      for (int i = 0; i < A; ++i) {
+        const int at_row = i / 4 * 8 + i % 2;
+        if (i / 2 % 2 == h && (at_row < begin || at_row >= end)) s[i] = g[i] = 0;
+      }
+    }
+  }
+  // [key][row], as a tile in shared memory.
+  __device__ void store_ds(const uint32_t (&ds)[M / 16][4], int step) const {
+    const int x = now(), row = x / 32 * 16 + x % 16;
+    const uint32_t to = shared_address(memory.ds) + step % 2 * S::ds_bytes;
+#pragma unroll
+    for (int n = 0; n < M / 16; ++n) store_matrices(to + swizzled(row, 2 * n + x % 32 / 16), ds[n]);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  // d_k or d_v through the warp's own rows of the key tile, which nobody may read any more.
+  __device__ void store(const Tensor& to, const float (&x)[D / 2], float scale, int count) const {
+    if (!to.data) return;
+    __syncwarp();
+    const int lane = this->lane(), first = thread / 32 * 16;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<uint32_t*>(memory.k + n / 8 * N * 128 + swizzled(first + lane / 4 + 8 * h, n % 8) + lane % 4 * 4) =
+            pack<T>(scale * x[4 * n + 2 * h], scale * x[4 * n + 2 * h + 1]);
+      }
+    }
+    __syncwarp();
+    T* base = static_cast<T*>(to.data) + k_offset(to, t, t.head, t.first);
+    for (int n = lane; n < 16 * (D / 8); n += 32) {
+      const int row = first + n / (D / 8), chunk = n % (D / 8);
+      if (row < count) {
+        *reinterpret_cast<uint4*>(base + row * to.token + chunk * 8) =
+            *reinterpret_cast<const uint4*>(memory.k + chunk / 8 * N * 128 + swizzled(row, chunk % 8));
+      }
+    }
+  }
+};
+
+}  // namespace lazy::kernels::cuda::hopper

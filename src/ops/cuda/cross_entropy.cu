@@ -1,0 +1,193 @@
+// Cross-entropy of rows of logits: one block a row, one sweep for maximum and sum together, a second one, from the cache
+// mostly, that turns the row into its gradient where it lies.
+#include "ops/cuda/launch.h"
+#include "ops/cuda/rows.h"
+#include "ops/cuda/vector.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kHeld = 4;                    // vectors of four logits that a thread loads at once
+constexpr int kStep = 4 * kHeld * kThreads;
+
+// The largest number seen, and the sum of exp(x - largest).
+struct Sum {
+  float largest = -INFINITY, sum = 0;
+};
+
+__device__ Sum merged(Sum a, Sum b) {
+  const float largest = fmaxf(a.largest, b.largest), base = largest == -INFINITY ? 0 : largest;
+  return {largest, a.sum * expf(a.largest - base) + b.sum * expf(b.largest - base)};
+}
+
+__device__ Sum merged_by_warp(Sum mine) {
+  for (int step = 16; step > 0; step /= 2) {
+    const Sum other = {__shfl_xor_sync(0xffffffffu, mine.largest, step), __shfl_xor_sync(0xffffffffu, mine.sum, step)};
+    mine = merged(mine, other);
+  }
+  return mine;
+}
+
+// Four logits from `index` on; what lies past the row counts as -inf.
+__device__ float4 logits_at(const float* row, int index, int vocabulary) {
+  if (index + 4 <= vocabulary) return *reinterpret_cast<const float4*>(row + index);
+  return make_float4(index < vocabulary ? row[index] : -INFINITY, index + 1 < vocabulary ? row[index + 1] : -INFINITY,
+                     index + 2 < vocabulary ? row[index + 2] : -INFINITY, -INFINITY);
+}
+
+// Every thread of the block gets it. A NaN anywhere makes the sum NaN.
+__device__ Sum sum_of(const float* row, int vocabulary) {
+  Sum mine;
+  for (int first = 4 * threadIdx.x; first < vocabulary; first += kStep) {
+    float4 x[kHeld];
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) x[k] = logits_at(row, first + 4 * k * kThreads, vocabulary);
+    float largest = mine.largest;
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) largest = fmaxf(largest, fmaxf(fmaxf(x[k].x, x[k].y), fmaxf(x[k].z, x[k].w)));
+    const float base = largest == -INFINITY ? 0 : largest;
+    mine.sum *= expf(mine.largest - base);
+    mine.largest = largest;
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      mine.sum += (expf(x[k].x - base) + expf(x[k].y - base)) + (expf(x[k].z - base) + expf(x[k].w - base));
+    }
+  }
+  __shared__ Sum room[32];
+  mine = merged_by_warp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return merged_by_warp(room[threadIdx.x % 32]);
+}
+
+template <typename T>
+__device__ void store_four(T* to, float4 x) {
+  if constexpr (std::is_same_v<T, float>) {
+    *reinterpret_cast<float4*>(to) = x;
+  } else {
+    *reinterpret_cast<uint2*>(to) = make_uint2(pack<T>(x.x, x.y), pack<T>(x.z, x.w));
+  }
+}
+
+// scale exp(logit - largest), less `whole` at the label. A sixteen-bit gradient covers the first half of the row: a step's
+// elements are written when every thread has read them, and lie before those of the next step.
+template <typename T>
+__device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
+  T* out = reinterpret_cast<T*>(row);
+  for (int begin = 0; begin < vocabulary; begin += kStep) {
+    const int first = begin + 4 * threadIdx.x;
+    float4 x[kHeld];
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) x[k] = logits_at(row, first + 4 * k * kThreads, vocabulary);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      const int index = first + 4 * k * kThreads;
+      if (index >= vocabulary) continue;
+      float4 d = make_float4(scale * expf(x[k].x - largest), scale * expf(x[k].y - largest),
+                             scale * expf(x[k].z - largest), scale * expf(x[k].w - largest));
+      if (index <= label && label < index + 4) {
+        d.x -= label == index ? whole : 0;
+        d.y -= label == index + 1 ? whole : 0;
+        d.z -= label == index + 2 ? whole : 0;
+        d.w -= label == index + 3 ? whole : 0;
+      }
+      store_four<T>(out + index, d);        // with up to three elements of the gap between rows
+    }
+  }
+}
+
+template <typename T, bool GRADIENT>
+__global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
+  const int64_t token = blockIdx.x, label = a.label[token];
+  const int vocabulary = static_cast<int>(a.vocabulary);
+  float* row = a.logits + token * a.stride;
+  if (label == a.ignore_index) {
+    for (int n = 4 * threadIdx.x; GRADIENT && n < vocabulary; n += 4 * kThreads) {
+      store_four<T>(reinterpret_cast<T*>(row) + n, make_float4(0, 0, 0, 0));
+    }
+    if (threadIdx.x == 0) {
+      a.log_prob[token] = 0;
+      a.correct[token] = false;
+    }
+    return;
+  }
+  const bool valid = label >= 0 && label < vocabulary;
+  const float target = valid ? row[label] : NAN;
+  const Sum all = sum_of(row, vocabulary);  // its barrier: everyone has read the target before it is overwritten
+  if (threadIdx.x == 0) {
+    a.log_prob[token] = target - all.largest - logf(all.sum);
+    a.correct[token] = target == all.largest;
+  }
+  if constexpr (GRADIENT) {
+    const float scale = valid ? a.gradient_scale / all.sum : NAN;
+    write_gradient<T>(row, vocabulary, static_cast<int>(label), all.largest, scale, a.gradient_scale);
+  }
+}
+
+__device__ double added_by_warp(double mine) {
+  for (int step = 16; step > 0; step /= 2) mine += __shfl_xor_sync(0xffffffffu, mine, step);
+  return mine;
+}
+
+__device__ double added_by_block(double mine) {
+  __shared__ double room[32];
+  mine = added_by_warp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return added_by_warp(room[threadIdx.x % 32]);
+}
+
+__global__ void __launch_bounds__(kThreads) count_kernel(const Labels a) {
+  double counted = 0;
+  bool valid = true;
+#pragma unroll 8
+  for (int64_t t = threadIdx.x; t < a.tokens; t += kThreads) {
+    const int64_t label = a.label[t];
+    const bool ignored = label == a.ignore_index;
+    counted += ignored ? 0 : 1;
+    valid = valid && (ignored || (label >= 0 && label < a.vocabulary));
+  }
+  valid = __syncthreads_and(valid);
+  counted = added_by_block(counted);
+  if (threadIdx.x != 0) return;
+  *a.counted = counted;
+  *a.scale = 1 / static_cast<float>(fmax(counted, 1.0)) / a.gradient_scale;
+  *a.valid = valid;
+}
+
+__global__ void __launch_bounds__(kThreads) mean_kernel(const float* log_prob, int64_t tokens, const double* counted,
+                                                        float* loss) {
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t t = threadIdx.x; t < tokens; t += kThreads) sum += log_prob[t];
+  sum = added_by_block(sum);
+  if (threadIdx.x == 0) *loss = static_cast<float>(-sum / *counted);
+}
+
+}  // namespace
+
+void count_labels(const Labels& a, cudaStream_t stream) {
+  count_kernel<<<1, kThreads, 0, stream>>>(a);
+  check_launch("linear_cross_entropy");
+}
+
+void cross_entropy(const CrossEntropy& a, cudaStream_t stream) {
+  if (a.tokens == 0) return;
+  const auto blocks = static_cast<unsigned>(a.tokens);
+  if (!a.gradient) {
+    rows_kernel<float, false><<<blocks, kThreads, 0, stream>>>(a);
+  } else {
+    with_type(a.type, [&](auto zero) { rows_kernel<decltype(zero), true><<<blocks, kThreads, 0, stream>>>(a); });
+  }
+  check_launch("linear_cross_entropy");
+}
+
+void mean_loss(const float* log_prob, int64_t tokens, const double* counted, float* loss, cudaStream_t stream) {
+  mean_kernel<<<1, kThreads, 0, stream>>>(log_prob, tokens, counted, loss);
+  check_launch("linear_cross_entropy");
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,171 @@
+// Rotary position embedding. A thread turns the same pairs of two heads of a token, so that cosines and sines are read once
+// for both.
+#include <algorithm>
+
+#include "ops/cuda/launch.h"
+#include "ops/cuda/rows.h"
+#include "ops/cuda/vector.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kHeads = 2;
+
+// Work of a launch. A head is `turning` pieces of pairs and `items - turning` pieces that are copied.
+struct Work {
+  unsigned turning, items, groups, total;   // groups of heads a token
+};
+
+// What the table does not hold. Not inlined: its registers would be every thread's.
+__device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
+  if (position < 0) return {NAN, NAN};
+  double s, c;
+  sincos(static_cast<double>(position) * frequency, &s, &c);
+  return {static_cast<float>(factor * c), static_cast<float>(factor * s)};
+}
+
+// Cosines and sines of P pairs from `pair` on at this position.
+template <int P, bool PLACES>
+__device__ void angles(const RopeTable& table, int64_t position, unsigned pair, float (&cos)[P], float (&sin)[P]) {
+  if constexpr (PLACES) {
+    if (position < 0 || position >= table.positions) {
+#pragma unroll 1
+      for (int i = 0; i < P; ++i) {
+        const float2 both = turn_by(table.frequency[pair + i], position, table.attention_factor);
+#pragma unroll
+        for (int n = 0; n < P; ++n) {       // constant indices keep the arrays in registers
+          cos[n] = n == i ? both.x : cos[n];
+          sin[n] = n == i ? both.y : sin[n];
+        }
+      }
+      return;
+    }
+  }
+  load_floats<P>(table.cos + position * table.pairs + pair, cos);
+  load_floats<P>(table.sin + position * table.pairs + pair, sin);
+}
+
+template <typename T, int N, bool INTERLEAVED, bool PLACES>
+__global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work) {
+  const unsigned index = blockIdx.x * kThreads + threadIdx.x;
+  if (index >= work.total) return;
+  const unsigned row = index / work.items, item = index - row * work.items;
+  const unsigned token = row / work.groups, group = row - token * work.groups;
+  const unsigned batch = token / static_cast<unsigned>(a.length), t = token - batch * static_cast<unsigned>(a.length);
+  const T* x = static_cast<const T*>(a.x) + batch * a.batch_stride + t * a.token_stride;
+  T* y = static_cast<T*>(a.y) + token * (a.heads * a.dim);
+  const unsigned heads = static_cast<unsigned>(a.heads);
+  unsigned head[kHeads];
+#pragma unroll
+  for (int k = 0; k < kHeads; ++k) head[k] = min(group + k * work.groups, heads - 1);  // the last one twice where odd
+
+  if (item >= work.turning) {
+    const int64_t at = 2 * a.table.pairs + (item - work.turning) * N;
+    Bits<T, N> kept[kHeads];
+#pragma unroll
+    for (int k = 0; k < kHeads; ++k) kept[k] = load_once<T, N>(x + head[k] * a.head_stride + at);
+#pragma unroll
+    for (int k = 0; k < kHeads; ++k) store<T, N>(y + head[k] * a.dim + at, kept[k]);
+    return;
+  }
+
+  constexpr bool kOneVector = INTERLEAVED && N > 1;   // both halves of a pair lie in it
+  constexpr int P = kOneVector ? N / 2 : N;           // pairs of a thread and head
+  const unsigned pair = item * P;
+  const unsigned first = INTERLEAVED ? 2 * pair : pair;
+  const unsigned second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);  // not used with one vector
+  Bits<T, N> low[kHeads], high[kHeads];
+#pragma unroll
+  for (int k = 0; k < kHeads; ++k) {
+    low[k] = load_once<T, N>(x + head[k] * a.head_stride + first);
+    if constexpr (!kOneVector) high[k] = load_once<T, N>(x + head[k] * a.head_stride + second);
+  }
+  int64_t position = a.offset + t;
+  if constexpr (PLACES) {
+    const int64_t place = batch * a.places_batch_stride + t * a.places_token_stride;
+    position = a.places64 ? a.places64[place] : a.places32[place];
+  }
+  float c[P] = {}, s[P] = {};
+  angles<P, PLACES>(a.table, position, pair, c, s);
+#pragma unroll
+  for (int i = 0; i < P; ++i) s[i] = a.inverse ? -s[i] : s[i];
+#pragma unroll
+  for (int k = 0; k < kHeads; ++k) {
+    T* out = y + head[k] * a.dim;
+    float u[N];
+    expand<T, N>(low[k], u);
+    if constexpr (kOneVector) {
+#pragma unroll
+      for (int i = 0; i < P; ++i) {
+        const float p = u[2 * i], q = u[2 * i + 1];
+        u[2 * i] = fmaf(-q, s[i], p * c[i]);
+        u[2 * i + 1] = fmaf(p, s[i], q * c[i]);
+      }
+    } else {
+      float v[N];
+      expand<T, N>(high[k], v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float p = u[i], q = v[i];
+        u[i] = fmaf(-q, s[i], p * c[i]);
+        v[i] = fmaf(p, s[i], q * c[i]);
+      }
+      store<T, N>(out + second, round_all<T, N>(v));
+    }
+    store<T, N>(out + first, round_all<T, N>(u));
+  }
+}
+
+// One launch for both halves of the batch, or of a sequence, until indices fit 32 bits.
+template <typename T, int N>
+void launch(const Rope& a, cudaStream_t stream) {
+  const int64_t turning = a.interleaved && N > 1 ? 2 * a.table.pairs / N : a.table.pairs / N;
+  const int64_t items = turning + (a.dim - 2 * a.table.pairs) / N, groups = (a.heads + kHeads - 1) / kHeads;
+  const int64_t total = a.batch * a.length * groups * items;
+  if (total >= int64_t{1} << 31 && a.batch * a.length > 1) {
+    Rope left = a, right = a;
+    const bool by_batch = a.batch > 1;
+    const int64_t half = (by_batch ? a.batch : a.length) / 2;
+    (by_batch ? left.batch : left.length) = half;
+    (by_batch ? right.batch : right.length) -= half;
+    right.x = static_cast<const T*>(a.x) + half * (by_batch ? a.batch_stride : a.token_stride);
+    right.y = static_cast<T*>(a.y) + half * (by_batch ? a.length : 1) * a.heads * a.dim;
+    if (!by_batch) right.offset += half;
+    const int64_t places = half * (by_batch ? a.places_batch_stride : a.places_token_stride);
+    if (a.places32) right.places32 += places;
+    if (a.places64) right.places64 += places;
+    launch<T, N>(left, stream);
+    return launch<T, N>(right, stream);
+  }
+  const Work work{static_cast<unsigned>(turning), static_cast<unsigned>(items), static_cast<unsigned>(groups),
+                  static_cast<unsigned>(total)};
+  const unsigned blocks = (work.total + kThreads - 1) / kThreads;
+  const bool places = a.places32 || a.places64;
+  if (a.interleaved) {
+    (places ? rotate<T, N, true, true> : rotate<T, N, true, false>)<<<blocks, kThreads, 0, stream>>>(a, work);
+  } else {
+    (places ? rotate<T, N, false, true> : rotate<T, N, false, false>)<<<blocks, kThreads, 0, stream>>>(a, work);
+  }
+  check_launch("rope");
+}
+
+}  // namespace
+
+void rope(const Rope& a, cudaStream_t stream) {
+  if (a.batch == 0 || a.length == 0 || a.heads == 0 || a.dim == 0) return;
+  with_type(a.type, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int N = kWide<T>;
+    bool wide = aligned(a.x) && aligned(a.y);
+    const int64_t side = a.interleaved ? 2 * a.table.pairs : a.table.pairs;
+    for (const int64_t step : {a.batch_stride, a.token_stride, a.head_stride, a.dim, side}) {
+      wide = wide && step % N == 0;
+    }
+    if (wide) return launch<T, N>(a, stream);
+    launch<T, 1>(a, stream);
+  });
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,142 @@
+// Neighbouring elements of a row moved 16 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that are not
+// aligned: the same kernels, one element at a time.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "lazy/attention.h"
+
+namespace lazy::ops::cuda {
+
+template <typename T>
+constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
+
+// N elements as they lie in memory.
+template <typename T, int N>
+using Bits = std::conditional_t<N == 1, T, uint4>;
+
+// What is read once: it leaves the first-level cache to weights and tables.
+template <typename T, int N>
+__device__ Bits<T, N> load_once(const T* from) {
+  static_assert(N == 1 || N == kWide<T>);
+  if constexpr (N == 1) {
+    return __ldg(from);
+  } else {
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from));
+    return x;
+  }
+}
+
+template <typename T, int N>
+__device__ Bits<T, N> load(const T* from) {
+  return __ldg(reinterpret_cast<const Bits<T, N>*>(from));
+}
+
+template <typename T, int N>
+__device__ void store(T* to, Bits<T, N> x) {
+  *reinterpret_cast<Bits<T, N>*>(to) = x;
+}
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+
+template <typename T>
+__device__ T rounded(float x) {
+  if constexpr (std::is_same_v<T, float>) return x;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
+  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
+}
+
+template <typename T>
+__device__ float2 unpack(uint32_t bits) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  } else {
+    return __half22float2(*reinterpret_cast<const __half2*>(&bits));
+  }
+}
+
+template <typename T>
+__device__ uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+  } else {
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+  }
+}
+
+template <typename T, int N>
+__device__ void expand(Bits<T, N> x, float (&out)[N]) {
+  if constexpr (N == 1) {
+    out[0] = to_float(x);
+  } else {
+    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (N == 4) {
+        out[i] = __uint_as_float(word[i]);
+      } else {
+        const float2 both = unpack<T>(word[i]);
+        out[2 * i] = both.x;
+        out[2 * i + 1] = both.y;
+      }
+    }
+  }
+}
+
+template <typename T, int N>
+__device__ Bits<T, N> round_all(const float (&x)[N]) {
+  if constexpr (N == 1) {
+    return rounded<T>(x[0]);
+  } else {
+    uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (N == 4) {
+        word[i] = __float_as_uint(x[i]);
+      } else {
+        word[i] = pack<T>(x[2 * i], x[2 * i + 1]);
+      }
+    }
+    return {word[0], word[1], word[2], word[3]};
+  }
+}
+
+// N neighbouring fp32 numbers that many threads read: weights, cosines. 16-byte aligned when N is 4 or 8.
+template <int N>
+__device__ void load_floats(const float* from, float (&out)[N]) {
+  if constexpr (N < 4) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = __ldg(from + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 x = __ldg(reinterpret_cast<const float4*>(from + i));
+      out[i] = x.x;
+      out[i + 1] = x.y;
+      out[i + 2] = x.z;
+      out[i + 3] = x.w;
+    }
+  }
+}
+
+inline bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+// function(T{}) for the type of the rows.
+template <typename Function>
+void with_type(kernels::DType type, const Function& function) {
+  if (type == kernels::DType::f32) return function(float{});
+  if (type == kernels::DType::bf16) return function(__nv_bfloat16{});
+  return function(__half{});
+}
+
+}  // namespace lazy::ops::cuda

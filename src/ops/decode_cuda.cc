@@ -1,0 +1,62 @@
+// lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the device.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include "lazy/decode_cuda.h"
+#include "ops/attention_pointers.h"
+#include "ops/decode_kernels.h"
+#include "ops/forced_kernel.h"
+
+namespace lazy::ops {
+
+namespace {
+
+at::Tensor integers(const OptionalTensor& t) { return given(t) ? t->to(at::kLong).contiguous() : at::Tensor(); }
+
+AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
+  const OptionalTensor none;
+  const AttentionArguments a LAZY_DECODE_PACK(none);
+  check_decode(a, cache_lengths, block_table, visible_count);
+  if (reference_is_forced(a)) {
+    return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+  }
+  const c10::cuda::CUDAGuard guard(q.device());
+  const at::Tensor lengths = integers(cache_lengths), table = integers(block_table), counts = integers(visible_count);
+  at::Tensor cu_q, cu_k;
+  const kernels::Problem p = attention_problem(a, cu_q, cu_k);
+  const kernels::CacheSize cache{table.defined() ? table.size(1) * k_cache.size(1) : k_cache.size(1), k_cache.size(0)};
+  kernels::CudaCall call;
+  call.stream = c10::cuda::getCurrentCUDAStream().stream();
+  if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;  // the others' names are attention's
+  const std::string unmet = kernels::unmet_condition_decode_cuda(p, cache, call.kernel);
+  TORCH_CHECK(unmet.empty(), "lazy::decode: ", unmet);
+  AttentionOutputs outputs = empty_outputs(a, return_stats);
+  auto& [out, lse, stats] = outputs;
+  InputPointers<float, kernels::Decode<float>> filled(a);
+  auto& d = filled.arguments;
+  d.lengths = lengths.const_data_ptr<int64_t>();
+  if (table.defined()) {
+    d.block_table = table.const_data_ptr<int64_t>();
+    d.table_width = table.size(1);
+    d.page_size = k_cache.size(1);
+  }
+  if (counts.defined()) d.visible_counts = counts.const_data_ptr<int64_t>();
+  d.out = view(out);
+  d.lse = wanted<float>(lse);
+  d.stats = wanted<float>(stats);
+  const at::Tensor workspace =
+      at::empty({static_cast<int64_t>(kernels::decode_workspace_cuda(p, cache))}, q.options().dtype(at::kByte));
+  call.workspace = workspace.mutable_data_ptr();
+  kernels::decode_cuda(p, d, cache, call);
+  return outputs;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CUDA, m) { m.impl("decode", decode_cuda); }
+
+}  // namespace lazy::ops

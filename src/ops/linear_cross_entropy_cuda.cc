@@ -1,0 +1,114 @@
+// lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in the
+// inputs' type, for the two products of the backward pass. Nothing waits for the GPU.
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ops/cuda/rows.h"
+#include "ops/linear_cross_entropy_arguments.h"
+
+namespace lazy::ops {
+
+namespace {
+
+// 512 MiB of fp32 logits at a time. Every chunk reads and writes the sum of d_weight once: a smaller one spends more time
+// on that than on its products.
+constexpr int64_t kChunkLogits = int64_t{1} << 27;
+constexpr int64_t kPadding = 64;            // rows of logits begin at multiples of 256 bytes: products are fast with that
+
+// out = a b, or out += a b: sixteen-bit matrices with sums in fp32, or fp32.
+void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
+  if (a.scalar_type() == at::kFloat) {
+    add ? at::addmm_out(out, out, a, b) : at::mm_out(out, a, b);
+  } else {
+    add ? at::addmm_out(out, out, a, b, at::kFloat) : at::mm_out(out, a, b, at::kFloat);
+  }
+}
+
+struct Counts {
+  at::Tensor counted, scale, valid;
+};
+
+// Of the labels. A gradient of logits times `scale` is that of the mean.
+Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale, cudaStream_t stream) {
+  const auto of = [&](at::ScalarType type) { return at::empty({}, labels.options().dtype(type)); };
+  Counts counts{of(at::kDouble), of(at::kFloat), of(at::kBool)};
+  cuda::count_labels({labels.const_data_ptr<int64_t>(), labels.numel(), vocabulary, ignore_index,
+                      counts.counted.mutable_data_ptr<double>(), counts.scale.mutable_data_ptr<float>(), gradient_scale,
+                      counts.valid.mutable_data_ptr<bool>()},
+                     stream);
+  at::_assert_async(counts.valid, c10::str("lazy::linear_cross_entropy: expected labels from 0 to ", vocabulary - 1, " or ",
+                                           ignore_index, ", received another"));
+  return counts;
+}
+
+CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                   int64_t ignore_index, bool want_hidden, bool want_weight) {
+  check_linear_cross_entropy(hidden, weight, labels);
+  const int64_t tokens = hidden.size(0), dim = hidden.size(1), vocabulary = weight.size(0);
+  LAZY_CHECK("linear_cross_entropy", vocabulary < int64_t{1} << 30, "a vocabulary below 2^30, received ", vocabulary);
+  const c10::cuda::CUDAGuard guard(hidden.device());
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  const at::Tensor h = hidden.contiguous(), w = weight.contiguous(), target = labels.contiguous();
+  const auto f32 = hidden.options().dtype(at::kFloat);
+  const bool want = want_hidden || want_weight, half = hidden.scalar_type() == at::kHalf;
+
+  cuda::CrossEntropy rows{};
+  rows.gradient = want;
+  rows.type = row_type("linear_cross_entropy", hidden);
+  rows.gradient_scale = half ? 32768 : 1;   // float16 has no numbers as small as a large vocabulary's probabilities
+  const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
+
+  at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));
+  at::Tensor d_hidden = want_hidden ? at::empty({tokens, dim}, hidden.options().dtype(kept_gradient_type(hidden)))
+                                    : at::empty({0}, hidden.options());
+  at::Tensor d_weight = !want_weight ? at::empty({0}, f32)
+                        : tokens > 0 ? at::empty({vocabulary, dim}, f32)
+                                     : at::zeros({vocabulary, dim}, f32);
+
+  // Chunks of about the same size, in whole tiles of the products.
+  const int64_t stride = std::max<int64_t>(1, (vocabulary + kPadding - 1) / kPadding) * kPadding;
+  const int64_t most = std::max<int64_t>(1, kChunkLogits / stride), chunks = (tokens + most - 1) / most;
+  const int64_t chunk = chunks <= 1 ? tokens : std::min(most, ((tokens + chunks - 1) / chunks + 127) / 128 * 128);
+  const at::Tensor memory = at::empty({chunk, stride}, f32);
+  rows.logits = memory.mutable_data_ptr<float>();
+  rows.stride = stride;
+  rows.vocabulary = vocabulary;
+  rows.ignore_index = ignore_index;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) {
+    rows.tokens = std::min(chunk, tokens - begin);
+    const at::Tensor part = h.narrow(0, begin, rows.tokens);
+    multiply(memory.narrow(0, 0, rows.tokens).narrow(1, 0, vocabulary), part, w.t());
+    rows.label = target.const_data_ptr<int64_t>() + begin;
+    rows.log_prob = log_prob.mutable_data_ptr<float>() + begin;
+    rows.correct = correct.mutable_data_ptr<bool>() + begin;
+    cuda::cross_entropy(rows, stream);
+    const at::Tensor gradient = memory.view(hidden.scalar_type()).narrow(0, 0, rows.tokens).narrow(1, 0, vocabulary);
+    if (want_hidden) {
+      const at::Tensor product = at::empty({rows.tokens, dim}, f32);
+      multiply(product, gradient, w);
+      at::Tensor out = d_hidden.narrow(0, begin, rows.tokens);
+      at::mul_out(out, product, counts.scale);
+    }
+    if (want_weight) multiply(d_weight, gradient.t(), part, begin > 0);
+  }
+  if (want_weight) {
+    const at::ScalarType type = kept_gradient_type(weight);
+    at::Tensor scaled = type == at::kFloat ? d_weight : at::empty({vocabulary, dim}, weight.options());
+    d_weight = at::mul_out(scaled, d_weight, counts.scale);
+  }
+  at::Tensor loss = at::empty({}, f32);
+  cuda::mean_loss(log_prob.const_data_ptr<float>(), tokens, counts.counted.const_data_ptr<double>(),
+                  loss.mutable_data_ptr<float>(), stream);
+  return {loss, log_prob, correct, d_hidden, d_weight};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
+  m.impl("linear_cross_entropy", linear_cross_entropy_alone);
+  m.impl("linear_cross_entropy_and_gradients", compute_cuda);
+}
+
+}  // namespace lazy::ops

@@ -1,0 +1,81 @@
+// lazy::rope on NVIDIA GPUs. Strided heads, such as those of a slice of one product's result, are read where they lie.
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <map>
+#include <mutex>
+
+#include "ops/cuda/rope_table.h"
+#include "ops/fused.h"
+#include "ops/rope_arguments.h"
+
+namespace lazy::ops {
+
+namespace {
+
+constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
+
+// A table of at least `positions`, kept for the process. It doubles when it grows, so the outgrown ones, which kernels and
+// recorded graphs may still read, take no more memory than the last.
+cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::map<std::pair<c10::DeviceIndex, RopeKey>, cuda::RopeTable> tables;
+  const std::lock_guard lock(mutex);
+  cuda::RopeTable& known = tables[{device, rope_key(a)}];
+  if (known.positions < positions) {
+    const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, a.scaling);
+    const int64_t doubled = std::min(2 * known.positions, kMostRopePositions);
+    known = cuda::make_rope_table(frequencies.per_pair, frequencies.attention_factor,
+                                  std::max({positions, doubled, kFewestPositions}));
+  }
+  return known;
+}
+
+// An axis of one element may have any stride: none, so that it does not count where strides have to be aligned.
+int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
+
+at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
+  const RopeArguments arguments LAZY_ROPE_PACK;
+  check_rope(x, positions, arguments);
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  if (y.numel() == 0) return y;
+  const at::Tensor in = x.stride(-1) == 1 ? x : x.contiguous();
+  const bool packed = x.dim() == 3;
+  cuda::Rope a{.type = row_type("rope", x)};
+  a.x = in.const_data_ptr();
+  a.batch_stride = packed ? 0 : step(in, 0);
+  a.token_stride = step(in, -3);
+  a.head_stride = step(in, -2);
+  a.y = y.mutable_data_ptr();
+  a.batch = packed ? 1 : x.size(0);
+  a.length = x.size(-3);
+  a.heads = x.size(-2);
+  a.dim = x.size(-1);
+  a.interleaved = interleaved;
+  a.inverse = inverse;
+  int64_t last = a.length - 1;              // most positions given are those of whole sequences
+  if (positions && positions->defined()) {
+    if (positions->scalar_type() == at::kInt) {
+      a.places32 = positions->const_data_ptr<int32_t>();
+    } else {
+      a.places64 = positions->const_data_ptr<int64_t>();
+    }
+    a.places_batch_stride = positions->dim() == 2 ? positions->stride(0) : 0;
+    a.places_token_stride = positions->stride(-1);
+    last = std::min(last, kMostRopePositions - 1);
+  } else {
+    a.offset = offset;
+    last += offset;
+    check_last_rope_position(last);
+  }
+  a.table = table(arguments, last + 1, x.get_device());
+  cuda::rope(a, c10::cuda::getCurrentCUDAStream());
+  return y;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CUDA, m) { m.impl("rope", forward_cuda); }
+
+}  // namespace lazy::ops

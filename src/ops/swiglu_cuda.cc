@@ -1,0 +1,58 @@
+// lazy::swiglu and swiglu_backward on NVIDIA GPUs.
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ops/cuda/rows.h"
+#include "ops/swiglu_arguments.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+
+cuda::Swiglu inputs(const at::Tensor& gate, const at::Tensor& up) {  // both as (rows, dim)
+  cuda::Swiglu a{.type = row_type("swiglu", gate)};
+  a.gate = gate.const_data_ptr();
+  a.up = up.const_data_ptr();
+  a.gate_stride = gate.stride(0);
+  a.up_stride = up.stride(0);
+  a.rows = gate.size(0);
+  a.dim = gate.size(1);
+  return a;
+}
+
+at::Tensor forward_cuda(const at::Tensor& gate, const at::Tensor& up) {
+  check_swiglu(gate, up);
+  const c10::cuda::CUDAGuard guard(gate.device());
+  at::Tensor y = at::empty(gate.sizes(), gate.options());
+  if (y.numel() == 0) return y;
+  const at::Tensor g = as_rows(gate), u = as_rows(up);
+  cuda::Swiglu a = inputs(g, u);
+  a.y = y.mutable_data_ptr();
+  cuda::swiglu(a, c10::cuda::getCurrentCUDAStream());
+  return y;
+}
+
+Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+  check_swiglu_backward(d_y, gate, up);
+  const c10::cuda::CUDAGuard guard(gate.device());
+  at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
+  if (d_y.numel() == 0) return {d_gate, d_up};
+  const at::Tensor dy = d_y.contiguous(), g = as_rows(gate), u = as_rows(up);
+  cuda::Swiglu a = inputs(g, u);
+  a.d_y = dy.const_data_ptr();
+  a.d_gate = d_gate.mutable_data_ptr();
+  a.d_up = d_up.mutable_data_ptr();
+  cuda::swiglu_backward(a, c10::cuda::getCurrentCUDAStream());
+  return {d_gate, d_up};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
+  m.impl("swiglu", forward_cuda);
+  m.impl("swiglu_backward", backward_cuda);
+}
+
+}  // namespace lazy::ops
