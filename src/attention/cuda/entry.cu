@@ -231,7 +231,12 @@ const char* name(CudaKernel kernel) {
 
 namespace {
 
+// What the caller asks for comes before what the GPU has: the answer should not depend on where the question is asked.
 std::string unmet_by_tensor_cores(const Problem& p, const std::string& kernel, std::initializer_list<int64_t> sizes) {
+  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
+      p.normalizer != Normalizer::softmax_sink) {
+    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
+  }
   if (p.dtype == DType::f32) return kernel + " takes bfloat16 or float16, received float32";
   if (p.value_dim != p.head_dim || std::find(sizes.begin(), sizes.end(), p.head_dim) == sizes.end()) {
     std::string list;
@@ -243,25 +248,18 @@ std::string unmet_by_tensor_cores(const Problem& p, const std::string& kernel, s
 }
 
 std::string unmet_by_portable(const Problem& p) {
-  const std::string kernel = "the portable kernel";
-  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
-      p.normalizer != Normalizer::softmax_sink) {
-    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
-  }
+  const std::string kernel = "the portable kernel", unmet = unmet_by_tensor_cores(p, kernel, {64, 96, 128, 256});
+  if (!unmet.empty()) return unmet;
   if (cuda::compute_capability() < 80) return kernel + " needs compute capability 8.0";
   if (p.head_dim == 256 && cuda::shared_memory_of_block() < 112 * 1024) {
     return kernel + " at head size 256 needs 112 KiB of shared memory a block";
   }
-  return unmet_by_tensor_cores(p, kernel, {64, 96, 128, 256});
+  return {};
 }
 
 std::string unmet_by_hopper(const Problem& p) {
-  const std::string kernel = "the hopper kernel";
-  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
-      p.normalizer != Normalizer::softmax_sink) {
-    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
-  }
-  if (cuda::compute_capability() != 90) return kernel + " needs compute capability 9.0";
+  const std::string kernel = "the hopper kernel", unmet = unmet_by_tensor_cores(p, kernel, {64, 128});
+  if (!unmet.empty()) return unmet;
   if (p.alibi) return kernel + " does not serve ALiBi";
   // A hidden key is -inf before it is scaled.
   if (!(static_cast<float>(p.scale) >= std::numeric_limits<float>::min())) {
@@ -271,7 +269,8 @@ std::string unmet_by_hopper(const Problem& p) {
   if (p.bias_window > cuda::kPortableMostBias) {
     return kernel + " serves a distance bias of up to 2048 entries, received " + std::to_string(p.bias_window);
   }
-  return unmet_by_tensor_cores(p, kernel, {64, 128});
+  if (cuda::compute_capability() != 90) return kernel + " needs compute capability 9.0";
+  return {};
 }
 
 }  // namespace
