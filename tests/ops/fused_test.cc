@@ -71,9 +71,10 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
 
 class Fused : public testing::TestWithParam<at::ScalarType> {};
 
-// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds.
+// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds. None of one or two
+// numbers: a weight's gradient would be that of so few, and the second reference may have them exact by luck.
 std::vector<int64_t> row_lengths() {
-  return kOnGpu ? std::vector<int64_t>{1, 7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{1, 7, 64, 200};
+  return kOnGpu ? std::vector<int64_t>{7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{7, 64, 200};
 }
 
 TEST_P(Fused, RmsNorm) {
