@@ -13,7 +13,6 @@
 
 #include "benchmarks/agreement.h"
 #include "benchmarks/device_timing.h"
-#include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/attention.h"
 #include "ops/load_cuda.h"

@@ -74,8 +74,7 @@ def main():
         # bf16 scores move weights across the threshold; a wrong kernel is off by its whole output.
         assert error < 0.1, f"layer {layer}: relative error {error:.2e}"
         last, lengths = q[:, -1:].contiguous(), torch.full((options.batch,), options.length, device="cuda")
-        stats = lazy_attention.decode(last, k, v, lengths, **{n: arguments[n] for n in ("distance_bias", "tau", "normalizer", "offset")},
-                                      return_stats=True).stats
+        stats = lazy_attention.decode(last, k, v, lengths, **arguments, return_stats=True).stats
 
         def softmax(query, causal):
             with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
@@ -87,8 +86,7 @@ def main():
                 "prefill softmax": lambda: softmax(q, True),
                 "prefill": lambda: lazy_attention.attention(q, k, v, **arguments),
                 "decode softmax": lambda: softmax(last, False),
-                "decode": lambda: lazy_attention.decode(
-                    last, k, v, lengths, **{n: arguments[n] for n in ("distance_bias", "tau", "normalizer", "offset")}),
+                "decode": lambda: lazy_attention.decode(last, k, v, lengths, **arguments),
             }, options.rounds)
         decode_alive = stats[2].mean().item() / options.length
         rows.append({"layer": layer, "alive_pairs": pairs, "alive_tiles": tiles, "decode_alive": decode_alive, "ms": ms})

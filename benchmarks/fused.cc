@@ -1,7 +1,6 @@
 #include "benchmarks/fused.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -11,7 +10,7 @@
 
 #include "benchmarks/agreement.h"
 #include "benchmarks/device_timing.h"
-#include "benchmarks/timing.h"
+#include "ops/fused.h"
 #include "ops/load_cuda.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -49,11 +48,6 @@ using NormBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const
                                                         const std::optional<at::Tensor>&);
 using SwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&);
 
-template <typename Signature>
-auto handle(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 struct Work {
   std::string name;
   int reads_and_writes;                     // tensors of rows x dim elements
@@ -61,8 +55,8 @@ struct Work {
 };
 
 std::vector<Work> works() {
-  static const auto norm_backward = handle<NormBackward>("lazy::rms_norm_backward");
-  static const auto swiglu_backward = handle<SwigluBackward>("lazy::swiglu_backward");
+  static const auto norm_backward = ops::operator_handle<NormBackward>("lazy::rms_norm_backward");
+  static const auto swiglu_backward = ops::operator_handle<SwigluBackward>("lazy::swiglu_backward");
   const auto half = [](const Inputs& in, int64_t n) { return in.gate_up.chunk(2, -1)[static_cast<size_t>(n)]; };
   return {
       {"copy", 2, [](const Inputs& in) { return Tensors{at::empty_like(in.x).copy_(in.x)}; }},

@@ -71,7 +71,7 @@ Json cuda_support() {
     for (const kernels::DType type : kTypes) {
       for (const int64_t size : {64, 96, 128, 256}) {
         served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
-            ops::cuda_kernels()->chosen(usual_problem(normalizer, type, size));
+            ops::cuda_choice()(usual_problem(normalizer, type, size));
       }
     }
   }

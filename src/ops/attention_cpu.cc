@@ -30,9 +30,7 @@ template <typename Real>
 void forward(const kernels::Problem& p, const AttentionArguments& a, at::Tensor& out, at::Tensor& lse,
              at::Tensor& stats) {
   InputPointers<Real, kernels::Forward<Real>> filled(a);
-  filled.arguments.out = view(out);
-  filled.arguments.lse = wanted<Real>(lse);
-  filled.arguments.stats = wanted<Real>(stats);
+  set_outputs<Real>(filled.arguments, out, lse, stats);
   run(p, filled.arguments);
 }
 
@@ -40,19 +38,9 @@ template <typename Real>
 void backward(const kernels::Problem& p, const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
               const at::Tensor& lse, AttentionGradients& g) {
   InputPointers<Real, kernels::Backward<Real>> filled(a);
-  auto& b = filled.arguments;
   const at::Tensor lse_contiguous = lse.contiguous();
-  b.out = const_view(out);
-  b.d_out = const_view(d_out);
-  b.lse = lse_contiguous.const_data_ptr<Real>();
-  if (g.q.numel()) b.d_q = view(g.q);
-  if (g.k.numel()) b.d_k = view(g.k);
-  if (g.v.numel()) b.d_v = view(g.v);
-  b.d_distance_bias = wanted<Real>(g.distance_bias);
-  b.d_tau = wanted<Real>(g.tau);
-  b.d_sink = wanted<Real>(g.sink);
-  b.d_alibi_slopes = wanted<Real>(g.alibi_slopes);
-  run(p, b);
+  set_backward(filled.arguments, d_out, out, lse_contiguous, g);
+  run(p, filled.arguments);
 }
 
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {

@@ -120,9 +120,7 @@ AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
   auto [out, lse, stats] = empty_outputs(a, return_stats);
   at::Tensor room = prepared.room(out);
   InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
-  filled.arguments.out = view(room);
-  filled.arguments.lse = wanted<float>(lse);
-  filled.arguments.stats = wanted<float>(stats);
+  set_outputs<float>(filled.arguments, room, lse, stats);
   kernels::forward_cuda(prepared.p, filled.arguments, call);
   keep(out, room);
   return {out, lse, stats};
@@ -142,33 +140,21 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const Prepared prepared(a, call);
   AttentionGradients g = empty_gradients(a, output_mask);
   InputPointers<float, kernels::Backward<float>> filled(prepared.arguments(a));
-  auto& b = filled.arguments;
   const at::Tensor o = prepared.size ? pad(out, prepared.size) : out, d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
   const at::Tensor lse_contiguous = lse.contiguous();
-  at::Tensor d_q = prepared.room(g.q), d_k = prepared.room(g.k), d_v = prepared.room(g.v);
-  b.out = const_view(o);
-  b.d_out = const_view(d_o);
-  b.lse = lse_contiguous.const_data_ptr<float>();
-  if (g.q.numel()) b.d_q = view(d_q);
-  if (g.k.numel()) b.d_k = view(d_k);
-  if (g.v.numel()) b.d_v = view(d_v);
-  b.d_distance_bias = wanted<float>(g.distance_bias);
-  b.d_tau = wanted<float>(g.tau);
-  b.d_sink = wanted<float>(g.sink);
-  b.d_alibi_slopes = wanted<float>(g.alibi_slopes);
+  AttentionGradients room = g;
+  for (at::Tensor* t : {&room.q, &room.k, &room.v}) *t = prepared.room(*t);
+  set_backward(filled.arguments, d_o, o, lse_contiguous, room);
   const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
                                          q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::backward_cuda(prepared.p, b, call);
-  keep(g.q, d_q);
-  keep(g.k, d_k);
-  keep(g.v, d_v);
+  kernels::backward_cuda(prepared.p, filled.arguments, call);
+  keep(g.q, room.q);
+  keep(g.k, room.k);
+  keep(g.v, room.v);
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
 
-std::string unmet_condition(const Problem& p, const std::string& kernel) {
-  return kernels::unmet_condition_cuda(p, kernel_from(kernel));
-}
 std::string chosen(const Problem& p) { return kernels::name(kernels::choose_cuda(p)); }
 
 }  // namespace
@@ -176,7 +162,7 @@ std::string chosen(const Problem& p) { return kernels::name(kernels::choose_cuda
 TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
   m.impl("attention", attention_cuda);
   m.impl("attention_backward", attention_backward_cuda);
-  set_cuda_kernels({unmet_condition, chosen});
+  set_cuda_choice(chosen);
 }
 
 }  // namespace lazy::ops

@@ -1,8 +1,8 @@
-// What the CPU kernels' arguments have in common, pointed at the operators' tensors.
+// What the kernels' arguments have in common, on the CPU and on a GPU, pointed at the operators' tensors.
 #pragma once
 #include <ATen/ATen.h>
 
-#include "ops/attention_arguments.h"
+#include "ops/attention_kernels.h"
 
 namespace lazy::ops {
 
@@ -33,6 +33,30 @@ struct InputPointers {
 template <typename Real>
 Real* wanted(at::Tensor& t) {
   return t.numel() ? t.mutable_data_ptr<Real>() : nullptr;
+}
+
+// Of Forward and Decode. `out` may be wider than the operator's result.
+template <typename Real, typename Arguments>
+void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Tensor& stats) {
+  arguments.out = view(out);
+  arguments.lse = wanted<Real>(lse);
+  arguments.stats = wanted<Real>(stats);
+}
+
+// What a backward pass is handed and what it writes. lse is contiguous; gradients without elements are not wanted.
+template <typename Real>
+void set_backward(kernels::Backward<Real>& b, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+                  AttentionGradients& g) {
+  b.out = const_view(out);
+  b.d_out = const_view(d_out);
+  b.lse = lse.const_data_ptr<Real>();
+  if (g.q.numel()) b.d_q = view(g.q);
+  if (g.k.numel()) b.d_k = view(g.k);
+  if (g.v.numel()) b.d_v = view(g.v);
+  b.d_distance_bias = wanted<Real>(g.distance_bias);
+  b.d_tau = wanted<Real>(g.tau);
+  b.d_sink = wanted<Real>(g.sink);
+  b.d_alibi_slopes = wanted<Real>(g.alibi_slopes);
 }
 
 }  // namespace lazy::ops

@@ -40,6 +40,12 @@ void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, 
   }
 }
 
+static at::Tensor integers(const OptionalTensor& t) { return given(t) ? t->to(at::kLong).contiguous() : at::Tensor(); }
+
+DecodeNumbers::DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table,
+                             const OptionalTensor& visible_count)
+    : lengths(integers(cache_lengths)), table(integers(block_table)), counts(integers(visible_count)) {}
+
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def(
       "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? tau=None, "

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "lazy/decode.h"
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
@@ -14,9 +13,8 @@ namespace lazy::ops {
 
 namespace {
 
-at::Tensor integers(const at::Tensor& t) { return t.to(at::kLong).contiguous(); }
-
-void check_values(const AttentionArguments& a, const at::Tensor& lengths, const at::Tensor& table, const at::Tensor& counts) {
+void check_values(const AttentionArguments& a, const DecodeNumbers& numbers) {
+  const auto& [lengths, table, counts] = numbers;
   const int64_t rows = a.q.size(1), page = table.defined() ? a.k.size(1) : 1;
   const int64_t capacity = table.defined() ? table.size(1) * page : a.k.size(1);
   for (int64_t b = 0; b < lengths.numel(); ++b) {
@@ -40,22 +38,12 @@ void run(const kernels::Problem& p, const kernels::Decode<float>& d) { kernels::
 void run(const kernels::Problem& p, const kernels::Decode<double>& d) { kernels::reference::decode(p, d); }
 
 template <typename Real>
-void decode(const kernels::Problem& p, const AttentionArguments& a, const at::Tensor& lengths, const at::Tensor& table,
-            const at::Tensor& counts, AttentionOutputs& outputs) {
+void decode(const kernels::Problem& p, const AttentionArguments& a, const DecodeNumbers& numbers, AttentionOutputs& outputs) {
   auto& [out, lse, stats] = outputs;
   InputPointers<Real, kernels::Decode<Real>> filled(a);
-  auto& d = filled.arguments;
-  d.lengths = lengths.const_data_ptr<int64_t>();
-  if (table.defined()) {
-    d.block_table = table.const_data_ptr<int64_t>();
-    d.table_width = table.size(1);
-    d.page_size = a.k.size(1);
-  }
-  if (counts.defined()) d.visible_counts = counts.const_data_ptr<int64_t>();
-  d.out = view(out);
-  d.lse = wanted<Real>(lse);
-  d.stats = wanted<Real>(stats);
-  run(p, d);
+  numbers.set(filled.arguments, a.k);
+  set_outputs<Real>(filled.arguments, out, lse, stats);
+  run(p, filled.arguments);
 }
 
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
@@ -66,19 +54,18 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
                                alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
   }
-  const at::Tensor lengths = integers(cache_lengths), table = given(block_table) ? integers(*block_table) : at::Tensor(),
-                   counts = given(visible_count) ? integers(*visible_count) : at::Tensor();
-  check_values(a, lengths, table, counts);
+  const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
+  check_values(a, numbers);
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
   p.threads = at::get_num_threads();
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
-    decode<double>(p, a, lengths, table, counts, outputs);
+    decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);
     LAZY_EXPECT(unmet.empty(), unmet);
-    decode<float>(p, a, lengths, table, counts, outputs);
+    decode<float>(p, a, numbers, outputs);
   }
   return outputs;
 }

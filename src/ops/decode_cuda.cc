@@ -14,8 +14,6 @@ namespace lazy::ops {
 
 namespace {
 
-at::Tensor integers(const OptionalTensor& t) { return given(t) ? t->to(at::kLong).contiguous() : at::Tensor(); }
-
 AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   const OptionalTensor none;
   const AttentionArguments a LAZY_DECODE_PACK(none);
@@ -25,10 +23,11 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
                                alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
   }
   const c10::cuda::CUDAGuard guard(q.device());
-  const at::Tensor lengths = integers(cache_lengths), table = integers(block_table), counts = integers(visible_count);
+  const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
-  const kernels::CacheSize cache{table.defined() ? table.size(1) * k_cache.size(1) : k_cache.size(1), k_cache.size(0)};
+  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // of a sequence
+  const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
   call.stream = c10::cuda::getCurrentCUDAStream().stream();
   if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;  // the others' names are attention's
@@ -37,21 +36,12 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   auto& [out, lse, stats] = outputs;
   InputPointers<float, kernels::Decode<float>> filled(a);
-  auto& d = filled.arguments;
-  d.lengths = lengths.const_data_ptr<int64_t>();
-  if (table.defined()) {
-    d.block_table = table.const_data_ptr<int64_t>();
-    d.table_width = table.size(1);
-    d.page_size = k_cache.size(1);
-  }
-  if (counts.defined()) d.visible_counts = counts.const_data_ptr<int64_t>();
-  d.out = view(out);
-  d.lse = wanted<float>(lse);
-  d.stats = wanted<float>(stats);
+  numbers.set(filled.arguments, k_cache);
+  set_outputs<float>(filled.arguments, out, lse, stats);
   const at::Tensor workspace =
       at::empty({static_cast<int64_t>(kernels::decode_workspace_cuda(p, cache))}, q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::decode_cuda(p, d, cache, call);
+  kernels::decode_cuda(p, filled.arguments, cache, call);
   return outputs;
 }
 

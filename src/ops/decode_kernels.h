@@ -1,5 +1,6 @@
 // The C++ signature of lazy::decode, in the schema's order, and its checks.
 #pragma once
+#include "lazy/decode.h"
 #include "ops/attention_kernels.h"
 
 namespace lazy::ops {
@@ -20,5 +21,23 @@ namespace lazy::ops {
 // Ranks, types, devices and sizes, without looking at data. Throws "lazy::decode: expected ..., received ...".
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
+
+// The numbers that decode is told, as its kernels want them: contiguous int64 on their own device; undefined when not given.
+struct DecodeNumbers {
+  at::Tensor lengths, table, counts;
+  DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table, const OptionalTensor& visible_count);
+
+  // `k_cache` is pages where there is a table.
+  template <typename Real>
+  void set(kernels::Decode<Real>& d, const at::Tensor& k_cache) const {
+    d.lengths = lengths.const_data_ptr<int64_t>();
+    if (table.defined()) {
+      d.block_table = table.const_data_ptr<int64_t>();
+      d.table_width = table.size(1);
+      d.page_size = k_cache.size(1);
+    }
+    if (counts.defined()) d.visible_counts = counts.const_data_ptr<int64_t>();
+  }
+};
 
 }  // namespace lazy::ops

@@ -7,16 +7,15 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 
 namespace lazy::ops {
 
 namespace {
 
-std::optional<CudaKernels>& loaded() {
-  static std::optional<CudaKernels> kernels;
-  return kernels;
+CudaChoice& loaded() {
+  static CudaChoice choice = nullptr;
+  return choice;
 }
 
 std::filesystem::path library_path() {
@@ -92,7 +91,7 @@ void load_cuda() {
   throw std::runtime_error("CUDA cannot be used: " + failed);
 }
 
-const CudaKernels* cuda_kernels() { return loaded() ? &*loaded() : nullptr; }
-void set_cuda_kernels(const CudaKernels& kernels) { loaded() = kernels; }
+CudaChoice cuda_choice() { return loaded(); }
+void set_cuda_choice(CudaChoice choice) { loaded() = choice; }
 
 }  // namespace lazy::ops

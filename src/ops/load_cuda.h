@@ -12,15 +12,9 @@ namespace lazy::ops {
 // a library, or CUDA kernels in this build.
 void load_cuda();
 
-// What liblazy_ops_cuda.so tells about its kernels: "plain", "portable", "hopper", or "automatic" for any.
-struct CudaKernels {
-  // One line; empty when the kernel serves the problem on the current GPU.
-  std::string (*unmet_condition)(const kernels::Problem& problem, const std::string& kernel) = nullptr;
-  // The name of the kernel that is taken.
-  std::string (*chosen)(const kernels::Problem& problem) = nullptr;
-};
-// Null until the library is loaded.
-const CudaKernels* cuda_kernels();
-void set_cuda_kernels(const CudaKernels& kernels);  // called by the library
+// The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".
+using CudaChoice = std::string (*)(const kernels::Problem& problem);
+CudaChoice cuda_choice();                   // null until the library is loaded
+void set_cuda_choice(CudaChoice choice);    // called by the library
 
 }  // namespace lazy::ops

@@ -12,38 +12,34 @@ namespace {
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using OptionalTensor = std::optional<at::Tensor>;
 
-at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  check_rms_norm(x, weight);
+// y and, where there is a residual, x + residual.
+Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
   const c10::cuda::CUDAGuard guard(x.device());
-  const at::Tensor in = x.contiguous(), w = weight.contiguous();
-  at::Tensor y = at::empty_like(in);
+  const at::Tensor in = x.contiguous(), w = weight.contiguous(), other = residual.defined() ? residual.contiguous() : residual;
+  at::Tensor y = at::empty_like(in), sum = other.defined() ? at::empty_like(in) : at::Tensor();
   cuda::RmsNorm a{.type = row_type("rms_norm", x), .weight_type = row_type("rms_norm", w)};
   a.x = in.const_data_ptr();
+  if (other.defined()) {
+    a.residual = other.const_data_ptr();
+    a.sum = sum.mutable_data_ptr();
+  }
   a.weight = w.const_data_ptr();
-  a.y = y.mutable_data_ptr();
-  a.eps = static_cast<float>(eps);
-  a.rows = row_count(x);
-  a.dim = x.size(-1);
-  cuda::rms_norm(a, c10::cuda::getCurrentCUDAStream());
-  return y;
-}
-
-Pair add_forward_cuda(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
-  check_add_rms_norm(x, residual, weight);
-  const c10::cuda::CUDAGuard guard(x.device());
-  const at::Tensor in = x.contiguous(), other = residual.contiguous(), w = weight.contiguous();
-  at::Tensor y = at::empty_like(in), sum = at::empty_like(in);
-  cuda::RmsNorm a{.type = row_type("rms_norm", x), .weight_type = row_type("rms_norm", w)};
-  a.x = in.const_data_ptr();
-  a.residual = other.const_data_ptr();
-  a.weight = w.const_data_ptr();
-  a.sum = sum.mutable_data_ptr();
   a.y = y.mutable_data_ptr();
   a.eps = static_cast<float>(eps);
   a.rows = row_count(x);
   a.dim = x.size(-1);
   cuda::rms_norm(a, c10::cuda::getCurrentCUDAStream());
   return {y, sum};
+}
+
+at::Tensor forward_cuda(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  check_rms_norm(x, weight);
+  return std::get<0>(normalize(x, {}, weight, eps));
+}
+
+Pair add_forward_cuda(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
+  check_add_rms_norm(x, residual, weight);
+  return normalize(x, residual, weight, eps);
 }
 
 Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
