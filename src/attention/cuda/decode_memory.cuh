@@ -1,5 +1,4 @@
-// Memory as decode uses it: a cache is read once; what one block writes and another reads in the same kernel goes through
-// the second-level cache.
+// Memory as decode uses it: a cache is read once; what one kernel leaves for the next stays in the second-level cache.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -22,13 +21,21 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   return x;
 }
 
-__device__ inline int load_acquire(const int* from) {
-  int x;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
-  return x;
+// 16 bytes to shared memory, on their way until wait_for_copies; zeros for `bytes` 0.
+__device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+               "r"(there ? 16 : 0), "l"(policy)
+               : "memory");
 }
-__device__ inline void store_release(int* to, int x) {
-  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+__device__ inline uint4 load_shared(uint32_t from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
+  return x;
 }
 
 // A kernel that was launched to start early waits here for all that the one before it has written; and that one lets it.

@@ -1,11 +1,12 @@
 // What the decode kernels receive, by value, and how their work is divided.
 //
-// Query rows that share a kv head are worked on in tiles of kRows. A key item is kWarps * part keys of a tile: scores, and
-// each warp's largest score and sum of exponentials. A value item is chunks * kWarps * scan keys: weights, and the sum over
-// those rows of V that carry weight. Items wait in one queue in an order that puts a value item behind all key items it
-// needs; the last block to finish a tile's key items completes its rows, the last to finish its value items adds them up.
-// Scores are kept from a tile's key items to its value items only: their memory is used again before it leaves the
-// second-level cache.
+// Query rows that share a kv head are worked on in tiles of kRows. Kernels follow one another:
+//   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
+//   states  a block a row, from scores to weights; only for thresholds and very many parts;
+//   values  a block has a span of chunks * kWarps * scan keys of a tile. It makes its rows' states itself where no kernel
+//           did, lists the keys that carry weight and sums their rows of V;
+//   sums    a block a row: adds up the spans.
+// The first three run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
 #include <bit>
 
@@ -18,7 +19,6 @@ constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kRows = 8;                    // n of mma.sync
 constexpr int kPad = 16;                    // keys are multiplied 16 at a time: m, or k, of mma.sync
 
-// Written by the plan kernel.
 struct Sequence {
   int length;                               // -1: out of range, the results are NaN
   int first, end;                           // keys that any row sees; first is rounded down to kPad
@@ -70,36 +70,29 @@ struct Params {
   int group, rows, tiles;                   // heads a kv head; rows a kv head; tiles of them
   int part, scan, chunks;                   // keys of a warp, as above; all follow from the problem's shape
   int columns;                              // of a row of scores
-  int most_parts, most_spans;               // warps' parts, and value items, of a row at most
-  int blocks;                               // of kv heads; a unit is such a block of one sequence
-  int units, unit_tiles;                    // in all; tiles of one
-  int lag;                                  // units by which value items stand behind key items
-  int slots;                                // units whose scores are kept at a time: unit n has slot n % slots
-  int warp_bytes;                           // shared memory
+  int most_parts, most_spans;               // of a row at most
+  bool apart;                               // the states kernel runs
+  int kept_rows;                            // rows of scores a tile
+  int key_bytes, value_bytes;               // shared memory of a warp
+  int round_sequences, round_tiles;         // of a round: sequences, tiles of each
+  int round_batch, round_tile;              // its first ones
 
   // The workspace. Rows count as in lse: (batch, heads, q_length).
-  float* scores;                            // (slots, rows of a unit, columns); key j of a sequence is column j - first
+  float* scores;                            // (rows of a round, columns); key j of a sequence is column j - first
   float2* parts;                            // (rows, most_parts): largest score, sum of exponentials relative to it
   RowState* states;                         // (rows)
   float* sums;                              // (rows, most_spans, value_dim): weighted sums of V
   float2* masses;                           // (rows, most_spans): sum of weights; alive keys, an int
   float* firsts;                            // (rows): weight on the first key, where it is visible
-  Sequence* sequences;                      // (batch)
-  int* phases;                              // first item of each phase, then their total
-  int *queue, *done_keys, *done_values, *state;  // the next item; of each tile, finished items and its TileState
-  int counters;                             // the number of these, which lie together
 };
-
-enum TileState : int { kWaiting, kRowsComplete, kValuesComplete };
-
-// Phase 2 n: the key items of unit n. Phase 2 n + 1: the value items of unit n - lag.
-constexpr int phase_count(const Params& p) { return 2 * (p.units + p.lag); }
-constexpr int unit_of_phase(const Params& p, int phase) { return phase / 2 - (phase % 2 ? p.lag : 0); }
 
 // Products by tensor cores, up to this head size; 2-byte types, 16-byte loads of K and V.
 void decode_64(const Params& p, cudaStream_t stream);
 void decode_128(const Params& p, cudaStream_t stream);
 void decode_256(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // every problem, fp32 arithmetic
+
+void launch_states(const Params& p, int sequences, cudaStream_t stream);  // of the round
+void launch_sums(const Params& p, cudaStream_t stream);  // of all rows
 
 }  // namespace lazy::kernels::cuda::decoding

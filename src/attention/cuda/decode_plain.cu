@@ -1,5 +1,5 @@
 #include "attention/cuda/decode_plain.cuh"
-#include "attention/cuda/decode_queue.cuh"
+#include "attention/cuda/decode_launch.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 

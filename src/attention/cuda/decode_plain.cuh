@@ -18,6 +18,7 @@ struct Plain {
     }
   }
 
+  // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to kPad).
   static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
                                 int stride) {
     constexpr int kKeys = 4;                // at a time; kPad is a multiple
@@ -41,6 +42,44 @@ struct Plain {
           if (lane == j) dots[r * stride + n + j] = dot;
         }
       }
+    }
+  }
+
+  // One row's products of a warp's part to scores, kept, and their maximum and sum of exponentials.
+  static __device__ void finish_scores(const Params& p, const RowTile& t, int r, int begin, int count,
+                                       const int64_t* offsets, float* dots, float2* part) {
+    const int lane = threadIdx.x % 32;
+    const RowView row = make_view(p, t, r);
+    float* kept = p.scores + (t.kept + r) * p.columns + (begin - t.sequence.first);
+    float largest = -INFINITY;
+    for (int n = lane; n < count; n += 32) {
+      float s = finish_score(p, row, begin + n, dots[n]);
+      if (offsets[n] == kBadPage) s = NAN;
+      kept[n] = s;
+      if (begin + n < row.begin || begin + n >= row.end) s = -INFINITY;
+      dots[n] = s;
+      largest = fmaxf(largest, s);
+    }
+    largest = warp_max(largest);
+    const float base = largest == -INFINITY ? 0 : largest;
+    float sum = 0;
+    for (int n = lane; n < count; n += 32) sum += expf(dots[n] - base);
+    sum = warp_sum(sum);
+    if (lane == 0) *part = {largest, sum};
+  }
+
+  // As TensorCores::key_part; without a ring.
+  template <bool>
+  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
+    const KeyMemory m(p, memory, 0);
+    for (int n = threadIdx.x % 32; n < (count + kPad - 1) / kPad * kPad; n += 32) {
+      m.offsets[n] = n < count ? key_offset(p, p.k, t.batch, begin + n) : kAbsent;
+    }
+    __syncwarp();
+    scores(p, t, m.offsets, count, m.dots, m.stride);
+    __syncwarp();
+    for (int r = 0; r < t.rows; ++r) {
+      finish_scores(p, t, r, begin, count, m.offsets, m.dots + r * m.stride, part + static_cast<int64_t>(r) * p.most_parts);
     }
   }
 

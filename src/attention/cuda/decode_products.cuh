@@ -1,6 +1,6 @@
-// Decode's two products by tensor cores, a warp at a time, straight from global memory: the fragments of mma.sync
-// (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed axis, and of the rows of the result, is
-// free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+// Decode's two products by tensor cores, a warp at a time, K from a ring in shared memory, V straight from global memory: the
+// fragments of mma.sync (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed axis, and of the
+// rows of the result, is free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
@@ -23,53 +23,152 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pack<T>(x - x_high, y - y_high);
 }
 
+// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of keys on their way; its rows; offsets of
+// its keys, but where they follow one another; without tensor cores products dots[r * stride + n].
+struct KeyMemory {
+  char* ring;
+  RowView* views;
+  int64_t* offsets;
+  float* dots;
+  int stride;
+  __device__ KeyMemory(const Params& p, char* memory, int ring_bytes)
+      : ring(memory), views(reinterpret_cast<RowView*>(memory + ring_bytes)),
+        offsets(reinterpret_cast<int64_t*>(views + kRows)), dots(reinterpret_cast<float*>(offsets + p.part)),
+        stride(p.part + 4) {}
+};
+// Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
+constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
+constexpr int key_bytes(int part, int rows, bool offsets, bool dots, int ring) {
+  const int views = kRows * static_cast<int>(sizeof(RowView));
+  return ring + views + (offsets ? part * 8 : 0) + (dots ? rows * (part + 4) * 4 : 0);
+}
+
 // T: __nv_bfloat16 or __half. D: head sizes up to this, 64, 128 or 256; multiples of 8.
 template <typename T, int D>
 struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;  // blocks a multiprocessor
-  static constexpr int kDepth = 256 / D;            // groups of 16 keys whose loads are in flight: 256 bytes a lane
+  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys at a time; of V in flight: 256 bytes a lane
 
-  // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to 16). A is 16 keys by 16
-  // dimensions, B the rows. Lane (g, c) loads dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
-  static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
-                                int stride) {
+  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.most_parts] for every row. Keys come through the
+  // ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A is 16 keys
+  // by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
+  template <bool PAGED>
+  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     constexpr int kLoads = D / 32;
-    const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, units = (count + kPad - 1) / kPad;
+    const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
     const uint64_t policy = read_once_policy();
-    const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + 8 * c;
-    uint4 q[kLoads], x[kDepth][2][kLoads];
-    auto load = [&](int unit, uint4 (&to)[2][kLoads]) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int64_t at = unit < units ? offsets[kPad * unit + 8 * h + g] : kAbsent;
-#pragma unroll
-        for (int n = 0; n < kLoads; ++n) {
-          to[h][n] = present(at) && 32 * n + 8 * c < p.head_dim ? load_once(k + at + 32 * n, policy) : uint4{};
-        }
+    const KeyMemory m(p, memory, ring_bytes(D));
+    Keys simple = simple_keys(p, t);
+    simple.end = min(simple.end, begin + count);
+    if constexpr (PAGED) {
+      bool bad = false;
+      for (int n = lane; n < kPad * units; n += 32) {
+        const int64_t at = n < count ? paged_offset(p, p.k, t.batch, begin + n) : kAbsent;
+        m.offsets[n] = at;
+        bad |= at == kBadPage;
       }
+      if (__any_sync(~0u, bad)) simple.end = simple.begin;
+    }
+    if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
+    __syncwarp();
+    // A stage of the ring: 16 keys of D dimensions; 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that eight
+    // lanes, two rows of four chunks, read from all banks.
+    constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2, kStages = ring_bytes(D) / kStage;
+    const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
+    const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(m.ring));
+    const bool inside = lane % kChunks * 8 < p.head_dim;
+    if constexpr (!PAGED) k += plain_offset(p.k, t.batch, begin);
+    auto bring = [&](int unit) {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = (32 / kChunks) * i + lane / kChunks, n = kPad * unit + row;
+        bool there = n < count && inside;
+        const T* from = k;
+        if constexpr (PAGED) {
+          const int64_t at = there ? m.offsets[n] : kAbsent;
+          there = present(at);
+          if (there) from += at;
+        } else {
+          if (there) from += n * p.k.token;
+        }
+        copy_once(ring + unit % kStages * kStage + row * D * 2 + (lane % kChunks ^ row % 2 * 4) * 16, from, there, policy);
+      }
+      commit_copies();
     };
 #pragma unroll
-    for (int i = 0; i < kDepth; ++i) load(i, x[i]);
+    for (int i = 0; i < kStages; ++i) bring(i);
+    uint4 q[kLoads];
     load_row(p, t, g, c, q);
+    // Of rows 2 c and 2 c + 1, among the lane's keys.
+    float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    float* kept = p.scores + (t.kept + 2 * c) * p.columns + (begin - t.sequence.first) + g;
+    const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
     for (int first = 0; first < units; first += kDepth) {
+      float s[kDepth][4] = {};              // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
-        if (unit >= units) break;
-        float sum[4] = {};
+        wait_for_copies<kStages - 1>();
+        __syncwarp();
+        const uint32_t stage = ring + unit % kStages * kStage + g * D * 2;
 #pragma unroll
         for (int n = 0; n < kLoads; ++n) {
-          const uint4 &a = x[i][0][n], &b = x[i][1][n];
-          mma<T>(sum, {a.x, b.x, a.y, b.y}, q[n].x, q[n].y);
-          mma<T>(sum, {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
+          const uint32_t at = stage + (4 * n + c ^ g % 2 * 4) * 16;
+          const uint4 a = load_shared(at), b = load_shared(at + 8 * D * 2);
+          mma<T>(s[i], {a.x, b.x, a.y, b.y}, q[n].x, q[n].y);
+          mma<T>(s[i], {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
         }
-        load(unit + kDepth, x[i]);
+        __syncwarp();
+        bring(unit + kStages);              // beyond the last unit: zeros that nobody reads
+      }
+      const int key = begin + kPad * first;
+      if (key >= simple.begin && key + kPad * kDepth <= simple.end) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {       // key g (e < 2) or g + 8, row 2 c or 2 c + 1
-          if (2 * c + e % 2 < t.rows) dots[(2 * c + e % 2) * stride + kPad * unit + 8 * (e / 2) + g] = sum[e];
+        for (int i = 0; i < kDepth; ++i) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            s[i][e] *= p.scale;
+            if (stored[e % 2]) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
+          }
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const RowView row = m.views[2 * c + e % 2];
+            const int n = kPad * (first + i) + 8 * (e / 2) + g;
+            s[i][e] = finish_score(p, row, begin + n, s[i][e]);
+            if (PAGED && n < count && m.offsets[n] == kBadPage) s[i][e] = NAN;
+            if (stored[e % 2] && n < count) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
+            if (n >= count || begin + n < row.begin || begin + n >= row.end) s[i][e] = -INFINITY;
+          }
         }
       }
+      kept += kPad * kDepth;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float most = largest[r];
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) most = fmaxf(most, fmaxf(s[i][r], s[i][2 + r]));
+        const float base = most == -INFINITY ? 0 : most;
+        float more = sum[r] * __expf(largest[r] - base);
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) more += __expf(s[i][r] - base) + __expf(s[i][2 + r] - base);
+        sum[r] = more;
+        largest[r] = most;
+      }
     }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most = largest[r];
+      for (int step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      const float base = most == -INFINITY ? 0 : most;
+      float all = sum[r] * __expf(largest[r] - base);
+      for (int step = 4; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
+      if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.most_parts] = {most, all};
+    }
+    wait_for_copies<0>();
   }
 
   // Row g's dimensions as scores() wants them; zeros where there is none.

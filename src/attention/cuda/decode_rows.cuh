@@ -11,7 +11,6 @@ struct RowTile {
   int batch, kv_head, first, rows;
   int64_t row;                              // of the first one, among all rows
   int64_t kept;                             // the same among the rows of scores
-  int index;                                // among all tiles
   Sequence sequence;
   __device__ int head(const Params& p, int r) const { return kv_head * p.group + (first + r) / p.q_length; }
   __device__ int query(const Params& p, int r) const { return (first + r) % p.q_length; }
@@ -31,6 +30,35 @@ __device__ inline Keys visible(const Params& p, int length, int query) {
   return {begin, end};
 }
 
+__device__ inline Sequence look_at(const Params& p, int b) {
+  const int64_t length = p.lengths[b];
+  const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
+  if (!good) return {-1, 0, 0};
+  const int n = static_cast<int>(length);
+  const int first = visible(p, n, 0).begin / kPad * kPad;  // both ends of what a row sees grow with the row
+  return {n, first, max(first, visible(p, n, p.q_length - 1).end)};
+}
+
+// Tile `tile` of the round's sequence `sequence`.
+__device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
+  const int n = p.round_tile + tile;
+  RowTile t;
+  t.batch = p.round_batch + sequence;
+  t.kv_head = n / p.tiles;
+  t.first = n % p.tiles * kRows;
+  t.rows = min(p.rows - t.first, kRows);
+  t.row = (static_cast<int64_t>(t.batch) * p.kv_heads + t.kv_head) * p.rows + t.first;
+  t.kept = (static_cast<int64_t>(sequence) * p.round_tiles + tile) * p.kept_rows;
+  t.sequence = look_at(p, t.batch);
+  return t;
+}
+
+__host__ __device__ constexpr int span_keys(const Params& p) { return p.chunks * kWarps * p.scan; }
+__device__ inline int part_count(const Params& p, const Sequence& s) { return (s.end - s.first + p.part - 1) / p.part; }
+__device__ inline int span_count(const Params& p, const Sequence& s) {
+  return max((s.end - s.first + span_keys(p) - 1) / span_keys(p), 1);
+}
+
 // Elements from a cache's start to a key, before the head's offset; or one of these.
 constexpr int64_t kAbsent = INT64_MIN, kBadPage = INT64_MIN + 1;
 __device__ inline bool present(int64_t offset) { return offset > kBadPage; }
@@ -47,7 +75,36 @@ __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int b
   return p.block_table ? paged_offset(p, cache, batch, key) : plain_offset(cache, batch, key);
 }
 
-__device__ inline bool threshold_like(Normalizer n) { return n == Normalizer::sparsemax || n == Normalizer::entmax15; }
+// What turns a row's products into scores.
+struct RowView {
+  const float* bias;
+  float slope;
+  int here, begin, end;                     // position; visible keys
+};
+__device__ inline RowView make_view(const Params& p, const RowTile& t, int r) {
+  const int head = t.head(p, r), query = t.query(p, r);
+  const Keys keys = visible(p, t.sequence.length, query);
+  const float slope = p.alibi_slopes ? p.alibi_slopes[head] : 0;
+  return {p.distance_bias + static_cast<int64_t>(head) * p.bias_window, slope, position(p, t.sequence.length, query),
+          keys.begin, keys.end};
+}
+__device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot) {
+  const int distance = abs(row.here - key);
+  float s = p.scale * dot;
+  if (distance < p.bias_window) s += __ldg(row.bias + distance);
+  if (p.alibi_slopes) s -= row.slope * static_cast<float>(distance);
+  return s;
+}
+
+// Keys that every row sees and whose score is the scaled product alone; conservative.
+__device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
+  const int first = 0, last = p.q_length - 1, length = t.sequence.length;  // queries
+  const int begin = visible(p, length, last).begin;
+  if (p.alibi_slopes) return {begin, begin};
+  return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
+}
+
+constexpr bool threshold_like(Normalizer n) { return n == Normalizer::sparsemax || n == Normalizer::entmax15; }
 
 // Rows of V that carry weight, and the weights of `rows` rows: weight[r * stride + n].
 struct AliveList {
@@ -78,7 +135,7 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
       const float z = (score - r.largest) / 2 - r.inverse;
       return {z <= 0 ? 0 : z * z, !(z <= 0)};
     }
-    case Normalizer::sigmoid: return {1 / (1 + expf(-(score + r.offset))), true};
+    case Normalizer::sigmoid: return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
     default: return weigh_softmax(r, score);
   }
 }

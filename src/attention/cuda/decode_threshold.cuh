@@ -8,6 +8,8 @@
 
 namespace lazy::kernels::cuda::decoding {
 
+constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;
+
 // What lies above theta: how many, sum of the excess, sum of its squares.
 struct Above {
   int count;
@@ -15,13 +17,17 @@ struct Above {
 };
 
 // s: the row's visible scores. Every thread of the block calls and gets the same.
-__device__ inline Above above(const float* s, int count, float largest, float unit, float theta, Above (&room)[kWarps]) {
+__device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
+                              Above (&room)[kStateWarps]) {
   Above mine{};
   constexpr int kAtOnce = 8;
-  for (int n = threadIdx.x; n < count; n += kAtOnce * kThreads) {
+  for (int n = threadIdx.x; n < count; n += kAtOnce * kStateThreads) {
     float score[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) score[i] = n + i * kThreads < count ? __ldcg(s + n + i * kThreads) : -INFINITY;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = n + i * kStateThreads;
+      score[i] = at < count ? __ldcg(s + at) : -INFINITY;
+    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const float excess = (score[i] - largest) * unit - theta;
@@ -37,7 +43,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
   __syncthreads();
   Above all{};
-  for (int w = 0; w < kWarps; ++w) {
+  for (int w = 0; w < kStateWarps; ++w) {
     all.count += room[w].count;
     all.sum += room[w].sum;
     all.squares += room[w].squares;
@@ -45,7 +51,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
   return all;
 }
 
-__device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kWarps]) {
+__device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
   double theta = -1;
   // Each step takes the support of the last threshold; once it stays, the threshold is exact.
   for (int support = INT32_MAX;;) {
@@ -56,7 +62,7 @@ __device__ inline float sparsemax_threshold(const float* s, int count, float lar
   }
 }
 
-__device__ inline float entmax15_threshold(const float* s, int count, float largest, Above (&room)[kWarps]) {
+__device__ inline float entmax15_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
   double theta = -1;
   for (int support = 0;;) {
     const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);

@@ -24,11 +24,6 @@ void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 namespace {
 
-template <typename Void>
-Tensor tensor(const BasicView<Void>& view) {
-  return {const_cast<void*>(view.data), view.batch, view.token, view.head, view.dim};
-}
-
 template <typename Arguments>
 Params common(const Problem& p, const Arguments& a) {
   Params r{};
@@ -39,7 +34,7 @@ Params common(const Problem& p, const Arguments& a) {
   r.tau = a.tau;
   r.sink = a.sink;
   r.alibi_slopes = a.alibi_slopes;
-  r.out = {const_cast<void*>(static_cast<const void*>(a.out.data)), a.out.batch, a.out.token, a.out.head, a.out.dim};
+  r.out = tensor(a.out);
   r.lse = const_cast<float*>(a.lse);
   r.cu_q = p.cu_seqlens_q;
   r.cu_k = p.cu_seqlens_k;
@@ -85,23 +80,6 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
-// Hands out pieces of the workspace; with a null base it only measures.
-class Arena {
- public:
-  explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
-  template <typename T>
-  T* take(int64_t count) {
-    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
-    return piece;
-  }
-  size_t used() const { return used_; }
-
- private:
-  char* base_;
-  size_t used_ = 0;
-};
-
 // Enough blocks for any GPU, from the problem alone: results must not depend on the device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
@@ -122,21 +100,21 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
   const bool hopper = kernel == CudaKernel::hopper;
   if (hopper) {
-    r.row_state = arena.take<float>(int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
+    arena.take(r.row_state, int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
   } else {
-    r.row_center = arena.take<float>(rows);
-    r.row_norm = arena.take<float>(rows);
+    arena.take(r.row_center, rows);
+    arena.take(r.row_norm, rows);
   }
-  r.partial = arena.take<float>(int64_t{3} * r.heads * partial_tiles(r));
+  arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
-    r.dq_sum = arena.take<float>(int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * r.head_dim);
+    arena.take(r.dq_sum, int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * r.head_dim);
   } else if (kernel != CudaKernel::plain && !deterministic) {
-    r.dq_sum = arena.take<float>(rows * r.head_dim);
+    arena.take(r.dq_sum, rows * r.head_dim);
   }
   if (r.bias_window > 0) {
     const bool in_blocks = kernel != CudaKernel::plain && bias_in_blocks(r);
     r.bias_splits = in_blocks ? tile_count(r, r.k_length, hopper ? kHopperKeys : kPortableKeys) * r.batch : bias_splits(r);
-    r.bias_slabs = arena.take<float>(static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
+    arena.take(r.bias_slabs, static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
   }
   return arena.used();
 }
@@ -183,11 +161,6 @@ void portable_forward(const Params& r, cudaStream_t stream) {
   }
 }
 
-// The tensor-core kernels move 16 bytes at a time.
-bool aligned(const Tensor& x) {
-  return !x.data || (x.dim == 1 && x.token % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
-                     reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
-}
 // TMA cannot repeat an axis of stride zero.
 bool repeats(const Tensor& x, int batch, int tokens, int heads) {
   return (batch > 1 && x.batch <= 0) || (tokens > 1 && x.token <= 0) || (heads > 1 && x.head <= 0);
@@ -196,7 +169,7 @@ bool repeats(const Params& r) {
   return repeats(r.q, r.batch, r.q_length, r.heads) || repeats(r.k, r.batch, r.k_length, r.kv_heads) ||
          repeats(r.v, r.batch, r.k_length, r.kv_heads);
 }
-bool aligned(const Params& r) {
+bool all_aligned(const Params& r) {
   return aligned(r.q) && aligned(r.k) && aligned(r.v) && aligned(r.out) && aligned(r.d_out) && aligned(r.d_q) &&
          aligned(r.d_k) && aligned(r.d_v);
 }
@@ -302,7 +275,7 @@ namespace {
 CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call) {
   const std::string unmet = unmet_condition_cuda(p, call.kernel);
   if (!unmet.empty()) throw std::invalid_argument(unmet);
-  const bool aligned = cuda::aligned(r);
+  const bool aligned = cuda::all_aligned(r);
   if (call.kernel == CudaKernel::automatic) {
     const CudaKernel best = aligned ? choose_cuda(p) : CudaKernel::plain;
     if (best != CudaKernel::hopper || !cuda::repeats(r)) return best;

@@ -4,15 +4,10 @@
 
 #include <cstdint>
 
+#include "attention/cuda/memory.h"
 #include "lazy/attention_cuda.h"
 
 namespace lazy::kernels::cuda {
-
-// Strides in elements, 64 bits: a tensor may span more than 2^31 elements.
-struct Tensor {
-  void* data = nullptr;
-  int64_t batch = 0, token = 0, head = 0, dim = 1;
-};
 
 struct Params {
   Tensor q, k, v, out, d_out, d_q, d_k, d_v;

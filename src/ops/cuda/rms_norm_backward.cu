@@ -36,11 +36,24 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
   const W* weight = static_cast<const W*>(a.weight);
   float* part = a.parts + blockIdx.x * a.dim;
   float d_weight[kHeld][N] = {};
+  const auto row_start = [&](int64_t top) { return min(top + int64_t{threadIdx.y}, end - 1) * a.dim; };
+  // Two tensors of a row leave registers for the next row's: their loads pass under this row's sums and stores.
+  constexpr bool AHEAD = !LONG && !MORE;
+  Bits<T, N> next_x[AHEAD ? kHeld : 1], next_dy[AHEAD ? kHeld : 1];
+  const auto load_next = [&](int64_t start) {
+#pragma unroll
+    for (int k = 0; k < (AHEAD ? kHeld : 0); ++k) {
+      const Index n = min(static_cast<Index>(threadIdx.x) + k * step, vectors - 1) * N;
+      next_x[k] = load_once<T, N>(static_cast<const T*>(a.x) + start + n);
+      next_dy[k] = load_once<T, N>(static_cast<const T*>(a.d_y) + start + n);
+    }
+  };
+  if constexpr (AHEAD) load_next(row_start(begin));
 
   int turn = 0;
   for (int64_t top = begin; top < end; top += blockDim.y, turn ^= 1) {
     const bool there = top + threadIdx.y < end;
-    const int64_t start = (there ? top + threadIdx.y : end - 1) * a.dim;
+    const int64_t start = row_start(top);
     const T* x = static_cast<const T*>(a.x) + start;
     const T* d_y = static_cast<const T*>(a.d_y) + start;
     const T* d_sum = static_cast<const T*>(a.d_sum) + start;
@@ -51,10 +64,11 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
         const Index n = min(first + k * step, vectors - 1) * N;
-        kept_x[k] = load_once<T, N>(x + n);
-        kept_dy[k] = load_once<T, N>(d_y + n);
+        kept_x[k] = AHEAD ? next_x[AHEAD ? k : 0] : load_once<T, N>(x + n);
+        kept_dy[k] = AHEAD ? next_dy[AHEAD ? k : 0] : load_once<T, N>(d_y + n);
         if constexpr (MORE && !LONG) kept_more[k] = load_once<T, N>(d_sum + n);
       }
+      if constexpr (AHEAD) load_next(row_start(top + blockDim.y));
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
         const Index n = first + k * step;

@@ -1,0 +1,117 @@
+// Decode's kernels that touch neither K nor V: states and sums.
+#include "attention/cuda/decode_start.h"
+#include "attention/cuda/decode_states.cuh"
+#include "attention/cuda/decode_threshold.cuh"
+
+namespace lazy::kernels::cuda::decoding {
+
+namespace {
+
+constexpr int kSumThreads = 512;
+
+// all: largest score of the row; NaN beside it where a score is.
+__device__ RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
+                                    Above (&room)[kStateWarps]) {
+  RowState state = make_state(p, t, r);
+  const int count = state.end - state.begin;
+  const bool entmax = p.normalizer == Normalizer::entmax15;
+  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
+  lse = -INFINITY;
+  if (count > 0 && (isnan(all.y) || isinf(all.x))) {
+    lse = state.largest = state.inverse = NAN;
+  } else if (count > 0) {
+    state.largest = all.x;
+    state.inverse = entmax ? entmax15_threshold(s, count, all.x, room) : sparsemax_threshold(s, count, all.x, room);
+    lse = all.x * (entmax ? 0.5f : 1.0f) + state.inverse;
+  }
+  if (t.sequence.length < 0) lse = NAN;
+  return state;
+}
+
+// Grid: (rows of scores of a sequence, sequences).
+__global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
+  __shared__ float2 parts[kStateWarps];
+  __shared__ Above room[kStateWarps];
+  wait_for_launcher();
+  let_next_start();
+  const int tile = blockIdx.x / p.kept_rows, r = blockIdx.x - tile * p.kept_rows, lane = threadIdx.x % 32;
+  const RowTile t = make_tile(p, blockIdx.y, tile);
+  if (r >= t.rows) return;
+  const float2* part = p.parts + (t.row + r) * p.most_parts;
+  const float2 mine = warp_merge(merge_parts(part, part_count(p, t.sequence), threadIdx.x, kStateThreads));
+  if (lane == 0) parts[threadIdx.x / 32] = mine;
+  __syncthreads();
+  const float2 all = warp_merge(parts[lane]);  // of every warp alike
+  float lse;
+  const RowState state =
+      threshold_like(p.normalizer) ? threshold_state(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
+  if (threadIdx.x == 0) keep_state(p, t, r, state, lse);
+}
+
+// By one warp.
+__device__ void finish_stats(const Params& p, int row, int head, int query, const Sequence& s, int spans) {
+  const int lane = threadIdx.x;
+  float mass = 0;
+  int alive = 0;
+  for (int n = lane; n < spans; n += 32) {
+    const float2 x = __ldcg(p.masses + static_cast<int64_t>(row) * p.most_spans + n);
+    mass += x.x;
+    alive += __float_as_int(x.y);
+  }
+  mass = warp_sum(mass);
+  alive = warp_sum(alive);
+  if (lane != 0) return;
+  const bool bad = s.length < 0;
+  const Keys keys = visible(p, max(s.length, 0), query);
+  const float first = keys.begin == 0 && keys.end > 0 ? __ldcg(p.firsts + row) : 0;
+  float released = 1 - mass;
+  if (p.normalizer == Normalizer::softmax_sink && keys.begin < keys.end) {
+    // The sink's own share, which may be far below one.
+    const RowState* const state = p.states + row;
+    released = expf(p.sink[head] - __ldcg(&state->largest)) * __ldcg(&state->inverse);
+  }
+  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+  p.stats[row] = bad ? NAN : first;
+  p.stats[rows + row] = bad ? NAN : released;
+  p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
+}
+
+// Grid: rows. The threads of a group have a dimension each; a group takes every groups-th span.
+__global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
+  __shared__ float sums[kSumThreads];
+  wait_for_launcher();
+  const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
+  const int batch = row / p.q_length / p.heads;
+  const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim, d = threadIdx.x - group * p.value_dim;
+  const Sequence s = look_at(p, batch);
+  const int spans = span_count(p, s);
+  if (group < groups) {
+    const float* from = p.sums + static_cast<int64_t>(row) * p.most_spans * p.value_dim + d;
+    float sum = 0;
+#pragma unroll 8
+    for (int n = group; n < spans; n += groups) sum += __ldcg(from + static_cast<int64_t>(n) * p.value_dim);
+    sums[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (group == 0) {
+    float sum = 0;
+    for (int n = 0; n < groups; ++n) sum += sums[n * p.value_dim + d];
+    const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
+    store(p.out.data, at, p.dtype, s.length < 0 ? NAN : sum);
+  }
+  if (p.stats && threadIdx.x < 32) finish_stats(p, row, head, query, s, spans);
+}
+
+}  // namespace
+
+void launch_states(const Params& p, int sequences, cudaStream_t stream) {
+  const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.kept_rows);
+  const dim3 grid(rows, static_cast<unsigned>(sequences));
+  start<make_states>(p, grid, kStateThreads, 0, true, stream);
+}
+
+void launch_sums(const Params& p, cudaStream_t stream) {
+  start<add_spans>(p, static_cast<unsigned>(p.batch * p.heads * p.q_length), kSumThreads, 0, true, stream);
+}
+
+}  // namespace lazy::kernels::cuda::decoding

@@ -1,0 +1,100 @@
+// The kernels that depend on how products are made: scores and values.
+#pragma once
+#include "attention/cuda/decode_list.cuh"
+#include "attention/cuda/decode_products.cuh"
+#include "attention/cuda/decode_states.cuh"
+
+namespace lazy::kernels::cuda::decoding {
+
+// Grid: (blocks of keys, tiles of a sequence fastest, for neighbouring heads lie side by side in a cache; sequences).
+template <typename Products, bool PAGED>
+__global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) char memory[];
+  wait_for_launcher();                      // an earlier round's scores are used up
+  let_next_start();
+  const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32, index = block * kWarps + warp;
+  const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
+  const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
+  if (count <= 0) return;
+  float2* const part = p.parts + t.row * p.most_parts + index;
+  Products::template key_part<PAGED>(p, t, begin, count, memory + warp * p.key_bytes, part);
+}
+
+// States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What stands
+// beyond t.rows is never used.
+__device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
+  const int lane = threadIdx.x % 32;
+  if (p.apart) {
+    static_assert(sizeof(RowState) == 2 * sizeof(int4) && 2 * kRows <= kThreads);
+    if (threadIdx.x < 2 * t.rows) {
+      reinterpret_cast<int4*>(states)[threadIdx.x] = __ldcg(reinterpret_cast<const int4*>(p.states + t.row) + threadIdx.x);
+    }
+    return;
+  }
+  const int parts = part_count(p, t.sequence);
+  for (int r = threadIdx.x / 32; r < t.rows; r += kWarps) {
+    const float2 all = warp_merge(merge_parts(p.parts + (t.row + r) * p.most_parts, parts, lane, 32));
+    if (lane != 0) continue;
+    float lse;
+    const RowState state = finish_state(p, t, r, all, lse);
+    states[r] = state;
+    if (span == 0) keep_state(p, t, r, state, lse);
+  }
+}
+
+// Grid: (spans, tiles of a sequence fastest; sequences).
+template <typename Products>
+__global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ RowTile t;                     // not in registers, which hold loads
+  __shared__ RowState states[kRows];
+  __shared__ float masses[kWarps][kRows];
+  __shared__ int alive[kWarps][kRows];
+  const int warp = threadIdx.x / 32, span = blockIdx.x / p.round_tiles;
+  wait_for_launcher();
+  let_next_start();
+  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
+  __syncthreads();
+  if (span >= span_count(p, t.sequence)) return;
+  find_states(p, t, span, states);
+  if (threadIdx.x < kWarps * kRows) {
+    masses[threadIdx.x / kRows][threadIdx.x % kRows] = 0;
+    alive[threadIdx.x / kRows][threadIdx.x % kRows] = 0;
+  }
+  __syncthreads();
+  const AliveList list = make_list(p, memory + warp * p.value_bytes);
+  typename Products::Sums sums;
+  for (int c = 0; c < p.chunks; ++c) {
+    const int begin = t.sequence.first + ((span * p.chunks + c) * kWarps + warp) * p.scan;
+    const int count = min(t.sequence.end - begin, p.scan);
+    if (count <= 0) break;
+    const int listed = list_keys(p, t, states, begin, count, list, masses[warp], alive[warp]);
+    __syncwarp();
+    sums.add(p, t, list, listed);
+    __syncwarp();
+  }
+  __syncthreads();                          // the lists are used up
+  auto* all = reinterpret_cast<float*>(memory);
+  const int numbers = t.rows * p.value_dim;
+  sums.store(p, t, all + warp * numbers);
+  __syncthreads();
+  float* to = p.sums + (t.row * p.most_spans + span) * p.value_dim;
+  for (int n = threadIdx.x; n < numbers; n += kThreads) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += all[w * numbers + n];
+    const int r = n / p.value_dim, d = n - r * p.value_dim;
+    to[static_cast<int64_t>(r) * p.most_spans * p.value_dim + d] = sum / states[r].lift;
+  }
+  if (p.stats && threadIdx.x < t.rows) {
+    const int r = threadIdx.x;
+    float sum = 0;
+    int count = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      sum += masses[w][r];
+      count += alive[w][r];
+    }
+    p.masses[(t.row + r) * p.most_spans + span] = {sum, __int_as_float(count)};
+  }
+}
+
+}  // namespace lazy::kernels::cuda::decoding
