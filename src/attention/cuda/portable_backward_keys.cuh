@@ -50,8 +50,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   const int key0 = t.first, count = min(N, t.k_length - key0);
   const Keys rows = rows_seeing(p, t, key0, key0 + count - 1);
   const int row_begin = rows.begin / M * M, row_tiles = rows.end > rows.begin ? (rows.end - row_begin + M - 1) / M : 0;
-  load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token, count);
-  load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token, count);
+  const int steps = group * row_tiles;
+  if (steps > 0) {                          // else nobody would wait for them, and zeros go to their place
+    load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token, count);
+    load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token, count);
+  }
 
   float next_state[4], next_add[2];
   auto fetch = [&](int step, int stage) {
@@ -98,7 +101,6 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   clear(d_k);
   clear(d_v);
   float slope_sum = 0;
-  const int steps = group * row_tiles;
   if (want_bias) {
     for (int n = threadIdx.x; n < p.bias_window; n += S::threads) bias_sums[n] = 0;
   }

@@ -49,6 +49,8 @@ struct RowSweep {
 
   // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
   __device__ void store(char* memory, const Tensor& to, const float (&o)[MI][D / 8][4], float scale) {
+    copies_commit();                        // without a sweep nobody waited for the queries
+    copies_wait<0>();
     __syncthreads();
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
