@@ -39,6 +39,6 @@ configuration or the data must be mended; 1: the loss is no longer finite, or th
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     lazy::install_stop_handlers();
     const auto result = lazy::train::train(config, arguments->resume);
-    fmt::print("{}\n", result.model.string());
+    if (!result.model.empty()) fmt::print("{}\n", result.model.string());
   });
 });

@@ -18,11 +18,13 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
   return batch;
 }
 
-Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead)
+Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead,
+                 int64_t nth)
     : sequences_(sequences),
       position_(first),
       batch_size_(batch_size),
       length_(length),
+      nth_(nth),
       ahead_(static_cast<size_t>(ahead)),
       thread_([this] { read_ahead(); }) {}
 
@@ -55,7 +57,7 @@ void Batches::read_ahead() {
         if (stopping_) return;
       }
       Batch batch = read_batch(sequences_, position_, batch_size_, length_);
-      position_ += batch_size_;
+      position_ += nth_ * batch_size_;
       {
         std::lock_guard lock(mutex_);
         ready_.push_back(std::move(batch));

@@ -24,15 +24,16 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
 
 class Batches {
  public:
-  // Starts reading at sequence `first`, at most `ahead` batches in advance. `sequences` must outlive this.
-  Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead);
+  // Starts reading at sequence `first`, at most `ahead` batches in advance, every `nth` micro-batch of the stream.
+  // `sequences` must outlive this.
+  Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead, int64_t nth = 1);
   ~Batches();
   Batch next();  // rethrows what reading threw
 
  private:
   void read_ahead();
   const Sequences& sequences_;
-  int64_t position_, batch_size_, length_;
+  int64_t position_, batch_size_, length_, nth_;
   size_t ahead_;
   std::mutex mutex_;
   std::condition_variable changed_;

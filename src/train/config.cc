@@ -59,15 +59,11 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
          training.where("global_batch_tokens"));
   }
   c.accumulation = training.integer("gradient_accumulation_steps", 1, 1);
-  const int64_t tokens = training.integer("global_batch_tokens", 0, 1);
-  if (by_tokens) {
-    const int64_t micro = c.batch_size * c.seq_len;
-    if (tokens % micro != 0) {
-      fail("config", "{}: training.global_batch_tokens: expected a multiple of batch_size x seq_len = {} x {} = {}, found {}",
-           training.where("global_batch_tokens"), c.batch_size, c.seq_len, micro, tokens);
-    }
-    c.accumulation = tokens / micro;
-  }
+  c.global_batch_tokens = training.integer("global_batch_tokens", 0, 1);
+  c.global_batch_where = training.where("global_batch_tokens");
+  c.set_ranks(1);
+  c.data_parallel = training.choice("data_parallel", c.data_parallel, {"replicate", "zero2"});
+  c.communication_timeout = training.number("communication_timeout", c.communication_timeout, 1);
 }
 
 void read_optimizer(Config& config, TrainConfig& c) {
@@ -131,6 +127,18 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   return c;
 }
 
+void TrainConfig::set_ranks(int64_t count) {
+  ranks = count;
+  if (global_batch_tokens == 0) return;
+  const int64_t together = ranks * batch_size * seq_len;
+  if (global_batch_tokens % together != 0) {
+    fail("config", "{}: training.global_batch_tokens: expected a multiple of {}batch_size x seq_len = {}{} x {} = {}, found {}",
+         global_batch_where, ranks > 1 ? "ranks x " : "", ranks > 1 ? fmt::format("{} x ", ranks) : "", batch_size, seq_len, together,
+         global_batch_tokens);
+  }
+  accumulation = global_batch_tokens / together;
+}
+
 nlohmann::ordered_json TrainConfig::settings() const {
   return {
       {"data.bos_per_document", sequences.bos_per_document},
@@ -148,7 +156,8 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.steps", steps},
       {"training.seq_len", seq_len},
       {"training.batch_size", batch_size},
-      {"training.gradient_accumulation_steps", accumulation},
+      // Of all ranks together: another number of ranks that sees the same tokens is the same run.
+      {"training.gradient_accumulation_steps", ranks * accumulation},
       {"training.max_norm", max_norm},
       {"training.seed", seed},
       {"training.dtype", dtype},

@@ -42,7 +42,12 @@ struct TrainConfig {
   int64_t steps = 0;
   int64_t seq_len = 0;
   int64_t batch_size = 8;              // sequences a micro-batch
-  int64_t accumulation = 1;            // micro-batches a step
+  int64_t accumulation = 1;            // micro-batches a step on each rank
+  int64_t global_batch_tokens = 0;     // 0: follows from accumulation and the number of ranks
+  std::string global_batch_where;      // file and line, for messages
+  int64_t ranks = 1;                   // set_ranks
+  std::string data_parallel = "replicate";  // or "zero2"
+  double communication_timeout = 600;  // seconds
   double max_norm = 1.0;               // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";          // resolved: "fp32" or "bf16"
@@ -66,7 +71,10 @@ struct TrainConfig {
   // The resolved configuration as TOML that `lazy train` reads again: paths are absolute.
   std::string toml;
 
-  int64_t tokens_per_step() const { return accumulation * batch_size * seq_len; }
+  int64_t tokens_per_step() const { return ranks * accumulation * batch_size * seq_len; }
+  // Divides global_batch_tokens among the ranks; without it each has `accumulation` micro-batches. Error where it does
+  // not divide.
+  void set_ranks(int64_t count);
 
   // Reads a file and its overrides. Unknown keys and values out of range are errors. Relative paths are relative to the
   // file that names them; those given on the command line to the working directory.

@@ -18,6 +18,7 @@
 #include "model/safetensors.h"
 #include "train/batches.h"
 #include "train/description.h"
+#include "train/distributed/data_parallel.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
@@ -38,22 +39,26 @@ at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::
 
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, bool resume);
+  Trainer(const TrainConfig& config, bool resume, Communicator& communicator);
   TrainResult run();
 
  private:
   struct StepResult {
     double loss = 0, gradient_norm = 0, rate = 0;  // loss: nats a token, mean of the step
-    double seconds = 0, data_seconds = 0;
+    double seconds = 0, data_seconds = 0, communication_seconds = 0;
   };
   // Sums over the steps since the last logged one.
   struct Interval {
-    double seconds = 0, data_seconds = 0;
+    double seconds = 0, data_seconds = 0, communication_seconds = 0;
     int64_t steps = 0;
   };
 
+  std::optional<CheckpointStore::Found> checkpoint_to_resume();
   void resume_from(const CheckpointStore::Found& found);
   bool step(Batches& batches, StepResult& result);
+  void reduce(StepResult& result);
+  // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
+  int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
   void check_finite(const StepResult& result) const;
   void validate();
   void write_log(const StepResult& result, Interval& interval, bool attention);
@@ -65,11 +70,13 @@ class Trainer {
   std::string note(const StepResult& result) const;
 
   TrainConfig config_;
+  Communicator& communicator_;
   Sequences sequences_;
   std::optional<Sequences> held_out_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  RunFolder folder_;
+  std::optional<RunFolder> folder_;  // on the first rank, which alone writes
   std::optional<LanguageModel> model_;
+  std::optional<DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
   std::optional<MetricsLog> log_;
   TrainState state_;  // state_.seconds is the time before this process
@@ -77,13 +84,16 @@ class Trainer {
   int64_t saved_step_ = 0;
   std::optional<double> validation_;  // nats a token, of validation_step_
   int64_t validation_step_ = -1;
+  int agreed_signal_ = 0;
 };
 
-Trainer::Trainer(const TrainConfig& config, bool resume)
+Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communicator)
     : config_(config),
+      communicator_(communicator),
       sequences_(config.corpus, config.train_split, config.sequences),
-      tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())),
-      folder_(config_ = with_corpus(config, sequences_, *tokenizer_), resume) {
+      tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())) {
+  config_ = with_corpus(config, sequences_, *tokenizer_);
+  if (communicator_.first()) folder_.emplace(config_, resume);
   if (sequences_.size() == 0) {
     fail("train", "{}: the {} split is too small for one sequence of {} tokens", config_.corpus.string(), config_.train_split,
          config_.seq_len);
@@ -100,66 +110,93 @@ Trainer::Trainer(const TrainConfig& config, bool resume)
   at::manual_seed(config_.seed);
   model_.emplace(config_.model, config_.seed);
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
-  optimizer_.emplace(model_->parameters(), config_.optimizer);
-  if (const auto& found = folder_.found()) resume_from(*found);
+  data_parallel_.emplace(model_->parameters(), communicator_, sharding_from(config_.data_parallel));
+  optimizer_.emplace(data_parallel_->optimized(), config_.optimizer);
+  if (const auto found = checkpoint_to_resume()) resume_from(*found);
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   state_.settings = run_settings(config_, sequences_);
 }
 
+// The first rank's, which the others may not be able to read.
+std::optional<CheckpointStore::Found> Trainer::checkpoint_to_resume() {
+  const Communicator::Waiting waiting(communicator_, "the search for a checkpoint");
+  if (communicator_.size() == 1) return folder_->found();
+  const auto& found = folder_ ? folder_->found() : std::nullopt;
+  const std::string text = communicator_.broadcast(found ? to_json(found->state).dump() : "");
+  if (text.empty() || found) return found;
+  return CheckpointStore::Found{{}, state_from_json(nlohmann::ordered_json::parse(text), "the first rank's state")};
+}
+
 void Trainer::resume_from(const CheckpointStore::Found& found) {
-  const std::string file = (found.path / "state.json").string();
-  compare_settings(found.state.settings, run_settings(config_, sequences_), file);
   state_ = found.state;
   saved_step_ = state_.step;
-  model_->load_weights(found.path);
   const fs::path optimizer_file = found.path / "optimizer.safetensors";
-  auto tensors = read_safetensors(optimizer_file);
-  const auto random = tensors.extract(kRandomState);
-  if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", optimizer_file.string(), kRandomState);
-  cpu_generator().set_state(random.mapped());
-  optimizer_->load_state(tensors, optimizer_file.string());
+  std::map<std::string, at::Tensor> tensors;
+  if (communicator_.first()) {
+    compare_settings(found.state.settings, run_settings(config_, sequences_), (found.path / "state.json").string());
+    model_->load_weights(found.path);
+    tensors = read_safetensors(optimizer_file);
+    const auto random = tensors.extract(kRandomState);
+    if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", optimizer_file.string(), kRandomState);
+    cpu_generator().set_state(random.mapped());
+  }
+  const Communicator::Waiting waiting(communicator_, "reading the checkpoint");
+  data_parallel_->broadcast_weights();
+  optimizer_->load_state(data_parallel_->spread_state(std::move(tensors), optimizer_file.string()), optimizer_file.string());
 }
 
 TrainResult Trainer::run() {
   if (state_.step >= config_.steps) {
-    log::info("{}: step {} of {} is reached, nothing to train", folder_.path().string(), state_.step, config_.steps);
-    if (folder_.has_model()) return {state_.step, folder_.path() / "model"};
+    log::info("{}: step {} of {} is reached, nothing to train", config_.output.string(), state_.step, config_.steps);
+    if (folder_ && folder_->has_model()) return {state_.step, folder_->path() / "model"};
     return finish();
   }
-  folder_.describe(config_, run_facts(config_, sequences_, *tokenizer_));
-  log_.emplace(folder_.path(), state_.step, config_.tensorboard);
-  if (state_.step > 0) log::info("resuming {} at step {} of {}", folder_.path().string(), state_.step, config_.steps);
+  if (folder_) {
+    folder_->describe(config_, run_facts(config_, sequences_, *tokenizer_));
+    log_.emplace(folder_->path(), state_.step, config_.tensorboard);
+  }
+  if (state_.step > 0) log::info("resuming {} at step {} of {}", config_.output.string(), state_.step, config_.steps);
   const auto count = count_parameters(config_.model);
-  log::info("{}: {} parameters, {} steps of {} tokens, {} on {} with {} threads", config_.name,
+  log::info("{}: {} parameters, {} steps of {} tokens, {} on {} with {} threads{}", config_.name,
             human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(), config_.dtype, config_.device,
-            at::get_num_threads());
-  Batches batches(sequences_, state_.sequences, config_.batch_size, config_.seq_len, config_.prefetch);
-  Progress progress("train", static_cast<uint64_t>(config_.steps * config_.tokens_per_step()), "tokens",
-                    static_cast<uint64_t>(state_.step * config_.tokens_per_step()));
+            at::get_num_threads(),
+            config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
+  // Micro-batches of the stream go round the ranks, so that a step's tokens do not depend on how many these are.
+  Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size, config_.seq_len,
+                  config_.prefetch, config_.ranks);
+  std::optional<Progress> progress;
+  if (communicator_.first()) {
+    progress.emplace("train", static_cast<uint64_t>(config_.steps * config_.tokens_per_step()), "tokens",
+                     static_cast<uint64_t>(state_.step * config_.tokens_per_step()));
+  }
   Interval interval;
   StepResult result;
   while (state_.step < config_.steps && step(batches, result)) {
     interval.seconds += result.seconds;
     interval.data_seconds += result.data_seconds;
+    interval.communication_seconds += result.communication_seconds;
     ++interval.steps;
-    const bool attention = due(config_.attention_every);
-    if (due(config_.validation_every)) validate();
-    if (state_.step == 1 || due(config_.log_every) || attention || validation_step_ == state_.step) {
-      write_log(result, interval, attention);
+    if (communicator_.first()) {
+      const bool attention = due(config_.attention_every);
+      if (due(config_.validation_every)) validate();
+      if (state_.step == 1 || due(config_.log_every) || attention || validation_step_ == state_.step) {
+        write_log(result, interval, attention);
+      }
+      progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
     }
-    progress.update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
-    if (due(config_.checkpoint_every) && !stop_requested()) save_checkpoint();
+    if (stopping()) break;
+    if (due(config_.checkpoint_every)) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
-  if (stop_requested()) {
-    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal() == SIGINT ? "SIGINT" : "SIGTERM",
+  if (const int signal = stopping()) {
+    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", signal == SIGINT ? "SIGINT" : "SIGTERM",
                                   state_.step, config_.steps,
                                   state_.step > 0 ? fmt::format("the state is saved in {}, --resume continues",
-                                                                folder_.checkpoints().path(state_.step).string())
+                                                                CheckpointStore(config_.output / "checkpoints", 0).path(state_.step).string())
                                                   : "there was nothing to save yet"),
-                      stop_signal());
+                      signal);
   }
-  progress.finish(note(result));
+  if (progress) progress->finish(note(result));
   return finish();
 }
 
@@ -168,8 +205,10 @@ TrainResult Trainer::run() {
 bool Trainer::step(Batches& batches, StepResult& result) {
   const auto begin = Clock::now();
   result = {};
+  communicator_.at_step(state_.step + 1);
+  const double micro_batches = static_cast<double>(config_.ranks * config_.accumulation);
   for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
-    if (stop_requested()) {
+    if (stopping()) {
       optimizer_->drop_gradients();
       return false;
     }
@@ -177,19 +216,44 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     const Batch batch = batches.next();
     result.data_seconds += seconds_since(waiting);
     at::Tensor loss = model_->loss(batch.ids, batch.labels);
-    if (config_.accumulation > 1) loss = loss / static_cast<double>(config_.accumulation);
+    if (micro_batches > 1) loss = loss / micro_batches;
+    data_parallel_->backward_begins(micro + 1 == config_.accumulation);
     loss.backward();
     result.loss += loss.item<double>();
   }
-  result.gradient_norm = optimizer_->gradient_norm();
+  reduce(result);
   check_finite(result);
   result.rate = config_.schedule.rate(state_.step);
   optimizer_->step(result.rate, result.gradient_norm, config_.max_norm);
+  if (data_parallel_->sharded()) {
+    const auto waiting = Clock::now();
+    const Communicator::Waiting others(communicator_, "gathering the weights");
+    data_parallel_->gather_weights();
+    result.communication_seconds += seconds_since(waiting);
+  }
+  data_parallel_->drop_gradients();
   ++state_.step;
-  state_.sequences += config_.accumulation * config_.batch_size;
+  state_.sequences += config_.ranks * config_.accumulation * config_.batch_size;
   state_.tokens += config_.tokens_per_step();
   result.seconds = seconds_since(begin);
   return true;
+}
+
+// The step's loss and gradient of all ranks together.
+void Trainer::reduce(StepResult& result) {
+  const auto begin = Clock::now();
+  const Communicator::Waiting waiting(communicator_, "the sum of the gradients");
+  data_parallel_->finish_gradients();
+  result.gradient_norm = optimizer_->gradient_norm();
+  if (communicator_.size() == 1) return;
+  const bool sharded = data_parallel_->sharded();  // then the norm is that of our pieces
+  const int signal = stop_signal();
+  const auto sums = communicator_.sum({result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
+                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0});
+  result.loss = sums[0];
+  if (sharded) result.gradient_norm = std::sqrt(sums[1]);
+  if (sums[2] + sums[3] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : SIGTERM;
+  result.communication_seconds = seconds_since(begin);
 }
 
 void Trainer::check_finite(const StepResult& result) const {
@@ -209,7 +273,8 @@ void Trainer::validate() {
 
 void Trainer::write_log(const StepResult& result, Interval& interval, bool attention) {
   const double steps = static_cast<double>(interval.steps);
-  const double tokens_per_second = steps * static_cast<double>(config_.tokens_per_step()) / interval.seconds;
+  // Of one device, as torchtitan reports it.
+  const double tokens_per_second = steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
   const double tflops = tokens_per_second * flops_per_token(config_.model, config_.seq_len) / 1e12;
   Scalars line{{"loss_metrics/global_avg_loss", result.loss}, {"grad_norm", result.gradient_norm}, {"lr", result.rate}};
   if (validation_step_ == state_.step) {
@@ -221,6 +286,7 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   if (config_.peak_tflops > 0) line.emplace_back("mfu(%)", 100 * tflops / config_.peak_tflops);
   line.emplace_back("time_metrics/end_to_end(s)", interval.seconds / steps);
   line.emplace_back("time_metrics/data_loading(s)", interval.data_seconds / steps);
+  if (config_.ranks > 1) line.emplace_back("time_metrics/communication(s)", interval.communication_seconds / steps);
   line.emplace_back("memory/max_reserved(GiB)", peak_memory_gib());
   if (attention) {
     const auto statistics = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
@@ -244,20 +310,26 @@ void Trainer::write_model(const fs::path& folder, const std::string& dtype) cons
 }
 
 void Trainer::save_checkpoint() {
+  NamedTensors optimizer;
+  {
+    const Communicator::Waiting waiting(communicator_, "collecting a checkpoint");
+    optimizer = data_parallel_->gather_state(optimizer_->state());
+  }
+  saved_step_ = state_.step;
+  if (!communicator_.first()) return;
   log_->sync();
   TrainState state = state_;
   state.seconds = seconds();
-  folder_.checkpoints().save(state, [&](const fs::path& folder) {
+  folder_->checkpoints().save(state, [&](const fs::path& folder) {
     write_model(folder, "fp32");
-    NamedTensors tensors = optimizer_->state();
-    tensors.emplace_back(kRandomState, cpu_generator().get_state());
-    write_safetensors(folder / "optimizer.safetensors", tensors);
+    optimizer.emplace_back(kRandomState, cpu_generator().get_state());
+    write_safetensors(folder / "optimizer.safetensors", optimizer);
   });
-  saved_step_ = state_.step;
 }
 
 TrainResult Trainer::finish() {
-  const fs::path model = folder_.publish_model([&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+  if (!communicator_.first()) return {state_.step, {}};
+  const fs::path model = folder_->publish_model([&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
   if (held_out_ && config_.validation_every > 0 && validation_step_ != state_.step) validate();
   std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step, human_count(static_cast<double>(state_.tokens)),
                                  human_seconds(seconds()));
@@ -275,7 +347,27 @@ TrainResult train(const TrainConfig& config, bool resume) {
   // Moments of rarely seen words decay into denormal numbers, which cost a hundred cycles each. Threads inherit the
   // setting, so it comes before the first of them starts.
   at::globalContext().setFlushDenormal(true);
-  return Trainer(config, resume).run();
+  const World world = world_from_environment();
+  TrainConfig shared = config;
+  shared.set_ranks(world.size);
+  if (world.rank > 0) log::set_level(2);  // the first rank speaks for all
+  Communicator communicator(world, at::kCPU, std::chrono::milliseconds(static_cast<int64_t>(1000 * config.communication_timeout)));
+  const auto of_rank = [&](const Error& e) { return world.rank == 0 ? e.what() : fmt::format("rank {}: {}", world.rank, e.what()); };
+  try {
+    TrainResult result = Trainer(shared, resume, communicator).run();
+    communicator.finish();
+    return result;
+  } catch (const Interrupted& e) {
+    communicator.finish();  // launchers kill the others when one ends, and the first may still be writing
+    throw Interrupted(of_rank(e), e.exit_code() - 128);
+  } catch (const Error& e) {
+    communicator.announce(of_rank(e));
+    if (e.exit_code() == 1) throw RunError(of_rank(e));
+    throw Error(of_rank(e));
+  } catch (const std::exception& e) {
+    communicator.announce(fmt::format("rank {}: {}", world.rank, e.what()));
+    throw;
+  }
 }
 
 }  // namespace lazy::train

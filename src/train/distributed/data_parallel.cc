@@ -1,0 +1,177 @@
+#include "train/distributed/data_parallel.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lazy::train {
+
+Sharding sharding_from(const std::string& name) { return name == "zero2" ? Sharding::zero2 : Sharding::replicate; }
+
+// Called when a parameter's gradient of a backward has been added to what was there.
+struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(DataParallel& owner, size_t parameter) : owner(owner), parameter(parameter) {}
+  void operator()(const torch::autograd::Variable&) override { owner.on_gradient(parameter); }
+  DataParallel& owner;
+  size_t parameter;
+};
+
+DataParallel::DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding, int64_t bucket_bytes)
+    : communicator_(communicator), sharding_(sharding) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : parameters) {
+    if (!item.second.requires_grad()) continue;
+    parameters_.push_back(item);
+    tensors.push_back(item.second);
+  }
+  if (communicator_.size() > 1) {
+    buckets_ = make_buckets(tensors, bucket_bytes, communicator_.size());
+    place_.resize(parameters_.size());
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      for (size_t s = 0; s < buckets_[b].slots.size(); ++s) place_[buckets_[b].slots[s].parameter] = {b, s};
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(tensors[i], std::make_unique<Hook>(*this, i));
+    }
+  }
+  cut_pieces();
+}
+
+DataParallel::~DataParallel() {
+  if (communicator_.size() == 1) return;
+  for (const auto& item : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(item.second, nullptr);
+}
+
+void DataParallel::cut_pieces() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    Piece piece{.name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
+    if (sharded()) {
+      const Bucket& bucket = buckets_[place_[i].first];
+      const Bucket::Slot& slot = bucket.slots[place_[i].second];
+      const int64_t part = bucket.padded / communicator_.size(), first = part * communicator_.rank();
+      piece.begin = std::clamp<int64_t>(first - slot.begin, 0, slot.numel);
+      piece.end = std::clamp<int64_t>(first + part - slot.begin, 0, slot.numel);
+      if (piece.begin == piece.end) continue;
+      piece.tensor = tensor.detach().view({-1}).slice(0, piece.begin, piece.end).requires_grad_(true);
+    }
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+DataParallel::Parameters DataParallel::optimized() const {
+  Parameters out;
+  for (const Piece& piece : pieces_) out.emplace_back(piece.name, piece.tensor);
+  return out;
+}
+
+void DataParallel::backward_begins(bool last) { last_ = last; }
+
+void DataParallel::on_gradient(size_t parameter) {
+  const at::NoGradGuard no_grad;
+  const auto [b, s] = place_[parameter];
+  Bucket::Slot& slot = buckets_[b].slots[s];
+  buckets_[b].fill(slot);
+  if (!last_) return;
+  slot.ready = true;
+  begin_ready();
+}
+
+void DataParallel::begin_ready() {
+  for (; begun_ < buckets_.size() && buckets_[begun_].complete(); ++begun_) {
+    Bucket& bucket = buckets_[begun_];
+    if (sharded()) {
+      bucket.share = at::empty({bucket.padded / communicator_.size()}, bucket.flat.options());
+      bucket.handle = communicator_.reduce_scatter(bucket.share, bucket.flat);
+    } else {
+      bucket.handle = communicator_.all_reduce(bucket.flat);
+    }
+  }
+}
+
+void DataParallel::finish_gradients() {
+  if (communicator_.size() == 1) return;
+  const at::NoGradGuard no_grad;
+  // What got no gradient in the last backward counts with what it had before, or zero.
+  for (size_t b = begun_; b < buckets_.size(); ++b) {
+    for (Bucket::Slot& slot : buckets_[b].slots) {
+      buckets_[b].fill(slot);
+      slot.ready = true;
+    }
+  }
+  begin_ready();
+  for (Bucket& bucket : buckets_) {
+    bucket.handle.wait();
+    if (!sharded()) continue;
+    for (Bucket::Slot& slot : bucket.slots) slot.tensor.mutable_grad().reset();
+    bucket.flat.reset();
+  }
+  if (!sharded()) return;
+  std::map<std::string, Piece*> piece_of;
+  for (Piece& piece : pieces_) piece_of[piece.name] = &piece;
+  for (const Bucket& bucket : buckets_) {
+    const int64_t first = bucket.padded / communicator_.size() * communicator_.rank();
+    for (const Bucket::Slot& slot : bucket.slots) {
+      const auto found = piece_of.find(parameters_[slot.parameter].first);
+      if (found == piece_of.end()) continue;
+      Piece& piece = *found->second;
+      piece.tensor.mutable_grad() = bucket.share.narrow(0, slot.begin + piece.begin - first, piece.end - piece.begin);
+    }
+  }
+}
+
+void DataParallel::drop_gradients() {
+  for (auto& item : parameters_) item.second.mutable_grad().reset();
+  for (Piece& piece : pieces_) piece.tensor.mutable_grad().reset();
+  for (Bucket& bucket : buckets_) {
+    bucket.share.reset();
+    for (Bucket::Slot& slot : bucket.slots) slot.filled = slot.ready = false;
+  }
+  begun_ = 0;
+}
+
+void DataParallel::gather_weights() {
+  if (!sharded()) return;
+  const at::NoGradGuard no_grad;
+  struct Flight {
+    at::Tensor whole;
+    Communicator::Handle handle;
+  };
+  std::vector<Flight> flights(buckets_.size());
+  const auto begin = [&](size_t b) {
+    const Bucket& bucket = buckets_[b];
+    // The parameters in the bucket's layout; only our share of it is sent.
+    at::Tensor whole = at::empty({bucket.padded}, bucket.slots.front().tensor.options().requires_grad(false));
+    const int64_t part = bucket.padded / communicator_.size(), first = part * communicator_.rank();
+    const at::Tensor share = at::zeros({part}, whole.options());
+    for (const Bucket::Slot& slot : bucket.slots) {
+      const int64_t low = std::max(first, slot.begin), high = std::min(first + part, slot.begin + slot.numel);
+      if (low >= high) continue;
+      share.slice(0, low - first, high - first).copy_(slot.tensor.view({-1}).slice(0, low - slot.begin, high - slot.begin));
+    }
+    flights[b] = {whole, communicator_.all_gather(whole, share)};
+  };
+  constexpr size_t kAhead = 2;  // buckets under way while one is copied
+  for (size_t b = 0; b < std::min(kAhead, buckets_.size()); ++b) begin(b);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    flights[b].handle.wait();
+    for (Bucket::Slot& slot : buckets_[b].slots) {
+      slot.tensor.view({-1}).copy_(flights[b].whole.narrow(0, slot.begin, slot.numel));
+    }
+    flights[b] = {};
+    if (b + kAhead < buckets_.size()) begin(b + kAhead);
+  }
+}
+
+void DataParallel::broadcast_weights() {
+  if (communicator_.size() == 1) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& item : parameters_) communicator_.broadcast(item.second.detach()).wait();
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,70 @@
+// Data parallel training: every rank computes the gradients of its micro-batches, and they are summed over the ranks in
+// flat buckets, each as soon as it is complete during the backward of a step's last micro-batch. With ZeRO-2 (Rajbhandari
+// et al. 2020) a rank keeps gradients and moments of its share of each bucket only, and updated weights are gathered.
+// In a world of one nothing of this happens.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/distributed/bucket.h"
+#include "train/distributed/communicator.h"
+#include "train/distributed/pieces.h"
+
+namespace lazy::train {
+
+enum class Sharding { replicate, zero2 };
+Sharding sharding_from(const std::string& name);  // of [training] data_parallel
+
+class DataParallel {
+ public:
+  using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
+  // Of those that require a gradient; `communicator` must outlive this.
+  DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding, int64_t bucket_bytes = 25 << 20);
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // What this rank's optimizer updates: the parameters, or with ZeRO-2 the rank's pieces of them, one-dimensional leaves
+  // in the memory of their parameters.
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  Parameters optimized() const;
+  bool sharded() const { return sharding_ == Sharding::zero2 && communicator_.size() > 1; }
+
+  // Before the backward of a micro-batch; that of the step's last one starts the sums.
+  void backward_begins(bool last);
+  // Waits for the sums: then the pieces have their gradients.
+  void finish_gradients();
+  void drop_gradients();
+  // The pieces that other ranks have updated.
+  void gather_weights();
+
+  // All ranks have rank 0's weights.
+  void broadcast_weights();
+  // Optimizer state by name, PREFIX.PARAMETER: the whole tensors on rank 0 from everyone's pieces (empty elsewhere), and
+  // the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are. Collective.
+  Parameters gather_state(const Parameters& state);
+  std::map<std::string, at::Tensor> spread_state(std::map<std::string, at::Tensor> state, const std::string& file);
+  // The same state as pieces, for a checkpoint that each rank writes its part of.
+  std::vector<Piece> state_pieces(const Parameters& state) const;
+
+ private:
+  struct Hook;
+  void on_gradient(size_t parameter);
+  void begin_ready();
+  void cut_pieces();
+
+  Parameters parameters_;
+  Communicator& communicator_;
+  const Sharding sharding_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::pair<size_t, size_t>> place_;  // of each parameter: bucket, slot in it
+  std::vector<Piece> pieces_;
+  bool last_ = false;
+  size_t begun_ = 0;  // buckets whose sum is under way: all ranks begin them in this order
+};
+
+}  // namespace lazy::train

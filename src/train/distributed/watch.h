@@ -1,0 +1,70 @@
+// Notices that a rank has ended or hangs, and says which. Every rank writes a sign of life to the store, with the step it is
+// at and how many waits for the others it has begun: of two ranks, the one with fewer has not arrived. A rank that waits
+// too long, or hears that another failed, ends with one line on stderr, even where its main thread is blocked in a
+// collective.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "train/distributed/backend.h"
+
+namespace lazy::train {
+
+class Watch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `store`: a connection of its own.
+  Watch(StorePtr store, const World& world, std::chrono::milliseconds timeout);
+  ~Watch();
+
+  void at_step(int64_t step) { step_ = step; }
+  // The main thread waits for the others, for `what`, a literal. Throws RunError when another rank has failed already.
+  void wait_begins(const char* what);
+  void wait_ends() { waiting_since_ = Clock::time_point::max(); }
+
+  // A collective failed: finds out which rank did it, which takes a few signs of life.
+  [[noreturn]] void explain(const std::string& error);
+  void announce(const std::string& failure) noexcept;
+
+ private:
+  struct Sign {
+    std::string text;        // "COUNT WAITS STEP what"
+    Clock::time_point since;  // when it last changed, as seen here
+  };
+
+  void exchange_signs();
+  void guard();
+  void read_signs();
+  // The failure that is known at this moment, empty if none. `silence`: how long a living rank may be quiet.
+  std::string judge(Clock::duration silence, bool overdue);
+  std::string sign_of(int rank) const { return "sign/" + std::to_string(rank); }
+
+  const StorePtr store_;
+  const World world_;
+  const std::chrono::milliseconds timeout_, interval_;
+  const Clock::time_point begin_ = Clock::now();
+  std::atomic<int64_t> step_ = 0, waits_ = 0;
+  std::atomic<const char*> what_ = "";
+  std::atomic<Clock::time_point> waiting_since_ = Clock::time_point::max();
+  std::atomic<Clock::time_point> heard_from_store_ = Clock::now();
+  std::atomic<bool> suspicious_ = false;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::map<int, Sign> signs_;
+  std::string failure_;       // the first that is known here
+  std::string announcement_;  // for the store
+  bool announced_ = false;
+  std::atomic<bool> failed_ = false;
+  std::thread exchange_, guard_;
+};
+
+}  // namespace lazy::train
