@@ -137,12 +137,26 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   Descriptor file = open_for_reading(path, size_);
   if (size_ == 0) return;
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
-  if (map == MAP_FAILED) fail("read", "{}: {}", path.string(), std::strerror(errno));
+  if (map == MAP_FAILED) {
+    fail("read", "{}: {}{}", path.string(), std::strerror(errno),
+         errno == ENOMEM ? "; a process may map no more files than `sysctl vm.max_map_count` says" : "");
+  }
   data_ = static_cast<const std::byte*>(map);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+// Both only advise the system; what they cannot do is done page by page.
+void MappedFile::expect_scattered_reads() const {
+  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
+}
+
+void MappedFile::read_ahead(size_t offset, size_t size) const {
+  static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page;
+  if (size > 0) ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_WILLNEED);
+}
 
 MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);

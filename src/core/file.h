@@ -52,6 +52,9 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const std::filesystem::path& path() const { return path_; }
+  // The map is read here and there: a page that is touched brings no neighbours from the disk but those asked for.
+  void expect_scattered_reads() const;
+  void read_ahead(size_t offset, size_t size) const;
 
  private:
   std::filesystem::path path_;

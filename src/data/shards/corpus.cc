@@ -116,11 +116,11 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   return info;
 }
 
-std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split) {
+std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split, ShardCheck check) {
   std::vector<Shard> shards;
   if (!fs::exists(corpus)) fail("corpus", "{}: expected a corpus folder or a shard, found nothing", corpus.string());
   if (!fs::is_directory(corpus)) {
-    shards.emplace_back(corpus);
+    shards.emplace_back(corpus, check);
     return shards;
   }
   const CorpusInfo info = read_corpus_info(corpus);
@@ -131,8 +131,9 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split)
     fail("corpus", "{}: split \"{}\": expected one of {}", corpus.string(), split, fmt::join(names, ", "));
   }
   int64_t documents = 0, tokens = 0;
+  shards.reserve(found->second.shards.size());
   for (const std::string& name : found->second.shards) {
-    shards.emplace_back(corpus / name);
+    shards.emplace_back(corpus / name, check);
     const ShardHeader& h = shards.back().header();
     if (h.tokenizer_fingerprint != info.tokenizer.fingerprint || h.vocab_size != info.tokenizer.vocab_size) {
       fail("corpus", "{}: made with tokenizer {:016x} of {} entries, corpus.json names {:016x} of {}",

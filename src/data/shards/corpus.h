@@ -36,6 +36,7 @@ CorpusInfo read_corpus_info(const std::filesystem::path& folder);
 
 // The shards of one split, opened, checked against corpus.json and each other. `corpus` is a folder or one shard file
 // (whose split is then whatever was asked for).
-std::vector<Shard> open_shards(const std::filesystem::path& corpus, const std::string& split);
+std::vector<Shard> open_shards(const std::filesystem::path& corpus, const std::string& split,
+                               ShardCheck check = ShardCheck::index);
 
 }  // namespace lazy

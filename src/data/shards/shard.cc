@@ -1,5 +1,6 @@
 #include "data/shards/shard.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -17,7 +18,7 @@ uint64_t largest(const std::byte* data, uint64_t count) {
 
 }  // namespace
 
-Shard::Shard(const std::filesystem::path& path) : map_(path) {
+Shard::Shard(const std::filesystem::path& path, ShardCheck how) : map_(path) {
   if (map_.size() < sizeof header_) {
     fail("shard", "{}: expected at least the {} bytes of a header, found {}", path.string(), sizeof header_,
          map_.size());
@@ -26,6 +27,10 @@ Shard::Shard(const std::filesystem::path& path) : map_(path) {
   check();
   tokens_ = map_.data() + header_.tokens_offset;
   starts_ = reinterpret_cast<const uint64_t*>(map_.data() + header_.index_offset);
+  if (how == ShardCheck::header) {
+    map_.expect_scattered_reads();
+    return;
+  }
   const size_t index_size = (header_.documents + 1) * sizeof(uint64_t);
   BlockChecksum index;
   index.add(starts_, index_size);
@@ -104,6 +109,25 @@ void Shard::read(int64_t begin, int64_t count, int64_t* out) const {
   } else {
     const auto* tokens = reinterpret_cast<const uint32_t*>(tokens_) + begin;
     for (int64_t i = 0; i < count; ++i) out[i] = tokens[i];
+  }
+}
+
+Shard::Range Shard::range(int64_t d) const {
+  if (d >= documents() || starts_[d] > starts_[d + 1] || starts_[d + 1] > header_.tokens) fail_index(d);
+  return {start(d), start(d + 1)};
+}
+
+void Shard::fail_index(int64_t d) const {
+  fail("shard", "{}: the document index is damaged at document {}; prepare the corpus again", map_.path().string(), d);
+}
+
+void Shard::read_checked(int64_t begin, int64_t count, int64_t* out) const {
+  map_.read_ahead(header_.tokens_offset + static_cast<uint64_t>(begin) * header_.token_bytes,
+                  static_cast<uint64_t>(count) * header_.token_bytes);
+  read(begin, count, out);
+  const int64_t most = count > 0 ? *std::max_element(out, out + count) : 0;
+  if (most >= header_.vocab_size) {
+    fail("shard", "{}: id {} is outside the vocabulary of {}", map_.path().string(), most, header_.vocab_size);
   }
 }
 

@@ -33,11 +33,14 @@ class ShardWriter {
   BlockChecksum tokens_checksum_;
 };
 
-// Opening checks magic, version, sizes, header checksum and the document index, and throws Error naming the file,
-// the field, what was expected and what was found. Tokens are checked by verify().
+// Whether opening a shard reads its document index, or its header alone.
+enum class ShardCheck { index, header };
+
+// Opening checks magic, version, sizes, header checksum and, unless told otherwise, the document index, and throws Error
+// naming the file, the field, what was expected and what was found. Tokens are checked by verify().
 class Shard {
  public:
-  explicit Shard(const std::filesystem::path& path);
+  explicit Shard(const std::filesystem::path& path, ShardCheck check = ShardCheck::index);
   const std::filesystem::path& path() const { return map_.path(); }
   const ShardHeader& header() const { return header_; }
   int64_t documents() const { return static_cast<int64_t>(header_.documents); }
@@ -46,6 +49,16 @@ class Shard {
   int64_t start(int64_t d) const { return static_cast<int64_t>(starts_[d]); }
   // Copies tokens [begin, begin + count) as ids.
   void read(int64_t begin, int64_t count, int64_t* out) const;
+
+  // For a shard opened with ShardCheck::header, whose pages are read where they are needed and nowhere else:
+  struct Range {
+    int64_t begin, end;
+  };
+  Range range(int64_t d) const;  // tokens of document `d`; Error when the index is damaged there
+  [[noreturn]] void fail_index(int64_t d) const;
+  // As read(); Error when an id is outside the vocabulary.
+  void read_checked(int64_t begin, int64_t count, int64_t* out) const;
+
   std::vector<int32_t> document(int64_t d) const;
   // Reads every token: checksum and range of ids.
   void verify() const;

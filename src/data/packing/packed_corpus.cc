@@ -1,0 +1,41 @@
+#include "data/packing/packed_corpus.h"
+
+#include "core/error.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+std::unique_ptr<PackedCorpus> PackedCorpus::open(const fs::path& corpus, const std::string& split,
+                                                 const SequenceOptions& options) {
+  if (options.length < (options.bos_per_sequence ? 2 : 1)) {
+    fail("sequences", "length: expected at least {} tokens, found {}", options.bos_per_sequence ? 2 : 1, options.length);
+  }
+  if (options.documents_per_group < 1) {
+    fail("sequences", "documents_per_group: expected at least 1, found {}", options.documents_per_group);
+  }
+  return options.packing == Packing::windows ? pack_windows(corpus, split, options) : pack_groups(corpus, split, options);
+}
+
+PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, const SequenceOptions& options,
+                           const std::vector<Shard>& shards)
+    : path_(corpus), options_(options) {
+  for (const Shard& shard : shards) {
+    documents_ += shard.documents();
+    tokens_ += shard.tokens();
+    source_bytes_ += static_cast<int64_t>(shard.header().source_bytes);
+  }
+  if (documents_ == 0) fail("sequences", "{}: split \"{}\" holds no documents", corpus.string(), split);
+  header_ = shards.front().header();
+  if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence)) {
+    fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false", corpus.string());
+  }
+  if (options.bos_per_document) tokens_ += documents_;
+}
+
+void PackedCorpus::check_size(const std::string& split) const {
+  if (size() > 0) return;
+  fail("sequences", "{}: split \"{}\" has {} tokens in {} documents, fewer than one sequence of {}", path_.string(), split,
+       tokens_, documents_, options_.length);
+}
+
+}  // namespace lazy

@@ -1,0 +1,48 @@
+// One corpus cut into sequences of a fixed length, and the endless order in which training reads them.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/random.h"
+#include "data/sequences.h"
+#include "data/shards/shard.h"
+
+namespace lazy {
+
+class PackedCorpus {
+ public:
+  static std::unique_ptr<PackedCorpus> open(const std::filesystem::path& corpus, const std::string& split,
+                                            const SequenceOptions& options);
+  virtual ~PackedCorpus() = default;
+  virtual int64_t size() const = 0;  // sequences in an epoch
+  // Sequence `index` of the endless stream. Thread-safe.
+  virtual void read(int64_t index, int64_t* out) const = 0;
+  int64_t tokens() const { return tokens_; }  // BOS included
+  int64_t source_bytes() const { return source_bytes_; }
+  const ShardHeader& header() const { return header_; }  // of the first shard: the tokenizer
+  const std::filesystem::path& path() const { return path_; }
+
+ protected:
+  // Adds up the shards' headers and checks the options against them.
+  PackedCorpus(const std::filesystem::path& corpus, const std::string& split, const SequenceOptions& options,
+               const std::vector<Shard>& shards);
+  // Error unless an epoch has a sequence.
+  void check_size(const std::string& split) const;
+  int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }  // tokens from documents
+  int64_t bos() const { return header_.bos_id; }
+  std::filesystem::path path_;
+  SequenceOptions options_;
+  ShardHeader header_{};
+  int64_t documents_ = 0, tokens_ = 0, source_bytes_ = 0;
+};
+
+// The two ways to cut (SequenceOptions::packing).
+std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split, const SequenceOptions&);
+std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split, const SequenceOptions&);
+
+// Different streams of random numbers from one seed.
+inline uint64_t derive_seed(uint64_t seed, uint64_t stream) { return Random(seed ^ Random(stream).next()).next(); }
+
+}  // namespace lazy
