@@ -28,7 +28,7 @@ struct TrainConfig {
   bool special_ids_from_tokenizer = true;  // [model] names neither bos_token_id nor eos_token_id
 
   // [data]
-  std::filesystem::path corpus;
+  CorpusMix corpus;
   std::string train_split = "train", validation_split = "validation";
   SequenceOptions sequences;           // of the training split; validation reads in corpus order
   int64_t prefetch = 4;                // micro-batches read ahead

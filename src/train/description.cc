@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,33 @@ std::string utc_now() {
 }
 
 }  // namespace
+
+nlohmann::ordered_json part_facts(const Sequences& sequences, int64_t position) {
+  auto out = nlohmann::ordered_json::array();
+  const auto counts = sequences.counts(position);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const auto& part = sequences.parts()[i];
+    const double read = static_cast<double>(counts[i]);
+    out.push_back({{"name", part.name}, {"path", part.path.string()}, {"tokens", part.tokens}, {"bytes_per_token", part.bytes_per_token},
+                   {"sequences", part.sequences}, {"weight", part.share},
+                   {"share", position > 0 ? read / static_cast<double>(position) : 0.0},
+                   {"epochs", read / static_cast<double>(part.sequences)}});
+  }
+  return out;
+}
+
+Scalars data_position(const Sequences& sequences, int64_t position) {
+  Scalars out;
+  const auto counts = sequences.counts(position);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const auto& part = sequences.parts()[i];
+    const double read = static_cast<double>(counts[i]), epochs = read / static_cast<double>(part.sequences);
+    if (counts.size() == 1) return {{"data/epochs", epochs}};
+    out.emplace_back("data/epochs/" + part.name, epochs);
+    out.emplace_back("data/share/" + part.name, read / static_cast<double>(std::max<int64_t>(1, position)));
+  }
+  return out;
+}
 
 TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const Tokenizer& tokenizer) {
   if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
@@ -42,6 +70,9 @@ nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& 
   for (const auto& [key, value] : model.items()) out["model." + key] = value;
   out["corpus.tokenizer_fingerprint"] = fmt::format("{:016x}", sequences.tokenizer_fingerprint());
   out["corpus.tokens"] = sequences.tokens();
+  if (sequences.parts().size() > 1) {  // in their order, which decides that of the sequences
+    for (const auto& part : sequences.parts()) out["corpus.parts"].push_back(part.tokens);
+  }
   out["threads"] = at::get_num_threads();
   return out;
 }
@@ -55,7 +86,8 @@ nlohmann::ordered_json run_facts(const TrainConfig& config, const Sequences& seq
           {"steps", config.steps},
           {"tokens_per_step", config.tokens_per_step()},
           {"tokens", config.tokens_per_step() * config.steps},
-          {"corpus", {{"path", config.corpus.string()}, {"tokens", sequences.tokens()}, {"bytes_per_token", sequences.bytes_per_token()}}},
+          {"corpus", {{"path", config.corpus.string()}, {"tokens", sequences.tokens()}, {"bytes_per_token", sequences.bytes_per_token()},
+                      {"parts", part_facts(sequences, config.tokens_per_step() / config.seq_len * config.steps)}}},
           {"tokenizer", {{"kind", tokenizer.kind()}, {"vocab_size", tokenizer.vocab_size()},
                          {"fingerprint", fmt::format("{:016x}", tokenizer.fingerprint())}}},
           {"dtype", config.dtype},

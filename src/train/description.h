@@ -5,6 +5,7 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "train/config.h"
+#include "train/metrics.h"
 
 namespace lazy::train {
 
@@ -14,6 +15,11 @@ TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const To
 
 // What must be equal for a resumed run to be the same run, key by key ("optimizer.lr", "model.hidden_size", ...).
 nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& sequences);
+
+// For each corpus: its size, its weight, and its share and epochs among the first `position` sequences of the stream.
+nlohmann::ordered_json part_facts(const Sequences& sequences, int64_t position);
+// The same as scalars of the log: data/epochs, or of a mixture data/epochs/NAME and data/share/NAME.
+Scalars data_position(const Sequences& sequences, int64_t position);
 
 // run.json: what a reader of the run wants to know.
 nlohmann::ordered_json run_facts(const TrainConfig& config, const Sequences& sequences, const Tokenizer& tokenizer);

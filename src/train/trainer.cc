@@ -288,6 +288,8 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   line.emplace_back("time_metrics/data_loading(s)", interval.data_seconds / steps);
   if (config_.ranks > 1) line.emplace_back("time_metrics/communication(s)", interval.communication_seconds / steps);
   line.emplace_back("memory/max_reserved(GiB)", peak_memory_gib());
+  const Scalars data = data_position(sequences_, state_.sequences);
+  line.insert(line.end(), data.begin(), data.end());
   if (attention) {
     const auto statistics = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
     line.insert(line.end(), statistics.begin(), statistics.end());

@@ -1,0 +1,107 @@
+// The keyed permutation: every place once, keys that differ, and neighbours that know nothing of each other.
+#include "data/packing/permutation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "core/random.h"
+
+namespace lazy {
+namespace {
+
+std::vector<uint64_t> order(uint64_t size, uint64_t key) {
+  const Permutation permutation(size, key);
+  std::vector<uint64_t> out(size);
+  for (uint64_t i = 0; i < size; ++i) out[i] = permutation(i);
+  return out;
+}
+
+TEST(Permutation, IsABijectionForEverySize) {
+  std::vector<uint64_t> sizes(70);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  for (const uint64_t size : {127, 128, 129, 1000, 4095, 4096, 4097, 65537}) sizes.push_back(size);
+  for (const uint64_t size : sizes) {
+    for (const uint64_t key : {0, 1, 2}) {
+      auto places = order(size, key);
+      std::sort(places.begin(), places.end());
+      for (uint64_t i = 0; i < size; ++i) ASSERT_EQ(places[i], i) << size << " " << key;
+    }
+  }
+}
+
+TEST(Permutation, KeysGiveOrdersOfTheirOwn) {
+  const auto first = order(5000, 1), second = order(5000, 2);
+  int64_t equal = 0;
+  for (size_t i = 0; i < first.size(); ++i) equal += first[i] == second[i];
+  EXPECT_LE(equal, 8);  // one is expected: a Poisson count of mean 1 passes 8 once in a million
+}
+
+// Sizes beyond any array: places stay inside, and no two of a million meet.
+TEST(Permutation, ReachesBeyondFourBillion) {
+  const uint64_t size = (uint64_t{1} << 40) + 12345;
+  const Permutation permutation(size, 7);
+  std::vector<uint64_t> seen;
+  for (uint64_t i = 0; i < 500000; ++i) {
+    seen.push_back(permutation(i));
+    seen.push_back(permutation(size - 1 - i));
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_LT(seen.back(), size);
+  EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+  EXPECT_GT(seen.back(), size - size / 1000);
+  EXPECT_LT(seen.front(), size / 1000);
+}
+
+// Chi-square over a grid of cells, in units of its standard deviation from its mean.
+double deviation(const std::vector<int64_t>& cells, double expected) {
+  double chi = 0;
+  for (const int64_t count : cells) chi += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected) / expected;
+  const double degrees = static_cast<double>(cells.size() - 1);
+  return (chi - degrees) / std::sqrt(2 * degrees);
+}
+
+// Where a window lands says nothing about where the next one of the stream, the next one on disk and the same one of the
+// next epoch land: 32 x 32 cells of pairs are filled evenly, over several keys and sizes.
+TEST(Permutation, NeighboursAreIndependent) {
+  constexpr uint64_t kCells = 32;
+  for (const uint64_t size : {20000, 65536, 100003}) {
+    for (const uint64_t key : {11, 12, 13, 14}) {
+      const auto now = order(size, key), next_epoch = order(size, key + 100);
+      std::vector<int64_t> neighbours(kCells * kCells), epochs(kCells * kCells), strides(kCells * kCells), single(kCells * kCells);
+      const auto cell = [&](uint64_t place) { return place * kCells / size; };
+      for (uint64_t i = 0; i < size; ++i) {
+        ++neighbours[cell(now[i]) * kCells + cell(now[(i + 1) % size])];
+        ++strides[cell(now[i]) * kCells + cell(now[(i + 256) % size])];
+        ++epochs[cell(now[i]) * kCells + cell(next_epoch[i])];
+        ++single[cell(i) * kCells + cell(now[i])];  // from stretches of the stream to stretches of the disk
+      }
+      const double expected = static_cast<double>(size) / (kCells * kCells);
+      for (const auto* cells : {&neighbours, &strides, &epochs, &single}) {
+        EXPECT_LT(std::abs(deviation(*cells, expected)), 5) << size << " " << key;
+      }
+    }
+  }
+}
+
+// The mean run of ascending places is that of a random order: half of all neighbours ascend.
+TEST(Permutation, AscendsHalfOfTheTime) {
+  const auto places = order(100000, 3);
+  int64_t up = 0;
+  for (size_t i = 0; i + 1 < places.size(); ++i) up += places[i] < places[i + 1];
+  EXPECT_NEAR(static_cast<double>(up), 50000, 5 * std::sqrt(100001.0 / 12));  // variance of the ascents of a permutation
+}
+
+TEST(Permutation, TheOrderIsFrozen) {
+  const Permutation small(10, 42), large(uint64_t{1} << 45, 42);
+  std::vector<uint64_t> found;
+  for (uint64_t i = 0; i < 10; ++i) found.push_back(small(i));
+  EXPECT_EQ(found, (std::vector<uint64_t>{9, 8, 2, 3, 6, 5, 1, 7, 0, 4}));
+  EXPECT_EQ(large(123456789), 29568590005170u);
+}
+
+}  // namespace
+}  // namespace lazy
