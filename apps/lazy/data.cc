@@ -30,7 +30,7 @@ void add_prepare(CLI::App& data) {
   CLI::App& command = *data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
-                  "Files or folders: .txt .md .jsonl .pod, also .gz and .zst; - for standard input")
+                  "Files or folders: .txt .md .jsonl .pod, also .gz and .zst, .parquet; - for standard input")
       ->required();
   command.add_option("-o,--output", options->output, "The corpus folder to write")->required();
   auto* group = command.add_option_group("tokenizer", "Which tokenizer (one of these)");
@@ -41,10 +41,10 @@ void add_prepare(CLI::App& data) {
   command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  command.add_option("--text-field", options->documents.text_field, "Field of JSON lines that holds the text")
+  command.add_option("--text-field", options->documents.text_field, "Field of JSON lines, column of Parquet files that holds the text")
       ->capture_default_str();
   command.add_option("--format", *format, "Format of standard input, and of files with other endings")
-      ->check(CLI::IsMember({"text", "jsonl", "pod"}))
+      ->check(CLI::IsMember({"text", "jsonl", "pod", "parquet"}))
       ->capture_default_str();
   command
       .add_option("--split-blank", options->documents.split_blank,
@@ -69,10 +69,12 @@ void add_prepare(CLI::App& data) {
       "Examples:\n"
       "  lazy data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb\n"
       "  lazy data prepare wiki/*.jsonl.zst --output corpus --tokenizer tokenizer.model --threads 8\n"
+      "  lazy data prepare fineweb-edu/sample/100BT --output corpus --tokenizer llama2/   (a folder of .parquet)\n"
       "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
   command.callback([options, format] {
     options->other_format = *format == "jsonl" ? TextFormat::json_lines
                             : *format == "pod" ? TextFormat::pod
+                            : *format == "parquet" ? TextFormat::parquet
                                                : TextFormat::plain;
     prepare(*options);
   });

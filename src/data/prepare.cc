@@ -95,7 +95,7 @@ class Preparation {
     std::vector<int32_t> ids;                   // of all documents
     std::vector<size_t> lengths, source_bytes;  // of each
     int64_t replaced = 0;
-    uint64_t consumed = 0;
+    uint64_t consumed = 0, skipped = 0;
   };
 
   // The inputs, for messages.
@@ -147,13 +147,14 @@ class Preparation {
   void encode(const Tokenizer& tokenizer, CorpusInfo& info) {
     SplitWriter train(folder_, "train", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
     SplitWriter validation(folder_, "validation", info.tokenizer, static_cast<uint64_t>(options_.shard_bytes));
-    uint64_t document = 0;
+    uint64_t document = 0, skipped = 0;
     each_batch<Encoded>(
         "encoding",
         [&](DocumentBatch&& batch) {
           Encoded out;
           out.replaced = batch.replaced;
           out.consumed = batch.consumed;
+          out.skipped = batch.skipped;
           for (const std::string& text : batch.documents) {
             const std::vector<int32_t> ids = tokenizer.encode(text);
             out.ids.insert(out.ids.end(), ids.begin(), ids.end());
@@ -169,10 +170,12 @@ class Preparation {
             ids += out.lengths[i];
           }
           info.replaced_characters += out.replaced;
+          skipped = out.skipped;
         });
     train.close();
     validation.close();
     if (document == 0) fail("data", "{}: holds no text", names());
+    if (skipped > 0) log::warn("{} rows without a text (null) were left out", skipped);
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {

@@ -136,7 +136,7 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   auto absolute = overrides;
   std::vector<std::string> corpora;
   for (const fs::path& corpus : c.corpus.paths) corpora.push_back(toml_string(corpus.string()));
-  absolute.push_back(fmt::format(corpora.size() == 1 ? "data.corpus={}" : "data.corpus=[{}]", fmt::join(corpora, ", ")));
+  absolute.push_back("data.corpus=" + (corpora.size() == 1 ? corpora[0] : fmt::format("[{}]", fmt::join(corpora, ", "))));
   absolute.push_back("training.output=" + toml_string(c.output.string()));
   absolute.push_back("training.name=" + toml_string(c.name));
   c.toml = Config::load(path, absolute).to_toml();

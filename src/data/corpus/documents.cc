@@ -115,6 +115,7 @@ void cut_long(std::vector<std::string>& documents, size_t limit) {
 DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options) {
   DocumentBatch result;
   result.consumed = batch.consumed;
+  result.skipped = batch.skipped;
   if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // byte order mark
   std::string valid = to_valid_utf8(batch.text);
   if (valid != batch.text) {
@@ -123,6 +124,7 @@ DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options
   }
   switch (batch.source->format) {
     case TextFormat::json_lines:
+    case TextFormat::parquet:
       split_lines(batch, options.text_field, result.documents);
       break;
     case TextFormat::pod:

@@ -10,7 +10,7 @@
 namespace lazy {
 
 struct DocumentOptions {
-  std::string text_field = "text";  // of JSON lines
+  std::string text_field = "text";  // of JSON lines; column of Parquet files
   int64_t split_blank = 0;          // plain text: this many blank lines or more part documents; 0: a file is one
   int64_t max_bytes = 0;            // documents longer than this are cut, at a blank line where there is one; 0: never
   bool pod_code = false;            // keep POD's indented code
@@ -22,12 +22,13 @@ struct RawBatch {
   std::string text;
   int64_t line = 1;       // of the source, where the text begins
   uint64_t consumed = 0;  // bytes of all sources read so far, for the progress bar
+  uint64_t skipped = 0;   // records of all sources without a text, left out so far
 };
 
 struct DocumentBatch {
   std::vector<std::string> documents;  // valid UTF-8, none empty
   int64_t replaced = 0;                // U+FFFD put in place of invalid bytes
-  uint64_t consumed = 0;
+  uint64_t consumed = 0, skipped = 0;  // as in RawBatch
 };
 
 // Reads sources one after the other in batches of about 1 MiB; for one thread.
@@ -48,7 +49,7 @@ class DocumentReader {
   size_t scanned_ = 0, boundary_ = 0;  // of the buffer: lines looked at, and where the last whole document ends
   int64_t blank_lines_ = 0;            // directly before `scanned_`
   int64_t line_ = 1;                   // where the buffer begins
-  uint64_t consumed_before_ = 0;
+  uint64_t consumed_before_ = 0, skipped_before_ = 0, skipped_reported_ = 0;
 };
 
 // Error names the file, the line and the field. Thread-safe.

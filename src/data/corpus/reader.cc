@@ -1,11 +1,16 @@
 #include <algorithm>
 
 #include "data/corpus/documents.h"
+#include "data/corpus/parquet.h"
 
 namespace lazy {
 namespace {
 
 constexpr size_t kBatch = 1 << 20;
+
+bool is_lines(const Source& source) {
+  return source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
+}
 
 }  // namespace
 
@@ -13,10 +18,14 @@ DocumentReader::DocumentReader(std::vector<Source> sources, DocumentOptions opti
     : sources_(std::move(sources)), options_(std::move(options)) {}
 
 bool DocumentReader::open_next() {
-  if (stream_) consumed_before_ += stream_->consumed();
+  if (stream_) {
+    consumed_before_ += stream_->consumed();
+    skipped_before_ += stream_->skipped();
+  }
   stream_.reset();
   if (index_ == sources_.size()) return false;
-  stream_ = open_stream(sources_[index_++].path);
+  const Source& source = sources_[index_++];
+  stream_ = source.format == TextFormat::parquet ? open_parquet(source.path, options_.text_field) : open_stream(source.path);
   buffer_.clear();
   scanned_ = boundary_ = 0;
   blank_lines_ = 0;
@@ -27,7 +36,7 @@ bool DocumentReader::open_next() {
 // How many bytes of the buffer are whole documents. Looks at each line once.
 size_t DocumentReader::whole_documents() {
   const Source& source = sources_[index_ - 1];
-  if (source.format == TextFormat::json_lines) {
+  if (is_lines(source)) {
     const size_t end = buffer_.rfind('\n');
     return end == std::string::npos ? 0 : end + 1;
   }
@@ -53,14 +62,16 @@ bool DocumentReader::next(RawBatch& batch) {
     batch.line = line_;
     batch.text = buffer_.substr(0, size);
     batch.consumed = consumed_before_ + stream_->consumed();
-    if (batch.source->format == TextFormat::json_lines) line_ += std::count(batch.text.begin(), batch.text.end(), '\n');
+    batch.skipped = skipped_before_ + stream_->skipped();
+    if (is_lines(*batch.source)) line_ += std::count(batch.text.begin(), batch.text.end(), '\n');
     buffer_.erase(0, size);
     scanned_ -= std::min(scanned_, size);
     boundary_ = 0;
     if (!more) {
       open_next();
-      if (batch.text.empty()) continue;
+      if (batch.text.empty() && batch.skipped == skipped_reported_) continue;
     }
+    skipped_reported_ = batch.skipped;
     return true;
   }
   return false;

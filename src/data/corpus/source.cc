@@ -12,6 +12,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::optional<TextFormat> format_of(fs::path name) {
+  if (name.extension() == ".parquet") return TextFormat::parquet;
   if (name.extension() == ".gz" || name.extension() == ".zst") name.replace_extension();
   const std::string ending = name.extension().string();
   if (ending == ".txt" || ending == ".text" || ending == ".md") return TextFormat::plain;
@@ -29,6 +30,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
     const fs::path path = input;
     if (input == "-") {
       if (standard_input_seen) fail("data", "standard input (-) is named twice");
+      if (other == TextFormat::parquet) fail("data", "standard input: Parquet is read from regular files only");
       standard_input_seen = true;
       sources.push_back({path, other, 0});
       continue;
@@ -48,7 +50,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
     } catch (const fs::filesystem_error& e) {
       fail("data", "{}: {}", e.path1().string(), e.code().message());
     }
-    if (found.empty()) fail("data", "{}: expected .txt, .md, .jsonl or .pod files (also .gz, .zst), found none", input);
+    if (found.empty()) fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files, found none", input);
     std::sort(found.begin(), found.end(),
               [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });
     sources.insert(sources.end(), found.begin(), found.end());

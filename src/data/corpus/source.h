@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-enum class TextFormat { plain, json_lines, pod };
+enum class TextFormat { plain, json_lines, pod, parquet };
 
 struct Source {
   std::filesystem::path path;  // "-" is standard input
@@ -19,7 +19,7 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. In folders only the known endings
-// are taken: .txt .text .md .jsonl .pod and these with .gz or .zst. Standard input, and a file that is named itself and
+// are taken: .txt .text .md .jsonl .pod and these with .gz or .zst, and .parquet. Standard input, and a file that is named itself and
 // ends otherwise, have the format `other`. Error when a name does not exist or a folder holds nothing to read.
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other);
 
@@ -30,6 +30,7 @@ class ByteStream {
   // Appends up to about 1 MiB to `out`; false at the end. A truncated or damaged archive throws Error naming it.
   virtual bool read(std::string& out) = 0;
   virtual uint64_t consumed() const = 0;  // bytes of the file read so far
+  virtual uint64_t skipped() const { return 0; }  // records without a text, left out so far
 };
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
 

@@ -1,0 +1,160 @@
+#include "data/corpus/parquet.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "parquet_script.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kPiece = 1 << 20;
+constexpr int kStatusFd = 3;  // in the child
+constexpr int kNoPyarrow = 3;  // exit code of the script
+
+// A file descriptor that is closed at the end, and not inherited unless asked for.
+struct Descriptor {
+  explicit Descriptor(int number = -1) : fd(number) {}
+  ~Descriptor() { reset(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  void reset() {
+    if (fd >= 0) ::close(fd);
+    fd = -1;
+  }
+  int fd;
+};
+
+std::string interpreter() {
+  const char* named = std::getenv("LAZY_PYTHON");
+  return named && *named ? named : "python3";
+}
+
+class ParquetStream final : public ByteStream {
+ public:
+  ParquetStream(const fs::path& path, const std::string& column)
+      : path_(path), status_(::memfd_create("status", MFD_CLOEXEC)), errors_(::memfd_create("errors", MFD_CLOEXEC)) {
+    if (!fs::is_regular_file(path)) fail("data", "{}: Parquet is read from regular files only", path.string());
+    bytes_ = fs::file_size(path);
+    int ends[2];
+    if (status_.fd < 0 || errors_.fd < 0 || ::pipe2(ends, O_CLOEXEC) != 0) {
+      fail_run("data", "{}: {}", path.string(), std::strerror(errno));
+    }
+    pipe_.fd = ends[0];
+    const Descriptor write_end(ends[1]);
+    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPiece));  // fewer switches between the two; may be refused
+    spawn(column, write_end.fd);
+  }
+
+  ~ParquetStream() override {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+  bool read(std::string& out) override {
+    if (child_ <= 0) return false;
+    pollfd input{pipe_.fd, POLLIN, 0};
+    while (::poll(&input, 1, 200) <= 0) stop_if_asked();
+    const size_t before = out.size();
+    out.resize(before + kPiece);
+    ssize_t n;
+    do {
+      n = ::read(pipe_.fd, out.data() + before, kPiece);
+    } while (n < 0 && errno == EINTR);
+    out.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0) fail_run("data", "{}: {}", path_.string(), std::strerror(errno));
+    if (n == 0) finish();
+    return n > 0;
+  }
+
+  uint64_t consumed() const override { return child_ > 0 ? status(0) : bytes_; }
+  uint64_t skipped() const override { return status(1); }
+
+ private:
+  void stop_if_asked() const {
+    if (stop_requested()) fail_run("data", "stopped while reading {}", path_.string());
+  }
+
+  void spawn(const std::string& column, int write_end) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, errors_.fd, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, status_.fd, kStatusFd);
+    std::string python = interpreter();
+    std::vector<std::string> words{python, "-c", kReadParquet, path_.string(), column, std::to_string(kStatusFd)};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int error = ::posix_spawnp(&child_, python.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+      child_ = -1;
+      fail("data", "{}: reading Parquet needs Python with pyarrow; {}: {} (LAZY_PYTHON names another interpreter)",
+           path_.string(), python, std::strerror(error));
+    }
+  }
+
+  // The child has closed the pipe: how did it end?
+  void finish() {
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    child_ = -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    stop_if_asked();
+    const std::string said = last_error();
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoPyarrow) {
+      fail("data", "{}: reading Parquet needs Python with pyarrow; {}: {} (`{} -m pip install pyarrow`, or LAZY_PYTHON names "
+           "another interpreter)", path_.string(), interpreter(), said, interpreter());
+    }
+    if (WIFSIGNALED(status)) {
+      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), interpreter(), WTERMSIG(status));
+    }
+    fail("data", "{}: {}", path_.string(), said.empty() ? "its reader failed without a word" : said);
+  }
+
+  // The last line that the child wrote to its standard error: the script's message, or the end of a traceback.
+  std::string last_error() const {
+    std::string text(1 << 16, '\0');
+    const off_t size = ::lseek(errors_.fd, 0, SEEK_END);
+    const ssize_t n = ::pread(errors_.fd, text.data(), text.size(), std::max<off_t>(0, size - static_cast<off_t>(text.size())));
+    text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    const std::string_view all = strip(text);
+    return escape_control(all.substr(all.rfind('\n') + 1));
+  }
+
+  uint64_t status(int which) const {
+    uint64_t numbers[2] = {0, 0};
+    const ssize_t n = ::pread(status_.fd, numbers, sizeof numbers, 0);
+    return n == sizeof numbers ? numbers[which] : 0;
+  }
+
+  fs::path path_;
+  uint64_t bytes_ = 0;
+  Descriptor status_, errors_, pipe_;
+  pid_t child_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_parquet(const fs::path& path, const std::string& column) {
+  return std::make_unique<ParquetStream>(path, column);
+}
+
+}  // namespace lazy

@@ -1,0 +1,97 @@
+"""Writes one text column of a Parquet file to standard output as JSON lines, for `lazy data prepare`.
+
+    read_parquet.py FILE COLUMN STATUS_FD
+
+COLUMN may be a dotted path into structs. Row groups are read one after the other, in batches, so memory stays bounded.
+STATUS_FD receives two little-endian 64-bit numbers, again and again at its start: bytes of the file read so far, and rows
+without a text. Exit code 0: all was written; 3: Python lacks pyarrow; 2: anything else, with one line on standard error.
+"""
+
+import json
+import os
+import signal
+import struct
+import sys
+
+BATCH_ROWS = 256
+
+
+def fail(code, message):
+    print(" ".join(str(message).split()), file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(code)  # what is buffered is not wanted any more
+
+
+def column_type(schema, column):
+    """The type of a column, found by its name or, if there is none, by its dotted path."""
+    if column in schema.names:
+        return schema.field(column).type, False
+    names, found = schema.names, schema
+    for part in column.split("."):
+        if part not in names:
+            fail(2, f'column "{column}" is missing; the file has {", ".join(schema.names)}')
+        found = found.field(part) if found is schema else found.type.field(part)
+        names = [found.type.field(i).name for i in range(found.type.num_fields)] if pa.types.is_struct(found.type) else []
+    return found.type, True
+
+
+def is_text(type_):
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    known = [pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary]
+    known += [getattr(pa.types, name) for name in ("is_string_view", "is_binary_view") if hasattr(pa.types, name)]
+    return any(is_it(type_) for is_it in known)
+
+
+def texts(batch, column, nested):
+    """The column of a batch as bytes, None where it is null."""
+    array = batch.column(0)
+    if nested:
+        for part in column.split(".")[1:]:
+            array = pc.struct_field(array, part)  # null where the struct is
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.large_binary()).to_pylist()  # bytes: an invalid character is the reader's to count
+
+
+def main(path, column, status):
+    out = sys.stdout.buffer
+    with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+        type_, nested = column_type(file.schema_arrow, column)
+        if not is_text(type_):
+            fail(2, f'column "{column}": expected strings, found {type_}')
+        consumed = nulls = 0
+        for group in range(file.num_row_groups):
+            metadata = file.metadata.row_group(group)
+            size = sum(metadata.column(i).total_compressed_size for i in range(metadata.num_columns))
+            rows = 0
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[column]):
+                lines = []
+                for text in texts(batch, column, nested):
+                    if text is None:
+                        nulls += 1
+                        continue
+                    line = json.dumps({column: text.decode("utf-8", "surrogateescape")}, ensure_ascii=False)
+                    lines.append(line.encode("utf-8", "surrogateescape"))
+                lines.append(b"")
+                out.write(b"\n".join(lines))
+                rows += batch.num_rows
+                part = size * rows // max(1, metadata.num_rows)
+                os.pwrite(status, struct.pack("<QQ", consumed + part, nulls), 0)
+            consumed += size
+        out.flush()
+
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader ends this process when it stops
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError as error:
+    fail(3, error)
+try:
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+except BrokenPipeError:
+    os._exit(2)  # the reader is gone
+except (pa.ArrowException, OSError, ValueError) as error:
+    fail(2, f"not a readable Parquet file: {error}")
