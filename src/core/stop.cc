@@ -25,9 +25,11 @@ void install_stop_handlers() {
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 bool stop_requested() { return received != 0; }
 int stop_signal() { return received; }
+const char* stop_signal_name(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM"; }
 
 }  // namespace lazy

@@ -181,10 +181,14 @@ void LanguageModel::load_weights(const fs::path& directory) {
   lazy::load_weights(open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
-void LanguageModel::save(const fs::path& directory, const std::string& dtype) const {
+const std::vector<std::pair<std::string, at::Tensor>>& LanguageModel::stored() const { return impl_->stored; }
+
+void LanguageModel::save(const fs::path& directory, const std::string& dtype) const { save(directory, dtype, impl_->stored); }
+
+void LanguageModel::save(const fs::path& directory, const std::string& dtype, const NamedTensors& tensors) const {
   if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);
   NamedTensors out;
-  for (const auto& [name, tensor] : impl_->stored) {
+  for (const auto& [name, tensor] : tensors) {
     // Offsets and distance biases decide which pairs are alive: they stay in fp32.
     const bool wide = dtype == "fp32" || name.find("learnable_bias") != std::string::npos ||
                       name.find("softmax_offset") != std::string::npos;

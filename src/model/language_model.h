@@ -75,6 +75,10 @@ class LanguageModel {
   void set_tokenizer_fingerprint(uint64_t fingerprint);
   // Writes config.json, model.safetensors, generation_config.json into an existing folder. dtype: "fp32" or "bf16".
   void save(const std::filesystem::path& directory, const std::string& dtype = "fp32") const;
+  // The tensors that save writes, and the same save from a copy of them: from any thread, while training goes on.
+  const std::vector<std::pair<std::string, at::Tensor>>& stored() const;
+  void save(const std::filesystem::path& directory, const std::string& dtype,
+            const std::vector<std::pair<std::string, at::Tensor>>& tensors) const;
 
  private:
   struct Impl;

@@ -55,6 +55,13 @@ std::string own_checksum(Json document) {
   return hex(checksum(document.dump()));
 }
 
+void write_state(const fs::path& folder, const TrainState& state, const Json& files) {
+  Json json = to_json(state);
+  json["files"] = files;
+  json["checksum"] = own_checksum(json);
+  write_file_atomic(folder / kStateFile, state_text(json));
+}
+
 template <typename T>
 T field(const Json& json, const char* name, const std::string& file) {
   const auto found = json.find(name);
@@ -70,7 +77,7 @@ T field(const Json& json, const char* name, const std::string& file) {
 
 Json to_json(const TrainState& state) {
   return {{"format", kFormat},          {"step", state.step},       {"sequences", state.sequences},
-          {"tokens", state.tokens},     {"seconds", state.seconds}, {"settings", state.settings}};
+          {"tokens", state.tokens},     {"seconds", state.seconds}, {"faults", to_json(state.faults)}, {"settings", state.settings}};
 }
 
 TrainState state_from_json(const Json& json, const std::string& file) {
@@ -82,6 +89,13 @@ TrainState state_from_json(const Json& json, const std::string& file) {
   state.sequences = field<int64_t>(json, "sequences", file);
   state.tokens = field<int64_t>(json, "tokens", file);
   state.seconds = field<double>(json, "seconds", file);
+  if (json.contains("faults")) {  // absent before on_nan and on_spike were there
+    try {
+      state.faults = fault_state_from_json(json["faults"]);
+    } catch (const Json::exception&) {
+      fail("checkpoint", "{}: faults: found {}", file, json["faults"].dump());
+    }
+  }
   state.settings = field<Json>(json, "settings", file);
   if (state.step < 0 || state.sequences < 0) fail("checkpoint", "{}: step and sequences cannot be negative", file);
   return state;
@@ -111,9 +125,17 @@ TrainState verify_checkpoint(const fs::path& checkpoint) {
   return state_from_json(json, state_path.string());
 }
 
-CheckpointStore::CheckpointStore(fs::path directory, int64_t keep_last) : directory_(std::move(directory)), keep_last_(keep_last) {}
+CheckpointStore::CheckpointStore(fs::path directory, int64_t keep_last, int64_t keep_every)
+    : directory_(std::move(directory)), keep_last_(keep_last), keep_every_(keep_every) {}
 
 fs::path CheckpointStore::path(int64_t step) const { return directory_ / fmt::format("{}{:08d}", kPrefix, step); }
+
+fs::path CheckpointStore::temporary(int64_t step) const { return directory_ / fmt::format(".tmp-{}", path(step).filename().string()); }
+
+void CheckpointStore::rewrite_state(const TrainState& state) {
+  const fs::path folder = path(state.step);
+  write_state(folder, state, field<Json>(Json::parse(read_file(folder / kStateFile)), "files", (folder / kStateFile).string()));
+}
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> out;
@@ -132,19 +154,16 @@ std::vector<int64_t> CheckpointStore::steps() const {
 
 fs::path CheckpointStore::save(const TrainState& state, const std::function<void(const fs::path&)>& write_files) {
   const fs::path final_name = path(state.step);
-  const fs::path temporary = directory_ / fmt::format(".tmp-{}", final_name.filename().string());
+  const fs::path unfinished = temporary(state.step);
   try {
-    fs::remove_all(temporary);
-    fs::create_directories(temporary);
-    write_files(temporary);
-    Json json = to_json(state);
-    json["files"] = seal_files(temporary);
-    json["checksum"] = own_checksum(json);
-    write_file_atomic(temporary / kStateFile, state_text(json));
-    publish_directory(temporary, final_name);
+    fs::remove_all(unfinished);
+    fs::create_directories(unfinished);
+    write_files(unfinished);
+    write_state(unfinished, state, seal_files(unfinished));
+    publish_directory(unfinished, final_name);
   } catch (const std::exception& e) {
     std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    fs::remove_all(unfinished, ignored);
     throw RunError(fmt::format("checkpoint of step {} not saved: {}", state.step, e.what()));
   }
   prune();
@@ -155,6 +174,7 @@ void CheckpointStore::prune() {
   if (keep_last_ == 0) return;
   auto all = steps();
   for (size_t i = 0; i + static_cast<size_t>(keep_last_) < all.size(); ++i) {
+    if (keep_every_ > 0 && all[i] % keep_every_ == 0) continue;
     // Renamed first: a process that ends while removing leaves nothing that looks like a checkpoint.
     const fs::path condemned = directory_ / fmt::format(".tmp-old-{}", all[i]);
     std::error_code error;
@@ -173,6 +193,15 @@ void CheckpointStore::remove_unfinished() {
   for (const auto& folder : unfinished) fs::remove_all(folder, error);
 }
 
+void CheckpointStore::set_aside(int64_t step, const std::string& why) {
+  const fs::path aside = directory_ / ("damaged-" + path(step).filename().string());
+  log::warn("damaged checkpoint set aside as {}: {}", aside.filename().string(), why);
+  std::error_code error;
+  fs::remove_all(aside, error);
+  fs::rename(path(step), aside, error);
+  if (error) fail("checkpoint", "{}: cannot rename the damaged folder: {}", path(step).string(), error.message());
+}
+
 std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
   auto all = steps();
   if (all.empty()) return std::nullopt;
@@ -184,12 +213,7 @@ std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
       return Found{path(*step), std::move(state)};
     } catch (const Error& e) {
       last_problem = e.what();
-      const fs::path aside = directory_ / ("damaged-" + path(*step).filename().string());
-      log::warn("damaged checkpoint set aside as {}: {}", aside.filename().string(), last_problem);
-      std::error_code error;
-      fs::remove_all(aside, error);
-      fs::rename(path(*step), aside, error);
-      if (error) fail("checkpoint", "{}: cannot rename the damaged folder: {}", path(*step).string(), error.message());
+      set_aside(*step, last_problem);
     }
   }
   fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(), last_problem);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "train/fault_policy.h"
+
 namespace lazy::train {
 
 // What a run must know to go on, beside weights and optimizer.
@@ -18,6 +20,7 @@ struct TrainState {
   int64_t sequences = 0;     // position in the data: training sequences consumed
   int64_t tokens = 0;
   double seconds = 0;        // since the run first started, pauses left out
+  FaultState faults;         // what on_nan and on_spike have counted
   nlohmann::ordered_json settings;  // TrainConfig::settings and what identifies model and corpus
 };
 
@@ -26,12 +29,19 @@ TrainState state_from_json(const nlohmann::ordered_json& json, const std::string
 
 class CheckpointStore {
  public:
-  // `keep_last` 0 keeps all.
-  CheckpointStore(std::filesystem::path directory, int64_t keep_last);
+  // `keep_last` 0 keeps all. Steps that `keep_every` divides stay for ever (0: none does).
+  CheckpointStore(std::filesystem::path directory, int64_t keep_last, int64_t keep_every = 0);
 
   // Writes a checkpoint: `write_files` puts the files into the folder it is given. Older ones beyond keep_last go.
   // RunError (a full disk) leaves no trace of the new one and all older ones.
   std::filesystem::path save(const TrainState& state, const std::function<void(const std::filesystem::path&)>& write_files);
+
+  // Under what name `save` writes it before it is complete.
+  std::filesystem::path temporary(int64_t step) const;
+  // Replaces what the checkpoint of state.step says of the run, not its files: the run goes on from it in another way.
+  void rewrite_state(const TrainState& state);
+  // Renames a checkpoint to damaged-step-*, so that it stands in nobody's way, and says why in one line.
+  void set_aside(int64_t step, const std::string& why);
 
   // Steps of the folders that bear a checkpoint's name, ascending.
   std::vector<int64_t> steps() const;
@@ -41,8 +51,8 @@ class CheckpointStore {
     std::filesystem::path path;
     TrainState state;
   };
-  // The newest checkpoint whose files are all whole. Each damaged one is reported in one line and renamed to
-  // damaged-step-*, so that it stands in nobody's way. Error when there are some but none is usable.
+  // The newest checkpoint whose files are all whole; damaged ones are set aside. Error when there are some but none is
+  // usable.
   std::optional<Found> newest_usable();
 
   // Removes what an ended process left unfinished.
@@ -51,7 +61,7 @@ class CheckpointStore {
  private:
   void prune();
   std::filesystem::path directory_;
-  int64_t keep_last_;
+  int64_t keep_last_, keep_every_;
 };
 
 // Reads and verifies state.json and the checksum of every file it lists. Error names the file and what is wrong.

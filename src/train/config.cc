@@ -109,6 +109,9 @@ void read_observation(Config& config, TrainConfig& c) {
   auto checkpoint = config.section("checkpoint");
   c.checkpoint_every = checkpoint.integer("every", c.checkpoint_every, 0);
   c.keep_last = checkpoint.integer("keep_last", c.keep_last, 0);
+  c.keep_every = checkpoint.integer("keep_every", c.keep_every, 0);
+  c.checkpoint_async = checkpoint.boolean("async", c.checkpoint_async);
+  c.export_every = checkpoint.choice("export", "end", {"end", "every"}) == "every";
   c.export_dtype = checkpoint.choice("export_dtype", c.export_dtype, {"fp32", "bf16"});
   auto metrics = config.section("metrics");
   c.log_every = metrics.integer("log_every", c.log_every, 1);

@@ -60,7 +60,10 @@ struct TrainConfig {
   // [checkpoint]
   int64_t checkpoint_every = 500;      // steps, 0: only at the end
   int64_t keep_last = 2;               // 0: all
-  std::string export_dtype = "fp32";   // of model/
+  int64_t keep_every = 0;              // steps that stay for ever, 0: none
+  bool checkpoint_async = true;        // written while training goes on
+  bool export_every = false;           // a Hugging Face folder at each checkpoint
+  std::string export_dtype = "fp32";   // of model/ and exports/
 
   // [metrics]
   int64_t log_every = 10;

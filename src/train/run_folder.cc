@@ -47,7 +47,7 @@ void remove_stale_logs(const fs::path& run) {
 }  // namespace
 
 RunFolder::RunFolder(const TrainConfig& config, bool resume)
-    : path_(config.output), checkpoints_(config.output / "checkpoints", config.keep_last) {
+    : path_(config.output), checkpoints_(config.output / "checkpoints", config.keep_last, config.keep_every) {
   make_folder(path_ / "checkpoints");
   lock_ = lock_folder(path_);
   checkpoints_.remove_unfinished();
@@ -72,12 +72,13 @@ void RunFolder::describe(const TrainConfig& config, const nlohmann::ordered_json
   if (!fs::exists(path_ / "run.json")) write_file_atomic(path_ / "run.json", facts.dump(1) + "\n");
 }
 
-fs::path RunFolder::publish_model(const std::function<void(const fs::path&)>& write_files) const {
-  const fs::path final_name = path_ / "model", temporary = path_ / ".tmp-model", former = path_ / ".tmp-former-model";
+fs::path RunFolder::publish_model(const fs::path& name, const std::function<void(const fs::path&)>& write_files) const {
+  const fs::path final_name = path_ / name, temporary = path_ / ".tmp-model", former = path_ / ".tmp-former-model";
   try {
     fs::remove_all(temporary);
     fs::remove_all(former);
     fs::create_directories(temporary);
+    fs::create_directories(final_name.parent_path());
     write_files(temporary);
     if (fs::exists(final_name)) fs::rename(final_name, former);
     publish_directory(temporary, final_name);
@@ -86,7 +87,7 @@ fs::path RunFolder::publish_model(const std::function<void(const fs::path&)>& wr
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
     if (!fs::exists(final_name) && fs::exists(former)) fs::rename(former, final_name, ignored);
-    throw RunError(fmt::format("model not saved: {}", e.what()));
+    throw RunError(fmt::format("{} not saved: {}", name.string(), e.what()));
   }
   return final_name;
 }

@@ -26,8 +26,9 @@ class RunFolder {
 
   // config.toml, and run.json unless an earlier part of the run wrote it.
   void describe(const TrainConfig& config, const nlohmann::ordered_json& facts) const;
-  // Replaces model/ by what `write_files` puts into the folder it is given.
-  std::filesystem::path publish_model(const std::function<void(const std::filesystem::path&)>& write_files) const;
+  // Replaces the folder `name`, "model" or one of exports/, by what `write_files` puts into the folder it is given.
+  std::filesystem::path publish_model(const std::filesystem::path& name,
+                                      const std::function<void(const std::filesystem::path&)>& write_files) const;
 
  private:
   std::filesystem::path path_;

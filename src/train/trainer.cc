@@ -17,11 +17,13 @@
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "train/batches.h"
+#include "train/checkpoint_writer.h"
 #include "train/description.h"
 #include "train/distributed/data_parallel.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
+#include "train/snapshot.h"
 #include "train/throughput.h"
 #include "train/validation.h"
 
@@ -59,10 +61,10 @@ class Trainer {
   void reduce(StepResult& result);
   // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
-  void check_finite(const StepResult& result) const;
+  void check_finite(const StepResult& result);
+  int64_t settled_checkpoint();
   void validate();
   void write_log(const StepResult& result, Interval& interval, bool attention);
-  void write_model(const fs::path& folder, const std::string& dtype) const;
   void save_checkpoint();
   TrainResult finish();
   double seconds() const { return state_.seconds + seconds_since(begin_); }
@@ -81,10 +83,13 @@ class Trainer {
   std::optional<MetricsLog> log_;
   TrainState state_;  // state_.seconds is the time before this process
   Clock::time_point begin_ = Clock::now();
-  int64_t saved_step_ = 0;
+  double checkpoint_blocked_ = 0;     // seconds that saving held training up since the last logged line
   std::optional<double> validation_;  // nats a token, of validation_step_
   int64_t validation_step_ = -1;
+  int64_t saved_step_ = 0;            // whose checkpoint was begun last, on every rank
   int agreed_signal_ = 0;
+  Snapshot weights_copy_, optimizer_copy_;
+  CheckpointWriter writer_;  // last: it ends before what it writes from
 };
 
 Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communicator)
@@ -130,6 +135,7 @@ std::optional<CheckpointStore::Found> Trainer::checkpoint_to_resume() {
 void Trainer::resume_from(const CheckpointStore::Found& found) {
   state_ = found.state;
   saved_step_ = state_.step;
+  writer_.resumed_at(state_.step);
   const fs::path optimizer_file = found.path / "optimizer.safetensors";
   std::map<std::string, at::Tensor> tensors;
   if (communicator_.first()) {
@@ -188,8 +194,9 @@ TrainResult Trainer::run() {
     if (due(config_.checkpoint_every)) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
+  writer_.wait();
   if (const int signal = stopping()) {
-    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", signal == SIGINT ? "SIGINT" : "SIGTERM",
+    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal),
                                   state_.step, config_.steps,
                                   state_.step > 0 ? fmt::format("the state is saved in {}, --resume continues",
                                                                 CheckpointStore(config_.output / "checkpoints", 0).path(state_.step).string())
@@ -212,6 +219,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
       optimizer_->drop_gradients();
       return false;
     }
+    writer_.check();
     const auto waiting = Clock::now();
     const Batch batch = batches.next();
     result.data_seconds += seconds_since(waiting);
@@ -249,19 +257,31 @@ void Trainer::reduce(StepResult& result) {
   const bool sharded = data_parallel_->sharded();  // then the norm is that of our pieces
   const int signal = stop_signal();
   const auto sums = communicator_.sum({result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
-                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0});
+                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0});
   result.loss = sums[0];
   if (sharded) result.gradient_norm = std::sqrt(sums[1]);
-  if (sums[2] + sums[3] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : SIGTERM;
+  if (sums[2] + sums[3] + sums[4] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : sums[3] > 0 ? SIGTERM : SIGUSR1;
   result.communication_seconds = seconds_since(begin);
 }
 
-void Trainer::check_finite(const StepResult& result) const {
+void Trainer::check_finite(const StepResult& result) {
   if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) return;
+  const int64_t saved = settled_checkpoint();
   fail_run("train", "step {}: {} is {}; training stops before this step changes the weights, {}", state_.step + 1,
            std::isfinite(result.loss) ? "the gradient norm" : "the loss",
            std::abs(std::isfinite(result.loss) ? result.gradient_norm : result.loss),  // NaN without a sign
-           saved_step_ > 0 ? fmt::format("the last checkpoint is that of step {}", saved_step_) : "there is no checkpoint yet");
+           saved > 0 ? fmt::format("the last checkpoint is that of step {}", saved) : "there is no checkpoint yet");
+}
+
+// Step of the newest checkpoint when none is being written any more. What ended that one is told, but is not what the
+// caller is about.
+int64_t Trainer::settled_checkpoint() {
+  try {
+    writer_.wait();
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+  return writer_.saved();
 }
 
 void Trainer::validate() {
@@ -294,6 +314,8 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
     const auto statistics = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
     line.insert(line.end(), statistics.begin(), statistics.end());
   }
+  if (checkpoint_blocked_ > 0) line.emplace_back("checkpoint/blocked(s)", std::exchange(checkpoint_blocked_, 0));
+  if (const auto write = writer_.take_write_seconds()) line.emplace_back("checkpoint/write(s)", *write);
   log_->write(state_.step, state_.tokens, seconds(), line);
   interval = {};
 }
@@ -306,32 +328,54 @@ std::string Trainer::note(const StepResult& result) const {
   return text;
 }
 
-void Trainer::write_model(const fs::path& folder, const std::string& dtype) const {
-  model_->save(folder, dtype);
-  tokenizer_->save(folder);
-}
-
+// The state is copied here and now; the disk takes it while training goes on (docs/configuration.md, [checkpoint]).
 void Trainer::save_checkpoint() {
+  const auto begin = Clock::now();
+  saved_step_ = state_.step;
   NamedTensors optimizer;
   {
     const Communicator::Waiting waiting(communicator_, "collecting a checkpoint");
     optimizer = data_parallel_->gather_state(optimizer_->state());
   }
-  saved_step_ = state_.step;
   if (!communicator_.first()) return;
-  log_->sync();
+  const int64_t former = writer_.started();
+  if (const double waited = writer_.wait(); waited > 0.1) {
+    log::info("checkpoint of step {} waited {:.1f} s for that of step {} to be written", state_.step, waited, former);
+  }
   TrainState state = state_;
   state.seconds = seconds();
-  folder_->checkpoints().save(state, [&](const fs::path& folder) {
-    write_model(folder, "fp32");
-    optimizer.emplace_back(kRandomState, cpu_generator().get_state());
-    write_safetensors(folder / "optimizer.safetensors", optimizer);
+  NamedTensors weights = model_->stored();
+  optimizer.emplace_back(kRandomState, cpu_generator().get_state());
+  const bool copy = config_.checkpoint_async;
+  if (copy) {
+    weights_copy_.take(weights);
+    optimizer_copy_.take(optimizer);
+    weights = optimizer = {};
+  }
+  writer_.start(state.step, copy, [this, copy, state = std::move(state), weights = std::move(weights), optimizer = std::move(optimizer)] {
+    log_->sync();
+    const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
+      model_->save(folder, dtype, copy ? weights_copy_.tensors() : weights);
+      tokenizer_->save(folder);
+    };
+    if (config_.export_every) {
+      folder_->publish_model(fs::path("exports") / folder_->checkpoints().path(state.step).filename(),
+                            [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+    }
+    folder_->checkpoints().save(state, [&](const fs::path& folder) {
+      write_model(folder, "fp32");
+      write_safetensors(folder / "optimizer.safetensors", copy ? optimizer_copy_.tensors() : optimizer);
+    });
   });
+  checkpoint_blocked_ += seconds_since(begin);
 }
 
 TrainResult Trainer::finish() {
   if (!communicator_.first()) return {state_.step, {}};
-  const fs::path model = folder_->publish_model([&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+  const fs::path model = folder_->publish_model("model", [&](const fs::path& folder) {
+    model_->save(folder, config_.export_dtype);
+    tokenizer_->save(folder);
+  });
   if (held_out_ && config_.validation_every > 0 && validation_step_ != state_.step) validate();
   std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step, human_count(static_cast<double>(state_.tokens)),
                                  human_seconds(seconds()));

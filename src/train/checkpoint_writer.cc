@@ -1,0 +1,45 @@
+#include "train/checkpoint_writer.h"
+
+#include <chrono>
+#include <utility>
+
+namespace lazy::train {
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+void CheckpointWriter::start(int64_t step, bool background, std::function<void()> write) {
+  wait();
+  started_ = step;
+  const auto timed = [write = std::move(write)] {
+    const auto begin = std::chrono::steady_clock::now();
+    write();
+    return seconds_since(begin);
+  };
+  under_way_ = std::async(background ? std::launch::async : std::launch::deferred, timed);
+  if (!background) finish();
+}
+
+double CheckpointWriter::wait() {
+  const auto begin = std::chrono::steady_clock::now();
+  if (under_way_.valid()) finish();
+  return seconds_since(begin);
+}
+
+void CheckpointWriter::check() {
+  if (under_way_.valid() && under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish();
+}
+
+void CheckpointWriter::finish() {
+  write_seconds_ = under_way_.get();
+  saved_ = started_;
+}
+
+std::optional<double> CheckpointWriter::take_write_seconds() { return std::exchange(write_seconds_, std::nullopt); }
+
+}  // namespace lazy::train
