@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "model/blocks/cast_cache.h"
 #include "model/blocks/decoder_block.h"
+#include "model/blocks/recomputed.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "ops/linear_cross_entropy.h"
@@ -82,6 +83,8 @@ struct LanguageModel::Impl {
   CastCache head_cast;
   NamedTensors stored, trained;
   at::ScalarType dtype = at::kFloat;
+  Checkpointing checkpointing = Checkpointing::none;
+  bool deterministic = false;
 };
 
 LanguageModel::LanguageModel(const ModelConfig& config, uint64_t seed)
@@ -107,12 +110,24 @@ void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
   impl_->dtype = dtype;
 }
 
+void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
+void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
+
+Checkpointing checkpointing_from(const std::string& name) {
+  if (name == "none") return Checkpointing::none;
+  if (name == "attention") return Checkpointing::attention;
+  if (name == "full") return Checkpointing::full;
+  fail("model", "activation checkpointing: expected none, attention or full, found '{}'", name);
+}
+
 void LanguageModel::to(at::Device device) {
   if (device == impl_->device) return;
   auto moved = std::make_unique<Impl>(impl_->config, device);
   const at::NoGradGuard guard;
   for (size_t i = 0; i < moved->stored.size(); ++i) moved->stored[i].second.copy_(impl_->stored[i].second);
   moved->dtype = impl_->dtype;
+  moved->checkpointing = impl_->checkpointing;
+  moved->deterministic = impl_->deterministic;
   impl_ = std::move(moved);
 }
 
@@ -122,10 +137,22 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
          ids.dim());
   }
   ForwardResult result;
+  ForwardOptions all = options;
+  all.deterministic |= impl_->deterministic;
+  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
   Stream stream{at::embedding(impl_->embedding, ids).to(impl_->dtype), {}};
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
-    impl_->blocks[i].forward(stream, static_cast<int64_t>(i), options, options.return_stats ? &stats : nullptr);
+    const DecoderBlock& block = impl_->blocks[i];
+    const auto layer = static_cast<int64_t>(i);
+    if (!recompute || impl_->checkpointing == Checkpointing::none) {
+      block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
+    } else if (impl_->checkpointing == Checkpointing::full) {
+      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
+    } else {
+      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.attend(s, layer, all, nullptr); });
+      block.feed_forward(stream);
+    }
     if (options.return_stats) result.stats.push_back(stats);
   }
   if (options.cache) options.cache->length += ids.size(1);

@@ -22,6 +22,7 @@ struct KVCache {
 
 struct ForwardOptions {
   KVCache* cache = nullptr;   // read and extended; positions start at cache->length
+  bool deterministic = false;  // gradients of attention
   bool return_stats = false;  // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
   // pictures.
@@ -32,6 +33,10 @@ struct ForwardResult {
   at::Tensor hidden;              // (batch, length, hidden_size) after the final norm
   std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention
 };
+
+// What the backward pass computes again instead of keeping it: nothing, each layer's attention half, or whole layers.
+enum class Checkpointing { none, attention, full };
+Checkpointing checkpointing_from(const std::string& name);  // "none", "attention", "full"
 
 class LanguageModel {
  public:
@@ -47,6 +52,9 @@ class LanguageModel {
   // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
   void set_compute_dtype(at::ScalarType dtype);
   at::ScalarType compute_dtype() const;
+  void set_checkpointing(Checkpointing checkpointing);  // of training; Checkpointing::none at first
+  // Gradients with the same bits from run to run on a GPU, at some cost (a CPU's always are). Off at first.
+  void set_deterministic(bool deterministic);
   // Moves the weights. Call before taking parameters(): the list is renewed.
   void to(at::Device device);
   at::Device device() const;

@@ -6,8 +6,14 @@
 
 namespace lazy::train {
 
-Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride) {
-  Batch batch{at::empty({batch_size, length}, at::kLong), at::empty({batch_size, length}, at::kLong)};
+Batch Batch::to(at::Device device) const {
+  if (device.is_cpu()) return *this;
+  return {ids.to(device, /*non_blocking=*/true), labels.to(device, /*non_blocking=*/true)};
+}
+
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride, bool pinned) {
+  const auto options = at::TensorOptions(at::kLong).pinned_memory(pinned);
+  Batch batch{at::empty({batch_size, length}, options), at::empty({batch_size, length}, options)};
   int64_t* ids = batch.ids.mutable_data_ptr<int64_t>();
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < batch_size; ++b, ids += length, labels += length) {
@@ -19,13 +25,14 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
 }
 
 Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead,
-                 int64_t nth)
+                 int64_t nth, bool pinned)
     : sequences_(sequences),
       position_(first),
       batch_size_(batch_size),
       length_(length),
       nth_(nth),
       ahead_(static_cast<size_t>(ahead)),
+      pinned_(pinned),
       thread_([this] { read_ahead(); }) {}
 
 Batches::~Batches() {
@@ -56,7 +63,7 @@ void Batches::read_ahead() {
         changed_.wait(lock, [&] { return stopping_ || ready_.size() < ahead_; });
         if (stopping_) return;
       }
-      Batch batch = read_batch(sequences_, position_, batch_size_, length_);
+      Batch batch = read_batch(sequences_, position_, batch_size_, length_, 1, pinned_);
       position_ += nth_ * batch_size_;
       {
         std::lock_guard lock(mutex_);

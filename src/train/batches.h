@@ -17,16 +17,19 @@ namespace lazy::train {
 struct Batch {
   at::Tensor ids;     // (batch, length) int64
   at::Tensor labels;  // (batch, length) int64: the next id, -100 at the last position (SPEC section 1)
+  Batch to(at::Device device) const;  // from pinned memory nothing waits for the copy
 };
 
 // Sequences first, first + stride, ... of the stream, `batch_size` of them.
-Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride = 1);
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride = 1,
+                 bool pinned = false);
 
 class Batches {
  public:
   // Starts reading at sequence `first`, at most `ahead` batches in advance, every `nth` micro-batch of the stream.
-  // `sequences` must outlive this.
-  Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead, int64_t nth = 1);
+  // `sequences` must outlive this. `pinned`: into memory that a GPU copies from by itself.
+  Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead, int64_t nth = 1,
+          bool pinned = false);
   ~Batches();
   Batch next();  // rethrows what reading threw
 
@@ -35,6 +38,7 @@ class Batches {
   const Sequences& sequences_;
   int64_t position_, batch_size_, length_, nth_;
   size_t ahead_;
+  bool pinned_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> ready_;

@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "train/machine.h"
 
 namespace lazy::train {
 namespace fs = std::filesystem;
@@ -60,12 +61,10 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.batch_size = training.integer("batch_size", c.batch_size, 1);
   c.max_norm = training.number("max_norm", c.max_norm, 0);
   c.seed = static_cast<uint64_t>(training.integer("seed", 42, 0));
-  c.dtype = resolve_dtype(training.choice("dtype", "auto", {"auto", "fp32", "bf16"}));
-  c.device = training.choice("device", "auto", {"auto", "cpu", "cuda"});
-  if (c.device == "cuda") {
-    fail("config", "{}: training.device: this version trains on the CPU only; use \"cpu\" or \"auto\"", training.where("device"));
-  }
-  c.device = "cpu";
+  c.device = resolve_device(training.choice("device", "auto", {"auto", "cpu", "cuda"}));
+  c.dtype = resolve_dtype(training.choice("dtype", "auto", {"auto", "fp32", "bf16"}), c.device);
+  c.deterministic = training.boolean("deterministic", false);
+  c.activation_checkpointing = training.choice("activation_checkpointing", "none", {"none", "attention", "full"});
   // One of the two says how many micro-batches a step has.
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {
@@ -117,7 +116,7 @@ void read_observation(Config& config, TrainConfig& c) {
   c.log_every = metrics.integer("log_every", c.log_every, 1);
   c.tensorboard = metrics.boolean("tensorboard", c.tensorboard);
   c.attention_every = metrics.integer("attention_every", c.validation_every, 0);
-  c.peak_tflops = metrics.number("peak_tflops", c.peak_tflops, 0);
+  c.peak_tflops = metrics.number("peak_tflops", c.dtype == "bf16" ? peak_bf16_tflops(c.device) : 0, 0);
 }
 
 }  // namespace

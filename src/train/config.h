@@ -51,7 +51,9 @@ struct TrainConfig {
   double max_norm = 1.0;               // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";          // resolved: "fp32" or "bf16"
-  std::string device = "auto";         // resolved: "cpu"
+  std::string device = "auto";         // resolved: "cpu" or "cuda"
+  bool deterministic = false;          // the same bits from run to run on a GPU too
+  std::string activation_checkpointing = "none";  // "none", "attention", "full": what the backward computes again
 
   // [validation]
   int64_t validation_every = 250;      // steps, 0: never
@@ -69,7 +71,7 @@ struct TrainConfig {
   int64_t log_every = 10;
   bool tensorboard = true;
   int64_t attention_every = 0;         // steps, 0: never
-  double peak_tflops = 0;              // of the device, for MFU; 0: not known
+  double peak_tflops = 0;              // of a device, for MFU; resolved, 0: not known
 
   // The resolved configuration as TOML that `lazy train` reads again: paths are absolute.
   std::string toml;
@@ -86,8 +88,5 @@ struct TrainConfig {
   // What decides the numbers of a run, key by key, for comparing a checkpoint with the configuration that resumes it.
   nlohmann::ordered_json settings() const;
 };
-
-// "auto" becomes bf16 only where the CPU multiplies it in hardware tiles (AMX): elsewhere fp32 products are faster.
-std::string resolve_dtype(const std::string& dtype);
 
 }  // namespace lazy::train

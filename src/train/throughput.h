@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include <c10/core/Device.h>
+
 #include "model/config.h"
 
 namespace lazy::train {
@@ -12,7 +14,10 @@ namespace lazy::train {
 // count, so this measures useful work.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
-// Largest amount of memory the process has held, GiB.
-double peak_memory_gib();
+// Of a GPU the most bytes that tensors, and that the allocator, have held; of a CPU the most that the process has.
+struct PeakMemory {
+  double active_gib = 0, reserved_gib = 0;
+};
+PeakMemory peak_memory(at::Device device);
 
 }  // namespace lazy::train

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
 #include <cmath>
@@ -20,6 +21,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/description.h"
 #include "train/distributed/data_parallel.h"
+#include "train/machine.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
@@ -37,11 +39,23 @@ constexpr const char* kRandomState = "random_state.cpu";
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+// The GPU of this rank becomes the current one.
+at::Device compute_device(const TrainConfig& config, const World& world) {
+  if (config.device != "cuda") return at::kCPU;
+  const int64_t count = device_count(config.device);
+  if (world.local_rank >= count) {
+    fail("train", "local rank {} needs a GPU of its own: expected at most {} ranks on this machine", world.local_rank, count);
+  }
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(world.local_rank));
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
+}
+
 at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
 
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, bool resume, Communicator& communicator);
+  Trainer(const TrainConfig& config, bool resume, Communicator& communicator, at::Device device);
   TrainResult run();
 
  private:
@@ -73,6 +87,7 @@ class Trainer {
 
   TrainConfig config_;
   Communicator& communicator_;
+  const at::Device device_;
   Sequences sequences_;
   std::optional<Sequences> held_out_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -92,9 +107,10 @@ class Trainer {
   CheckpointWriter writer_;  // last: it ends before what it writes from
 };
 
-Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communicator)
+Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communicator, at::Device device)
     : config_(config),
       communicator_(communicator),
+      device_(device),
       sequences_(config.corpus, config.train_split, config.sequences),
       tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())) {
   config_ = with_corpus(config, sequences_, *tokenizer_);
@@ -114,6 +130,9 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   }
   at::manual_seed(config_.seed);
   model_.emplace(config_.model, config_.seed);
+  model_->to(device_);
+  model_->set_deterministic(config_.deterministic);
+  model_->set_checkpointing(checkpointing_from(config_.activation_checkpointing));
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
   data_parallel_.emplace(model_->parameters(), communicator_, sharding_from(config_.data_parallel));
   optimizer_.emplace(data_parallel_->optimized(), config_.optimizer);
@@ -169,7 +188,7 @@ TrainResult Trainer::run() {
             config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
   // Micro-batches of the stream go round the ranks, so that a step's tokens do not depend on how many these are.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size, config_.seq_len,
-                  config_.prefetch, config_.ranks);
+                  config_.prefetch, config_.ranks, device_.is_cuda());
   std::optional<Progress> progress;
   if (communicator_.first()) {
     progress.emplace("train", static_cast<uint64_t>(config_.steps * config_.tokens_per_step()), "tokens",
@@ -214,6 +233,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
   result = {};
   communicator_.at_step(state_.step + 1);
   const double micro_batches = static_cast<double>(config_.ranks * config_.accumulation);
+  std::vector<at::Tensor> losses;
   for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
     if (stopping()) {
       optimizer_->drop_gradients();
@@ -221,14 +241,15 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     }
     writer_.check();
     const auto waiting = Clock::now();
-    const Batch batch = batches.next();
+    const Batch batch = batches.next().to(device_);
     result.data_seconds += seconds_since(waiting);
     at::Tensor loss = model_->loss(batch.ids, batch.labels);
     if (micro_batches > 1) loss = loss / micro_batches;
     data_parallel_->backward_begins(micro + 1 == config_.accumulation);
     loss.backward();
-    result.loss += loss.item<double>();
+    losses.push_back(loss.detach());
   }
+  for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // here a GPU is waited for, once
   reduce(result);
   check_finite(result);
   result.rate = config_.schedule.rate(state_.step);
@@ -307,7 +328,9 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   line.emplace_back("time_metrics/end_to_end(s)", interval.seconds / steps);
   line.emplace_back("time_metrics/data_loading(s)", interval.data_seconds / steps);
   if (config_.ranks > 1) line.emplace_back("time_metrics/communication(s)", interval.communication_seconds / steps);
-  line.emplace_back("memory/max_reserved(GiB)", peak_memory_gib());
+  const PeakMemory memory = peak_memory(device_);
+  if (device_.is_cuda()) line.emplace_back("memory/max_active(GiB)", memory.active_gib);
+  line.emplace_back("memory/max_reserved(GiB)", memory.reserved_gib);
   const Scalars data = data_position(sequences_, state_.sequences);
   line.insert(line.end(), data.begin(), data.end());
   if (attention) {
@@ -397,10 +420,11 @@ TrainResult train(const TrainConfig& config, bool resume) {
   TrainConfig shared = config;
   shared.set_ranks(world.size);
   if (world.rank > 0) log::set_level(2);  // the first rank speaks for all
-  Communicator communicator(world, at::kCPU, std::chrono::milliseconds(static_cast<int64_t>(1000 * config.communication_timeout)));
+  const at::Device device = compute_device(config, world);
+  Communicator communicator(world, device, std::chrono::milliseconds(static_cast<int64_t>(1000 * config.communication_timeout)));
   const auto of_rank = [&](const Error& e) { return world.rank == 0 ? e.what() : fmt::format("rank {}: {}", world.rank, e.what()); };
   try {
-    TrainResult result = Trainer(shared, resume, communicator).run();
+    TrainResult result = Trainer(shared, resume, communicator, device).run();
     communicator.finish();
     return result;
   } catch (const Interrupted& e) {

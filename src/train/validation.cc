@@ -22,7 +22,7 @@ std::optional<double> validation_loss(LanguageModel& model, const Sequences& seq
   for (int64_t first = 0; first < available; first += batch_size) {
     if (stop_requested()) return std::nullopt;
     const int64_t count = std::min(batch_size, available - first);
-    const Batch batch = read_batch(sequences, first * stride, count, length, stride);
+    const Batch batch = read_batch(sequences, first * stride, count, length, stride).to(model.device());
     total += model.loss(batch.ids, batch.labels).item<double>() * static_cast<double>(count);
   }
   return total / static_cast<double>(available);
@@ -35,7 +35,7 @@ double bits_per_byte(double nats_per_token, double bytes_per_token) {
 Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size) {
   at::NoGradGuard no_grad;
   const int64_t count = std::min(batch_size, sequences.size());
-  const Batch batch = read_batch(sequences, 0, count, length, sequences.size() / std::max<int64_t>(1, count));
+  const Batch batch = read_batch(sequences, 0, count, length, sequences.size() / std::max<int64_t>(1, count)).to(model.device());
   ForwardOptions options;
   options.return_stats = true;
   const auto stats = model.forward(batch.ids, options).stats;

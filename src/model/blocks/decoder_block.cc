@@ -27,7 +27,15 @@ at::Tensor normalize(Stream& stream, const at::Tensor& weight, double eps) {
 }
 
 void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
+  attend(stream, layer, options, stats);
+  feed_forward(stream);
+}
+
+void DecoderBlock::attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   stream.branch = attention.forward(normalize(stream, attention_norm, norm_eps_), layer, options, stats);
+}
+
+void DecoderBlock::feed_forward(Stream& stream) const {
   const auto gate_and_up = gate_up.forward(normalize(stream, mlp_norm, norm_eps_));
   stream.branch = down.forward(ops::swiglu(gate_and_up[0], gate_and_up[1]))[0];
 }

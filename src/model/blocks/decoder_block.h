@@ -20,6 +20,9 @@ class DecoderBlock {
  public:
   DecoderBlock(const ModelConfig& config, at::Device device);
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
+  // Its two halves.
+  void attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
+  void feed_forward(Stream& stream) const;
 
   at::Tensor attention_norm, mlp_norm;  // (hidden_size) fp32
   AttentionMixer attention;

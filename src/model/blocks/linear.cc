@@ -28,7 +28,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor &x = saved[0], &W = saved[1];
     const std::vector<int64_t> rows = ctx->saved_data["rows"].toIntVector();
     tensor_list out(2 + rows.size());
-    at::Tensor dW = at::empty({W.size(0), W.size(1)}, W.options());
+    // A GPU's products leave their fp32 sums as they are; a CPU's round them.
+    const bool wide = W.is_cuda() && W.scalar_type() != at::kFloat;
+    at::Tensor dW = at::empty({W.size(0), W.size(1)}, wide ? W.options().dtype(at::kFloat) : W.options());
     int64_t begin = 0;
     for (size_t p = 0; p < rows.size(); ++p) {
       at::Tensor dW_p = dW.narrow(0, begin, rows[p]);
@@ -43,7 +45,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         }
       }
       if (ctx->needs_input_grad(2 + p)) {
-        at::mm_out(dW_p, dy.t(), x);
+        wide ? at::mm_out(dW_p, dy.t(), x, at::kFloat) : at::mm_out(dW_p, dy.t(), x);
         out[2 + p] = dW_p.to(at::kFloat);
       }
     }

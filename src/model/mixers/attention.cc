@@ -70,6 +70,7 @@ at::Tensor AttentionMixer::forward(const at::Tensor& x, int64_t layer, const For
   attention.offset = offset_;
   attention.window = window_;
   attention.return_stats = stats != nullptr;
+  attention.deterministic = options.deterministic;
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
