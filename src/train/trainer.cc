@@ -69,6 +69,7 @@ class Trainer {
     int64_t steps = 0;
   };
 
+  void compare_ranks();
   std::optional<CheckpointStore::Found> checkpoint_to_resume();
   void resume_from(const CheckpointStore::Found& found);
   bool step(Batches& batches, StepResult& result);
@@ -114,6 +115,7 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
       sequences_(config.corpus, config.train_split, config.sequences),
       tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())) {
   config_ = with_corpus(config, sequences_, *tokenizer_);
+  compare_ranks();
   if (communicator_.first()) folder_.emplace(config_, resume);
   if (sequences_.size() == 0) {
     fail("train", "{}: the {} split is too small for one sequence of {} tokens", config_.corpus.string(), config_.train_split,
@@ -139,6 +141,20 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   if (const auto found = checkpoint_to_resume()) resume_from(*found);
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   state_.settings = run_settings(config_, sequences_);
+}
+
+// All ranks must have been started with one configuration and one corpus.
+void Trainer::compare_ranks() {
+  if (communicator_.size() == 1) return;
+  const Communicator::Waiting waiting(communicator_, "comparing the configurations");
+  auto here = run_settings(config_, sequences_);
+  here["training.data_parallel"] = config_.data_parallel;
+  const auto first = nlohmann::ordered_json::parse(communicator_.broadcast(here.dump()));
+  for (const auto& [key, value] : here.items()) {
+    if (key != "threads" && value != first[key]) {
+      fail("distributed", "{} = {} here, {} on the first rank", key, value.dump(), first[key].dump());
+    }
+  }
 }
 
 // The first rank's, which the others may not be able to read.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/random.h"
+#include "ranks.h"
 #include "tiny_run.h"
 
 namespace lazy::train {
@@ -71,6 +72,64 @@ TEST(Kill, AtRandomInstants) {
     }
   }
   fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill\n", killed, saved, late);
+  EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
+}
+
+// The same with two ranks: one of them is killed, the other notices and ends, and both start again.
+TEST(Kill, RanksAtRandomInstants) {
+  const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
+  fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
+  Random random(static_cast<uint64_t>(seed) + 1000);
+  tiny_corpus();
+  const auto command = [](const ScratchFolder& scratch) {
+    auto words = arguments(scratch);
+    for (const char* setting : {"training.communication_timeout=4", "training.data_parallel=zero2"}) words.insert(words.end(), {"--set", setting});
+    return words;
+  };
+  const ScratchFolder straight;
+  const auto begin = Clock::now();
+  for (const Ended& ended : run_ranks(2, command(straight), straight.path())) ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  double duration = seconds_since(begin);
+
+  int64_t killed = 0, late = 0, saved = 0;
+  double slowest = 0;
+  while (killed < rounds) {
+    const ScratchFolder scratch;
+    for (bool again = true; again && killed < rounds; again = random.below(3) != 0) {
+      Ranks ranks(2, command(scratch), scratch.path());
+      const int victim = static_cast<int>(random.below(2));
+      std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
+      ranks[victim].send(SIGKILL);
+      const auto sent = Clock::now();
+      const Ended end = ranks[victim].wait(), other = ranks[1 - victim].wait();
+      if (end.signal == SIGKILL) {
+        ++killed;
+        slowest = std::max(slowest, seconds_since(sent));
+        // 0: it had left already.
+        ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0) << other.exit_code << " " << other.signal << other.errors;
+        continue;
+      }
+      ASSERT_EQ(end.exit_code, 0) << end.errors;
+      ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
+      duration *= 0.9;
+    }
+    const fs::path checkpoints = scratch / "run/checkpoints";
+    saved += fs::exists(checkpoints) && !fs::is_empty(checkpoints);
+    for (const Ended& ended : run_ranks(2, command(scratch), scratch.path())) {
+      ASSERT_EQ(ended.exit_code, 0) << "after " << killed << " kills: " << ended.errors;
+    }
+    const auto without_communication = [](std::vector<nlohmann::ordered_json> lines) {
+      for (auto& line : lines) line.erase("time_metrics/communication(s)");
+      return lines;
+    };
+    ASSERT_EQ(without_communication(log_without_times(scratch / "run")), without_communication(log_without_times(straight / "run")))
+        << "after " << killed << " kills";
+    ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
+                           {"model.safetensors", "optimizer.safetensors", "config.json"}));
+    ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
+  }
+  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill; the other rank ended after at most {:.1f} s\n",
+             killed, saved, late, slowest);
   EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
 }
 

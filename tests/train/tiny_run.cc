@@ -107,7 +107,8 @@ testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const 
   return testing::AssertionSuccess();
 }
 
-Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch, int64_t max_file_bytes)
+Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch, int64_t max_file_bytes,
+             const Environment& environment)
     : output_(scratch / "stdout"), errors_(scratch / "stderr") {
   std::vector<std::string> words{LAZY_BINARY, "train"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -125,6 +126,7 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   }
   // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits for.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   ::execv(argv[0], argv.data());
   ::_exit(127);
 }

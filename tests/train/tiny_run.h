@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scratch.h"
@@ -36,8 +37,11 @@ struct Ended {
 // `lazy train ...` in a process of its own.
 class Child {
  public:
+  using Environment = std::vector<std::pair<std::string, std::string>>;
   // `max_file_bytes` > 0: no file may grow beyond it, which stands for a full disk.
-  Child(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0);
+  Child(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
+        const Environment& environment = {});
+  Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), output_(other.output_), errors_(other.errors_) {}
   ~Child();  // kills it if it still runs
   void send(int signal) const;
   Ended wait();

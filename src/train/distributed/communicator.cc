@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
@@ -93,6 +95,8 @@ Communicator::Communicator(World world, at::Device device, milliseconds timeout)
   impl_->timeout = timeout;
   const World& w = impl_->world;
   if (w.size == 1) return;
+  // c10d warns with a stack trace when a connection ends; what happened is said in one line here.
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   impl_->store = connect(w, timeout, w.rank == 0 && !w.agent_store);
   wait_for_all(*impl_->store, w, "came", timeout);
   impl_->watch = std::make_unique<Watch>(connect(w, timeout, false), w, timeout);

@@ -109,8 +109,8 @@ std::string Watch::judge(Clock::duration silence, bool overdue) {
   if (!failure_.empty()) return failure_;
   const auto now = Clock::now();
   if (const auto quiet = now - heard_from_store_.load(); quiet > silence) {
-    return fmt::format("distributed: {} at {}:{} has not answered for {:.1f} s: it has ended or hangs; this is step {}",
-                       world_.agent_store ? "torchrun's store" : "rank 0, which holds the store", world_.address, world_.port,
+    return fmt::format("distributed: {} at {}:{}, has not answered for {:.1f} s: ended or hanging; this is step {}",
+                       world_.agent_store ? "torchrun, which holds the store" : "rank 0, which holds the store", world_.address, world_.port,
                        seconds(quiet), step_.load());
   }
   std::vector<int> silent, behind;
@@ -138,8 +138,9 @@ std::string Watch::judge(Clock::duration silence, bool overdue) {
     return fmt::format("distributed: {} did not come to {} of step {} within {:.1f} s: alive, but at {}", ranks(behind), what_.load(),
                        step_.load(), seconds(timeout_), where);
   }
-  if (overdue) return fmt::format("distributed: {} of step {} did not end within {:.1f} s although all ranks came", what_.load(), step_.load(), seconds(timeout_));
-  return {};
+  if (!overdue) return {};
+  return fmt::format("distributed: {} of step {} did not end within {:.1f} s although all ranks came", what_.load(), step_.load(),
+                     seconds(timeout_));
 }
 
 void Watch::guard() {

@@ -1,0 +1,216 @@
+// Runs of several processes on the CPU: the same curve as one process, and every way in which a rank can fail.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "core/file.h"
+#include "ranks.h"
+#include "train/checkpoint.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 40;
+
+// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them.
+std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
+                                   const std::vector<std::string>& more = {}) {
+  std::string text = read_file(write_tiny_config(scratch.path()));
+  const std::string accumulation = "gradient_accumulation_steps = 2";
+  text.replace(text.find(accumulation), accumulation.size(), "global_batch_tokens = 1024\ndata_parallel = \"" + sharding + "\"");
+  std::ofstream(scratch / "tiny.toml") << text;
+  std::vector<std::string> out{(scratch / "tiny.toml").string(), "--threads", "1"};
+  for (const auto& setting : more) out.insert(out.end(), {"--set", setting});
+  return out;
+}
+
+void expect_success(const std::vector<Ended>& ended) {
+  for (size_t rank = 0; rank < ended.size(); ++rank) EXPECT_EQ(ended[rank].exit_code, 0) << "rank " << rank << ": " << ended[rank].errors;
+}
+
+const std::vector<double>& one_process() {
+  static const std::vector<double> curve = [] {
+    const ScratchFolder scratch;
+    expect_success({run_lazy(arguments(scratch), scratch.path())});
+    return losses(scratch / "run");
+  }();
+  return curve;
+}
+
+// The ranks add the same numbers in another order. Each addition rounds by at most 2^-24 of the sum, and so a step changes
+// weights, and by them the loss, by a few units of 2^-23 more than one process does: the bound grows by 8 units a step.
+// Before the first update (rate 0 in step 1) the losses are those of the same weights and the same tokens.
+void expect_same_curve(const std::vector<double>& curve, const std::vector<double>& wanted) {
+  ASSERT_EQ(curve.size(), wanted.size());
+  double largest = 0;
+  for (size_t i = 0; i < curve.size(); ++i) {
+    const double bound = i < 2 ? 1e-12 : 8 * static_cast<double>(i) * std::numeric_limits<float>::epsilon();
+    EXPECT_NEAR(curve[i], wanted[i], bound * wanted[i]) << "step " << i + 1;
+    largest = std::max(largest, std::abs(curve[i] - wanted[i]) / wanted[i]);
+  }
+  fmt::print("largest relative difference {:.2g}\n", largest);
+}
+
+class Curve : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
+
+TEST_P(Curve, IsThatOfOneProcess) {
+  const auto [count, sharding] = GetParam();
+  const ScratchFolder scratch;
+  const auto ended = run_ranks(count, arguments(scratch, sharding), scratch.path());
+  expect_success(ended);
+  EXPECT_THAT(ended[0].errors, HasSubstr(fmt::format("{} ranks ({})", count, sharding)));
+  for (int rank = 1; rank < count; ++rank) {  // the first one speaks
+    EXPECT_EQ(ended[static_cast<size_t>(rank)].output, "");
+    EXPECT_EQ(ended[static_cast<size_t>(rank)].errors, "");
+  }
+  expect_same_curve(losses(scratch / "run"), one_process());
+  EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2")),
+                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+
+TEST(Distributed, OtherTokensAreOutsideTheBound) {
+  const ScratchFolder scratch;
+  expect_success(run_ranks(2, arguments(scratch, "replicate", {"data.shuffle=false", "training.steps=8"}), scratch.path()));
+  const auto curve = losses(scratch / "run");
+  EXPECT_GT(std::abs(curve[0] - one_process()[0]), 1e-6);
+}
+
+TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
+  const ScratchFolder scratch;
+  {
+    Ranks ranks(2, arguments(scratch, "zero2"), scratch.path());
+    ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", 13));
+    ranks[1].send(SIGTERM);  // one is told, all stop after the same step
+    for (const Ended& ended : ranks.wait()) EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.errors;
+  }
+  const auto at = CheckpointStore(scratch / "run/checkpoints", 0).steps();
+  ASSERT_GE(at.back(), 13);
+  ASSERT_LT(at.back(), kSteps);
+  auto resumed = arguments(scratch, "replicate", {"training.steps=40"});
+  resumed.push_back("--resume");
+  {
+    Ranks ranks(4, resumed, scratch.path());
+    ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", at.back() + 4));
+    ranks[0].send(SIGTERM);
+    for (const Ended& ended : ranks.wait()) EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.errors;
+  }
+  const Ended last = run_lazy(resumed, scratch.path());
+  ASSERT_EQ(last.exit_code, 0) << last.errors;
+  EXPECT_EQ(last.errors.find("another run"), std::string::npos) << last.errors;
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
+// The others end, name the rank, and the run goes on where it was.
+void fail_one(int count, int victim, int signal, const char* sharding, double limit) {
+  const ScratchFolder scratch;
+  auto command = arguments(scratch, sharding, {"training.communication_timeout=4"});
+  command.push_back("--resume");
+  {
+    Ranks ranks(count, command, scratch.path());
+    ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", 13));
+    ranks[victim].send(signal);
+    const auto begin = Clock::now();
+    for (int rank = 0; rank < count; ++rank) {
+      if (rank == victim) continue;
+      const Ended ended = ranks[rank].wait();
+      EXPECT_EQ(ended.exit_code, 1) << ended.errors;
+      EXPECT_THAT(ended.errors, HasSubstr(fmt::format("distributed: rank {}", victim)));
+      EXPECT_THAT(ended.errors, HasSubstr("ended or hanging"));
+      EXPECT_EQ(ended.errors.find("frame #"), std::string::npos) << "a stack trace: " << ended.errors;
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    fmt::print("rank {} of {}, signal {}: the others ended after {:.1f} s\n", victim, count, signal, seconds);
+    EXPECT_LT(seconds, limit);
+    ranks[victim].send(SIGKILL);
+    ranks[victim].wait();
+  }
+  expect_success(run_ranks(count, command, scratch.path()));
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
+TEST(RankFaults, SigkillOfTheFirstRank) { fail_one(2, 0, SIGKILL, "replicate", 15); }
+TEST(RankFaults, SigkillOfAnotherRank) { fail_one(4, 2, SIGKILL, "zero2", 15); }
+TEST(RankFaults, AHungFirstRank) { fail_one(2, 0, SIGSTOP, "zero2", 30); }
+TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate", 30); }
+
+TEST(RankFaults, ARankThatNeverComesIsNamed) {
+  const ScratchFolder scratch;
+  const auto command = arguments(scratch, "replicate", {"training.communication_timeout=2"});
+  const Ended ended = Child(command, scratch.path(), 0,
+                            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}})
+                          .wait();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.errors, HasSubstr("of 2 ranks these have not come within 2.0 s: 1"));
+}
+
+// Two ranks, the second with a setting more.
+std::vector<Ended> run_unequal(const std::string& setting) {
+  const ScratchFolder scratch;
+  const auto command = arguments(scratch);
+  auto other = command;
+  other.insert(other.end(), {"--set", setting});
+  const std::string port = std::to_string(free_port());
+  std::vector<Child> children;
+  for (int rank = 0; rank < 2; ++rank) {
+    fs::create_directories(scratch / std::to_string(rank));
+    children.emplace_back(rank ? other : command, scratch / std::to_string(rank), 0,
+                          Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", port}});
+  }
+  return {children[0].wait(), children[1].wait()};
+}
+
+TEST(RankFaults, AnErrorOfOneRankEndsAll) {
+  const auto ended = run_unequal("data.corpus=/nowhere");
+  EXPECT_EQ(ended[1].exit_code, 2);
+  EXPECT_THAT(ended[1].errors, HasSubstr("lazy: rank 1: "));
+  EXPECT_EQ(ended[0].exit_code, 1);
+  EXPECT_THAT(ended[0].errors, HasSubstr("lazy: rank 1: "));
+  EXPECT_THAT(ended[0].errors, HasSubstr("/nowhere"));
+}
+
+TEST(RankFaults, RanksOfDifferentConfigurationsDoNotTrain) {
+  const auto ended = run_unequal("optimizer.lr=2e-2");
+  EXPECT_EQ(ended[1].exit_code, 2);
+  EXPECT_THAT(ended[1].errors, HasSubstr("lazy: rank 1: distributed: optimizer.lr = 0.02 here, 0.01 on the first rank"));
+  EXPECT_EQ(ended[0].exit_code, 1);
+}
+
+TEST(RankFaults, TorchrunRestartsTheRun) {
+  const std::string python = LAZY_TEST_PYTHON;
+  if (std::system((python + " -c 'import torch.distributed.run' >/dev/null 2>&1").c_str()) != 0) {
+    GTEST_SKIP() << python << " cannot import torch.distributed.run";
+  }
+  const ScratchFolder scratch;
+  std::string command = fmt::format("{} -m torch.distributed.run --no-python --nproc-per-node 2 --max-restarts 3 --master-port {} {} train",
+                                    python, free_port(), LAZY_BINARY);
+  for (const auto& word : arguments(scratch, "zero2", {"training.communication_timeout=4"})) command += " " + word;
+  // The second rank of the first attempt ends itself by SIGKILL once the run has its second checkpoint.
+  std::ofstream(scratch / "kill.sh") << fmt::format(
+      "while [ ! -e {0}/run/checkpoints/step-00000020 ]; do sleep 0.02; done\n"
+      "for p in /proc/[0-9]*; do\n"
+      "  grep -qsz LAZY_TEST_RUN={0} $p/environ && grep -qszx RANK=1 $p/environ && kill -9 ${{p#/proc/}}\n"
+      "done\n", scratch.path().string());
+  const int status = std::system(fmt::format("cd {0}; sh kill.sh & LAZY_TEST_RUN={0} OMP_WAIT_POLICY=passive {1} --resume > out 2>&1; "
+                                             "s=$?; wait; exit $s", scratch.path().string(), command).c_str());
+  const std::string output = read_file(scratch / "out");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_THAT(output, HasSubstr("resuming"));
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
+}  // namespace
+}  // namespace lazy::train

@@ -1,0 +1,68 @@
+#include "ranks.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <exception>
+#include <thread>
+
+namespace lazy::train {
+namespace fs = std::filesystem;
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(fd);
+  return ntohs(address.sin_port);
+}
+
+Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch) {
+  const std::string port = std::to_string(free_port());
+  for (int rank = 0; rank < count; ++rank) {
+    const fs::path folder = scratch / ("rank-" + std::to_string(rank));
+    fs::create_directories(folder);
+    children_.emplace_back(arguments, folder, 0,
+                           Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(count)},
+                                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  }
+}
+
+std::vector<Ended> Ranks::wait() {
+  std::vector<Ended> out;
+  for (Child& child : children_) out.push_back(child.wait());
+  return out;
+}
+
+void as_ranks(int count, const std::function<void(Communicator&)>& body) {
+  const int port = free_port();
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        World world;
+        world.rank = rank;
+        world.size = count;
+        world.address = "127.0.0.1";
+        world.port = port;
+        Communicator communicator(world, at::kCPU, std::chrono::seconds(60));
+        body(communicator);
+        communicator.finish();
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,32 @@
+// Several ranks of one run on this machine, as processes or as threads.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tiny_run.h"
+#include "train/distributed/communicator.h"
+
+namespace lazy::train {
+
+int free_port();
+
+// `lazy train ...` as `count` processes, as a launcher would start them.
+class Ranks {
+ public:
+  Ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch);
+  Child& operator[](int rank) { return children_[static_cast<size_t>(rank)]; }
+  std::vector<Ended> wait();
+
+ private:
+  std::vector<Child> children_;
+};
+
+inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch) {
+  return Ranks(count, arguments, scratch).wait();
+}
+
+// Calls `body` as each rank, in threads of this process. What one of them throws is thrown here.
+void as_ranks(int count, const std::function<void(Communicator&)>& body);
+
+}  // namespace lazy::train
