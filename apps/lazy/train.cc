@@ -31,6 +31,7 @@ Examples:
   lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
   lazy train runs/try/config.toml --resume
+  torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
 
 Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
 end, model/. SIGINT and SIGTERM save a checkpoint and end with 128 + signal (130, 143). Exit code 2: something in the

@@ -81,9 +81,10 @@ TEST(Kill, RanksAtRandomInstants) {
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
   Random random(static_cast<uint64_t>(seed) + 1000);
   tiny_corpus();
-  const auto command = [](const ScratchFolder& scratch) {
+  // Short where a rank is going to be missing, so that the others notice soon.
+  const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
     auto words = arguments(scratch);
-    for (const char* setting : {"training.communication_timeout=4", "training.data_parallel=zero2"}) words.insert(words.end(), {"--set", setting});
+    words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set", fmt::format("training.communication_timeout={}", timeout)});
     return words;
   };
   const ScratchFolder straight;
@@ -96,7 +97,7 @@ TEST(Kill, RanksAtRandomInstants) {
   while (killed < rounds) {
     const ScratchFolder scratch;
     for (bool again = true; again && killed < rounds; again = random.below(3) != 0) {
-      Ranks ranks(2, command(scratch), scratch.path());
+      Ranks ranks(2, command(scratch, "2"), scratch.path());
       const int victim = static_cast<int>(random.below(2));
       std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
       ranks[victim].send(SIGKILL);
@@ -109,9 +110,11 @@ TEST(Kill, RanksAtRandomInstants) {
         ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0) << other.exit_code << " " << other.signal << other.errors;
         continue;
       }
-      ASSERT_EQ(end.exit_code, 0) << end.errors;
+      // A busy machine may start a rank too late for so short a time.
+      const bool slow = end.exit_code == 1 && end.errors.find("have not come within") != std::string::npos;
+      ASSERT_TRUE(end.exit_code == 0 || slow) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
-      duration *= 0.9;
+      if (!slow) duration *= 0.9;
     }
     const fs::path checkpoints = scratch / "run/checkpoints";
     saved += fs::exists(checkpoints) && !fs::is_empty(checkpoints);

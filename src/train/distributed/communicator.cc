@@ -1,8 +1,8 @@
 #include "train/distributed/communicator.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <c10/util/Logging.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cstdlib>
@@ -35,8 +35,8 @@ StorePtr connect(const World& world, milliseconds timeout, bool server) {
     return c10::make_intrusive<c10d::PrefixStore>(fmt::format("lazy/{}", world.restart),
                                                   c10::make_intrusive<c10d::TCPStore>(world.address, options));
   } catch (const std::exception& e) {
-    fail_run("distributed", "no connection to the ranks' meeting point {}:{} (MASTER_ADDR, MASTER_PORT): {}", world.address, world.port,
-             first_line(e.what()));
+    fail_run("distributed", "no connection to the ranks' meeting point {}:{} (MASTER_ADDR, MASTER_PORT): {}", world.address,
+             world.port, first_line(e.what()));
   }
 }
 
@@ -71,6 +71,11 @@ struct Communicator::Impl {
   std::unique_ptr<Watch> watch;
   BackendPtr backend;
   bool finished = false;
+
+  // Without finish() something failed: collectives may be under way that never end, and so would their threads' owner.
+  ~Impl() {
+    if (!finished) backend.release();
+  }
 };
 
 struct Communicator::Handle::Pending {
@@ -103,7 +108,8 @@ Communicator::Communicator(World world, at::Device device, milliseconds timeout)
   try {
     const Waiting waiting(*this, "the connections");
     const StorePtr store = c10::make_intrusive<c10d::PrefixStore>("group", impl_->store);
-    impl_->backend = device.is_cuda() ? make_nccl(store, w, device, timeout + kLater) : make_gloo(store, w, timeout + kLater);
+    const auto limit = timeout + kLater;
+    impl_->backend = device.is_cuda() ? make_nccl(store, w, device, limit) : make_gloo(store, w, limit);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
@@ -112,10 +118,7 @@ Communicator::Communicator(World world, at::Device device, milliseconds timeout)
   barrier("the start");
 }
 
-// Without finish() something failed: collectives may be under way that never end, and so would their threads' owner.
-Communicator::~Communicator() {
-  if (!impl_->finished) impl_->backend.release();
-}
+Communicator::~Communicator() = default;
 const World& Communicator::world() const { return impl_->world; }
 
 namespace {

@@ -160,7 +160,8 @@ void Watch::guard() {
     if (!waiting || now - since < 1s) continue;
     if (suspicious_) continue;  // it is in explain()
     const std::lock_guard lock(mutex_);
-    std::fputs(fmt::format("lazy: rank {}: {}\n", world_.rank, failure_.empty() ? failure : failure_).c_str(), stderr);
+    const std::string speaker = world_.rank == 0 ? "" : fmt::format("rank {}: ", world_.rank);
+    std::fputs(fmt::format("lazy: {}{}\n", speaker, failure_.empty() ? failure : failure_).c_str(), stderr);
     std::fflush(stderr);
     ::_exit(1);
   }
@@ -172,11 +173,11 @@ void Watch::announce(const std::string& failure) noexcept {
   failed_ = true;
   announcement_ = failure_;
   changed_.notify_all();
-  // exchange_signs() tells the store, which may hang: whoever calls must not. Then the others read it, while the store
-  // lives.
+  // exchange_signs() tells the store, which may hang: whoever calls must not.
   changed_.wait_for(lock, 2 * interval_, [&] { return announced_; });
   lock.unlock();
-  std::this_thread::sleep_for(2 * interval_);
+  // The others read it while the store lives.
+  if (world_.rank == 0 && !world_.agent_store) std::this_thread::sleep_for(2 * interval_);
 }
 
 void Watch::explain(const std::string& error) {
