@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <thread>
 
 #include "ranks.h"
 #include "train/distributed/data_parallel.h"
@@ -168,6 +169,19 @@ TEST(Communicator, TextAndSumsReachAllRanks) {
     EXPECT_EQ(ranks.broadcast(std::string()), "");
     EXPECT_EQ(ranks.sum({1.0, static_cast<double>(ranks.rank())}), (std::vector<double>{3, 3}));
   });
+}
+
+// A rank that lives and gives signs of life, but is somewhere else.
+TEST(CommunicatorDeathTest, ARankThatLivesAndDoesNotComeIsNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto body = [](Communicator& ranks) {
+    ranks.at_step(7);
+    ranks.barrier("the first meeting");
+    if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+    ranks.barrier("the second meeting");
+  };
+  EXPECT_EXIT(as_ranks(3, body, std::chrono::seconds(3)), ::testing::ExitedWithCode(1),
+              "rank 1 did not come to the second meeting of step 7 within 3.0 s: alive, but at step 7, after the first meeting");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ std::vector<Ended> Ranks::wait() {
   return out;
 }
 
-void as_ranks(int count, const std::function<void(Communicator&)>& body) {
+void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout) {
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;
@@ -51,7 +51,7 @@ void as_ranks(int count, const std::function<void(Communicator&)>& body) {
         world.size = count;
         world.address = "127.0.0.1";
         world.port = port;
-        Communicator communicator(world, at::kCPU, std::chrono::seconds(60));
+        Communicator communicator(world, at::kCPU, timeout);
         body(communicator);
         communicator.finish();
       } catch (...) {

@@ -27,6 +27,6 @@ inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& a
 }
 
 // Calls `body` as each rank, in threads of this process. What one of them throws is thrown here.
-void as_ranks(int count, const std::function<void(Communicator&)>& body);
+void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 }  // namespace lazy::train
