@@ -124,9 +124,16 @@ void collect(const fs::path& path, std::vector<std::pair<std::string, toml::tabl
   if (depth > 16) fail("config", "{}: `extends` goes round in a circle or is more than 16 deep", path.string());
   toml::table root = parse_toml(read_file(path), path.string());
   if (const auto* extends = root.get("extends")) {
-    const auto* name = extends->as_string();
-    if (!name) fail("config", "{}: extends: expected a file name", at(path.string(), *extends));
-    collect(path.parent_path() / name->get(), layers, depth + 1);
+    const auto base = [&](const toml::node& node) {
+      const auto* name = node.as_string();
+      if (!name) fail("config", "{}: extends: expected a file name or a list of them", at(path.string(), *extends));
+      collect(path.parent_path() / name->get(), layers, depth + 1);
+    };
+    if (const auto* list = extends->as_array()) {
+      for (const toml::node& node : *list) base(node);
+    } else {
+      base(*extends);
+    }
     root.erase("extends");
   }
   layers.emplace_back(path.string(), std::move(root));

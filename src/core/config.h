@@ -1,4 +1,5 @@
-// Configuration files: TOML with `extends = "other.toml"`, overrides from the command line, and no silent typos.
+// Configuration files: TOML with `extends = "other.toml"` (or a list, the later ones win), overrides from the command
+// line, and no silent typos.
 //
 //   Config config = Config::load("train.toml", {"training.steps=100"});
 //   auto model = config.section("model");

@@ -19,6 +19,7 @@ struct SequenceOptions {
   int64_t length = 0;  // tokens a sequence
   uint64_t seed = 42;
   bool bos_per_document = true;   // decision A3
+  bool eos_per_document = false;  // EOS parts the documents, in the place of BOS
   bool bos_per_sequence = false;  // BOS first in every sequence as well: the recipe in which a sink emerges
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: corpus order, for validation

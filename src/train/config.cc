@@ -40,7 +40,12 @@ void read_data(Config& config, TrainConfig& c) {
   }
   c.train_split = data.string("train_split", c.train_split);
   c.validation_split = data.string("validation_split", c.validation_split);
-  c.sequences.bos_per_document = data.boolean("bos_per_document", true);
+  c.sequences.eos_per_document = data.boolean("eos_per_document", false);
+  c.sequences.bos_per_document = data.boolean("bos_per_document", !c.sequences.eos_per_document);
+  if (c.sequences.bos_per_document && c.sequences.eos_per_document) {
+    fail("config", "{}: documents are parted by BOS or by EOS: [data] takes bos_per_document or eos_per_document, not both",
+         data.where("bos_per_document"));
+  }
   c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
   c.sequences.documents_per_group = data.integer("documents_per_group", 2048, 1);
   c.sequences.shuffle = data.boolean("shuffle", true);
@@ -160,6 +165,7 @@ void TrainConfig::set_ranks(int64_t count) {
 nlohmann::ordered_json TrainConfig::settings() const {
   return {
       {"data.bos_per_document", sequences.bos_per_document},
+      {"data.eos_per_document", sequences.eos_per_document},
       {"data.bos_per_sequence", sequences.bos_per_sequence},
       {"data.documents_per_group", sequences.documents_per_group},
       {"data.shuffle", sequences.shuffle},

@@ -46,6 +46,15 @@ TEST_F(ConfigTest, LaterFilesAndOverridesWin) {
   EXPECT_EQ(again.to_toml(), config.to_toml());
 }
 
+TEST_F(ConfigTest, ExtendsAList) {
+  file("shape.toml", "[model]\nlayers = 4\nwidth = 192\n");
+  file("recipe.toml", "[model]\nwidth = 8\n[training]\nsteps = 10\n");
+  Config config = Config::load(file("run.toml", "extends = [\"shape.toml\", \"recipe.toml\"]\n[training]\nseed = 1\n"));
+  EXPECT_EQ(config.to_toml(), "[model]\nlayers = 4\nwidth = 8\n\n[training]\nseed = 1\nsteps = 10\n");
+  const auto wrong = file("wrong.toml", "\nextends = [\"shape.toml\", 3]\n");
+  EXPECT_EQ(message_of([&] { Config::load(wrong); }), "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
+}
+
 TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
   Config config = Config::parse("[model]\nhiden_size = 3\n", "a.toml");
   auto model = config.section("model");

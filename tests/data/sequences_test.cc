@@ -14,16 +14,16 @@ using testing::HasSubstr;
 
 namespace {
 
-constexpr int32_t kBos = 999;
+constexpr int32_t kBos = 999, kEos = 998;
 
 // A corpus of `count` documents over three shards whose tokens are all different: position in the corpus.
-std::vector<std::vector<int64_t>> write_corpus(const fs::path& folder, int count, int32_t bos = kBos) {
+std::vector<std::vector<int64_t>> write_corpus(const fs::path& folder, int count, int32_t bos = kBos, int32_t eos = kEos) {
   fs::create_directories(folder);
   Random random(count);
   std::vector<std::vector<int64_t>> documents;
   CorpusInfo info;
   info.tokenizer_kind = "bytes";
-  info.tokenizer = {.fingerprint = 5, .vocab_size = 100000, .bos_id = bos};
+  info.tokenizer = {.fingerprint = 5, .vocab_size = 100000, .bos_id = bos, .eos_id = eos};
   SplitSummary& split = info.splits["train"];
   int32_t next = 1000;
   for (int shard = 0; shard < 3; ++shard) {
@@ -157,6 +157,25 @@ TEST(Sequences, TheOrderIsFrozen) {
     read.push_back(sequence[0]);
   }
   EXPECT_THAT(read, testing::ElementsAre(1945, 1466, 1584, 1763));
+}
+
+// The same sequences, with EOS where BOS stood.
+TEST(Sequences, EosMayPartTheDocuments) {
+  const Folder folder;
+  write_corpus(folder / "c", 60);
+  for (const Packing packing : {Packing::groups, Packing::windows}) {
+    const Sequences bos(folder / "c", "train", {.length = 16, .packing = packing});
+    const Sequences eos(folder / "c", "train", {.length = 16, .bos_per_document = false, .eos_per_document = true, .packing = packing});
+    auto expected = read_all(bos, 16);
+    for (auto& sequence : expected) std::replace(sequence.begin(), sequence.end(), int64_t{kBos}, int64_t{kEos});
+    EXPECT_EQ(read_all(eos, 16), expected);
+    EXPECT_EQ(eos.tokens(), bos.tokens());
+  }
+  const SequenceOptions both{.length = 16, .eos_per_document = true};
+  EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", both); }), HasSubstr("parted by BOS or by EOS"));
+  write_corpus(folder / "no_eos", 60, kBos, -1);
+  const SequenceOptions eos{.length = 16, .bos_per_document = false, .eos_per_document = true};
+  EXPECT_THAT(error_of([&] { Sequences(folder / "no_eos", "train", eos); }), HasSubstr("its tokenizer has no EOS"));
 }
 
 TEST(Sequences, Counts) {

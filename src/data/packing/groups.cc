@@ -66,7 +66,7 @@ class Groups final : public PackedCorpus {
   int64_t document_tokens(int64_t document) const {
     int64_t local;
     const Shard& shard = shard_of(document, &local);
-    return shard.start(local + 1) - shard.start(local) + (options_.bos_per_document ? 1 : 0);
+    return shard.start(local + 1) - shard.start(local) + (separates() ? 1 : 0);
   }
 
   void index_groups() {
@@ -105,21 +105,21 @@ class Groups final : public PackedCorpus {
       int64_t local;
       const Shard& shard = shard_of(document_at(place), &local);
       const int64_t begin = shard.start(local);
-      const int64_t with_bos = options_.bos_per_document ? 1 : 0;
-      const int64_t length = shard.start(local + 1) - begin + with_bos;
+      const int64_t before = separates() ? 1 : 0;
+      const int64_t length = shard.start(local + 1) - begin + before;
       if (skip >= length) {
         skip -= length;
         continue;
       }
       int64_t at = skip;
       skip = 0;
-      if (at < with_bos) {
-        *out++ = bos();
+      if (at < before) {
+        *out++ = separator();
         --missing;
         ++at;
       }
       const int64_t count = std::min(missing, length - at);
-      shard.read(begin + at - with_bos, count, out);
+      shard.read(begin + at - before, count, out);
       out += count;
       missing -= count;
     }

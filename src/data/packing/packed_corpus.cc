@@ -13,6 +13,9 @@ std::unique_ptr<PackedCorpus> PackedCorpus::open(const fs::path& corpus, const s
   if (options.documents_per_group < 1) {
     fail("sequences", "documents_per_group: expected at least 1, found {}", options.documents_per_group);
   }
+  if (options.bos_per_document && options.eos_per_document) {
+    fail("sequences", "documents are parted by BOS or by EOS: set bos_per_document or eos_per_document to false");
+  }
   return options.packing == Packing::windows ? pack_windows(corpus, split, options) : pack_groups(corpus, split, options);
 }
 
@@ -29,7 +32,10 @@ PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, con
   if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence)) {
     fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false", corpus.string());
   }
-  if (options.bos_per_document) tokens_ += documents_;
+  if (options.eos_per_document && header_.eos_id < 0) {
+    fail("sequences", "{}: its tokenizer has no EOS; set eos_per_document to false", corpus.string());
+  }
+  if (separates()) tokens_ += documents_;
 }
 
 void PackedCorpus::check_size(const std::string& split) const {

@@ -32,6 +32,9 @@ class PackedCorpus {
   void check_size(const std::string& split) const;
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }  // tokens from documents
   int64_t bos() const { return header_.bos_id; }
+  // What stands before each document, if anything does.
+  bool separates() const { return options_.bos_per_document || options_.eos_per_document; }
+  int64_t separator() const { return options_.eos_per_document ? header_.eos_id : header_.bos_id; }
   std::filesystem::path path_;
   SequenceOptions options_;
   ShardHeader header_{};

@@ -21,7 +21,7 @@ class Windows final : public PackedCorpus {
       : PackedCorpus(corpus, split, options, shards), shards_(std::move(shards)) {
     first_.push_back(0);
     for (const Shard& shard : shards_) {
-      const int64_t joined = shard.tokens() + (options.bos_per_document ? shard.documents() : 0);
+      const int64_t joined = shard.tokens() + (separates() ? shard.documents() : 0);
       first_.push_back(first_.back() + joined / payload());
     }
     check_size(split);
@@ -43,11 +43,11 @@ class Windows final : public PackedCorpus {
   }
 
  private:
-  // `payload` tokens from place `begin` of the shard's documents, joined with a BOS before each if asked for. The index
+  // `payload` tokens from place `begin` of the shard's documents, joined with BOS or EOS before each if asked for. The index
   // was not checked when the shard was opened, that would have read all of it: Shard::range checks what is used.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
-    if (!options_.bos_per_document) return shard.read_checked(begin, payload(), out);
-    // Document d begins, with its BOS, at start(d) + d: the last one that begins at `begin` or before.
+    if (!separates()) return shard.read_checked(begin, payload(), out);
+    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin` or before.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -58,7 +58,7 @@ class Windows final : public PackedCorpus {
     for (int64_t missing = payload(), d = low; missing > 0; ++d) {
       const Shard::Range document = shard.range(d);
       if (skip == 0) {
-        *out++ = bos();
+        *out++ = separator();
         --missing;
         skip = 1;
       }

@@ -1,0 +1,73 @@
+// Mixtures and packings in a configuration: what is read, what is refused, what a run says of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "tiny_run.h"
+#include "train/trainer.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::string corpora() { return "[\"" + tiny_corpus().string() + "\", \"" + tiny_corpus().string() + "\"]"; }
+
+std::string error(const std::vector<std::string>& settings) {
+  const ScratchFolder scratch;
+  try {
+    TrainConfig::load(write_tiny_config(scratch.path()), settings);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(MixtureConfig, IsReadAndWrittenBack) {
+  const ScratchFolder scratch;
+  const TrainConfig config = TrainConfig::load(write_tiny_config(scratch.path()),
+                                               {"data.corpus=" + corpora(), "data.weights=[3, 1.5]", "data.packing=windows"});
+  EXPECT_EQ(config.corpus.paths.size(), 2u);
+  EXPECT_EQ(config.corpus.weights, (std::vector<double>{3, 1.5}));
+  EXPECT_EQ(config.sequences.packing, Packing::windows);
+  std::ofstream(scratch / "again.toml") << config.toml;
+  const TrainConfig again = TrainConfig::load(scratch / "again.toml");
+  EXPECT_EQ(again.toml, config.toml);
+  EXPECT_EQ(again.settings(), config.settings());
+}
+
+TEST(MixtureConfig, WhatCannotWorkSaysWhy) {
+  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1]"}), HasSubstr("data.weights: expected one for each of the 2 corpora, found 1"));
+  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1, -2]"}), HasSubstr("data.weights: expected numbers above 0, found -2"));
+  EXPECT_THAT(error({"data.corpus=[]"}), HasSubstr("data.corpus: expected a corpus or a list of them"));
+  EXPECT_THAT(error({"data.packing=window"}), HasSubstr("data.packing"));
+  EXPECT_THAT(error({"data.bos_per_document=true", "data.eos_per_document=true"}), HasSubstr("not both"));
+}
+
+TEST(MixtureRun, SaysWhatItReadsAndResumes) {
+  const ScratchFolder scratch;
+  const fs::path path = write_tiny_config(scratch.path());
+  std::vector<std::string> settings{"data.corpus=" + corpora(), "data.weights=[3, 1]", "data.packing=windows", "training.steps=12", "checkpoint.every=4"};
+  train(TrainConfig::load(path, settings), false);
+  const auto whole = losses(scratch / "run");
+  const auto run = nlohmann::json::parse(read_file(scratch / "run" / "run.json")).at("corpus").at("parts");
+  ASSERT_EQ(run.size(), 2u);
+  EXPECT_EQ(run[0].at("weight"), 0.75);
+  EXPECT_NEAR(run[1].at("share").get<double>(), 0.25, 1.0 / 96);  // of 12 steps of 8 sequences
+  EXPECT_GT(run[0].at("epochs").get<double>(), 0);
+  const auto line = log_without_times(scratch / "run").back();
+  EXPECT_NEAR(line.at("data/share/corpus").get<double>(), 0.75, 1.0 / 96);
+  EXPECT_EQ(line.at("data/epochs/corpus-2").get<double>(), run[1].at("epochs").get<double>());
+
+  // Stopped at step 8 and resumed: the same losses.
+  fs::remove_all(scratch / "run" / "model");
+  fs::remove_all(scratch / "run" / "checkpoints" / "step-00000012");
+  train(TrainConfig::load(path, settings), true);
+  EXPECT_EQ(losses(scratch / "run"), whole);
+}
+
+}  // namespace
+}  // namespace lazy::train

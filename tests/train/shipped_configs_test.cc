@@ -1,0 +1,120 @@
+// Every file in configs/ loads, has the parameter counts of SPEC's table, and trains for the tokens that its name says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/config.h"
+#include "train/config.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+
+// A file that others extend may leave out what they set.
+TrainConfig load(const fs::path& path) {
+  Config config = Config::load(path);
+  std::vector<std::string> complete;
+  if (!config.section("data").has("corpus")) complete.push_back("data.corpus=unset");
+  if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000");
+  return TrainConfig::load(path, complete);
+}
+
+std::map<std::string, TrainConfig> shipped() {
+  std::map<std::string, TrainConfig> out;
+  const fs::path root = LAZY_SOURCE_DIR "/configs";
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.path().extension() == ".toml") out.emplace(fs::relative(entry.path(), root).string(), load(entry.path()));
+  }
+  return out;
+}
+
+std::string millions(const ModelConfig& model) {
+  const ParameterCount count = count_parameters(model);
+  return fmt::format("{:.1f} / {:.1f}", static_cast<double>(count.tied) / 1e6, static_cast<double>(count.untied) / 1e6);
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
+  int tabulated = 0;
+  for (const auto& [name, config] : shipped()) {
+    SCOPED_TRACE(name);
+    const ModelConfig& m = config.model;
+    if (contains(name, "340m")) {
+      const bool biased = m.distance_bias_window > 0;
+      EXPECT_EQ(millions(m), biased ? "341.3 / 374.1" : "341.1 / 373.9");
+      EXPECT_EQ(biased, contains(name, "lazy") && !contains(name, "no-positional"));
+    } else if (contains(name, "760m")) {
+      if (m.distance_bias_window == 0) {
+        EXPECT_EQ(millions(m), "728.7 / 777.9");
+      } else {
+        EXPECT_EQ(millions(m), "728.9 / 778.1");  // and 24 x 16 heads x 512 biases
+      }
+      EXPECT_EQ(m.head_dim, 96);
+      EXPECT_EQ(m.intermediate(), 4096);
+    } else {
+      continue;
+    }
+    ++tabulated;
+    EXPECT_FALSE(m.tie_embeddings);
+    EXPECT_EQ(m.normalizer == "elastic", contains(name, "lazy") && !contains(name, "no-elastic"));
+    EXPECT_EQ(m.rope_base, contains(name, "rope150k") || (contains(name, "lazy") && !contains(name, "rope10k") && !contains(name, "no-positional")) ? 1.5e5 : 1e4);
+  }
+  EXPECT_EQ(tabulated, 20);  // 4 shapes, 2 x 8 runs
+}
+
+TEST(ShippedConfigs, TheRecipesAreThePapers) {
+  for (const auto& [name, config] : shipped()) {
+    if (!contains(name, "recipes/") && !contains(name, "table2/") && !contains(name, "-15b") && !contains(name, "-30b")) continue;
+    if (name == "recipes/paper.toml") continue;
+    SCOPED_TRACE(name);
+    const int64_t billions = contains(name, "30b") ? 30 : contains(name, "15b") ? 15 : 10;
+    EXPECT_EQ(config.steps * config.tokens_per_step(), billions << 30);
+    EXPECT_EQ(config.tokens_per_step(), 524288);
+    EXPECT_EQ(config.schedule.warmup_steps, billions == 30 ? 2048 : 1024);
+    EXPECT_EQ(config.schedule.min_factor, 0.1);
+    EXPECT_EQ(config.schedule.decay, Schedule::Decay::cosine);
+    EXPECT_EQ(config.optimizer.lr, 4e-4);
+    EXPECT_EQ(config.optimizer.beta2, 0.95);
+    EXPECT_EQ(config.optimizer.eps, 1e-8);
+    EXPECT_EQ(config.optimizer.weight_decay, 0.01);
+    EXPECT_EQ(config.max_norm, 1);
+    const bool short_context = contains(name, "512") || contains(name, "table2");
+    EXPECT_EQ(config.seq_len, short_context ? 512 : 4096);
+    EXPECT_EQ(config.model.max_length, config.seq_len);
+  }
+}
+
+TEST(ShippedConfigs, TheSinkEmergesInFourModelsThatDifferInNothingElse) {
+  const auto all = shipped();
+  const auto base = all.at("sink-55m-softmax.toml");
+  EXPECT_EQ(base.tokens_per_step(), 131072);
+  EXPECT_NEAR(static_cast<double>(base.steps * base.tokens_per_step()), 200e6, 131072);
+  EXPECT_NEAR(static_cast<double>(count_parameters(base.model).total), 55e6, 0.5e6);
+  EXPECT_TRUE(base.model.is_plain_llama());
+  EXPECT_TRUE(base.sequences.bos_per_sequence && base.sequences.eos_per_document && !base.sequences.bos_per_document);
+  for (const char* name : {"lazy", "no-positional", "no-elastic"}) {
+    const TrainConfig& config = all.at(fmt::format("sink-55m-{}.toml", name));
+    EXPECT_EQ(config.settings(), base.settings()) << name;  // [data], [optimizer], [lr_scheduler], [training]
+  }
+  EXPECT_EQ(all.at("sink-55m-lazy.toml").model.kind(), "lazy");
+  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.normalizer, "elastic");
+  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.distance_bias_window, 0);
+  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.normalizer, "softmax");
+  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.distance_bias_window, 512);
+}
+
+TEST(ShippedConfigs, NoTwoRunsWriteIntoOneFolder) {
+  std::map<std::string, std::string> folders;
+  for (const auto& [name, config] : shipped()) {
+    if (!contains(config.toml, "output") || config.output.parent_path().filename() != "runs") continue;
+    if (name == "demo.toml" || contains(name, "recipes/") || contains(name, "models/") || name == "sink-55m.toml") continue;
+    const auto [found, fresh] = folders.emplace(config.output.string(), name);
+    EXPECT_TRUE(fresh) << name << " and " << found->second << " train in " << config.output;
+  }
+  EXPECT_EQ(folders.size(), 28u);
+}
+
+}  // namespace
+}  // namespace lazy::train
