@@ -6,15 +6,47 @@
 #include "command.h"
 #include "core/stop.h"
 #include "train/config.h"
+#include "train/planning/plan.h"
 #include "train/trainer.h"
 
 namespace {
+
+constexpr double kH200Gib = 139, kH200Tflops = 989;
 
 struct TrainArguments {
   std::string config;
   std::vector<std::string> settings;
   bool resume = false;
+  bool dry_run = false, json = false;
+  lazy::train::PlanOptions plan;
+  std::string measured;
+  double mfu = 0;
 };
+
+void print_plan(const lazy::train::TrainConfig& config, TrainArguments& arguments) {
+  auto& speed = arguments.plan.speed;
+  if (!arguments.measured.empty()) speed.measured = arguments.measured;
+  if (arguments.mfu > 0) speed.mfu = arguments.mfu;
+  if (speed.peak_tflops == 0) speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : kH200Tflops;
+  const auto plan = lazy::train::make_plan(config, arguments.plan);
+  fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
+}
+
+void add_plan_options(CLI::App& command, TrainArguments& arguments) {
+  auto& plan = arguments.plan;
+  plan.gpu_memory_gib = kH200Gib;
+  auto* dry_run = command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
+  std::vector<CLI::Option*> options{
+      command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
+      command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")->check(CLI::PositiveNumber),
+      command.add_option("--peak-tflops", plan.speed.peak_tflops, "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else an H200's)")
+          ->check(CLI::PositiveNumber),
+      command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")->check(CLI::Range(0.001, 1.0)),
+      command.add_option("--measured", arguments.measured, "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
+      command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")->check(CLI::Range(0.01, 1.0)),
+      command.add_flag("--json", arguments.json, "Print the plan as JSON")};
+  for (CLI::Option* option : options) option->needs(dry_run);
+}
 
 }  // namespace
 
@@ -26,18 +58,21 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) 
       ->take_all()
       ->allow_extra_args(false);
   command.add_flag("--resume", arguments->resume, "Continue from the newest usable checkpoint of the run, if there is one");
+  add_plan_options(command, *arguments);
   command.footer(R"(
 Examples:
   lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
   lazy train runs/try/config.toml --resume
   torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
+  lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --dry-run --gpus 64 --mfu 0.4
 
 Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
 end, model/. SIGINT and SIGTERM save a checkpoint and end with 128 + signal (130, 143). Exit code 2: something in the
 configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
+    if (arguments->dry_run) return print_plan(config, *arguments);
     lazy::install_stop_handlers();
     const auto result = lazy::train::train(config, arguments->resume);
     if (!result.model.empty()) fmt::print("{}\n", result.model.string());

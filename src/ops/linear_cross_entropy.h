@@ -8,6 +8,8 @@
 
 namespace lazy::ops {
 
+inline constexpr int64_t kLogitsBytesCuda = int64_t{512} << 20;  // of fp32 logits that exist at once on a GPU
+
 // hidden (tokens, dim) fp32 or bf16, on a GPU fp16 too; weight (vocab, dim) of hidden's type (under autocast both are cast
 // to its type); labels (tokens) int64, ignore_index: not counted. Returns
 //   loss      scalar fp32: mean over counted tokens of -log softmax(hidden weight^T)[label], in nats; NaN if none counts

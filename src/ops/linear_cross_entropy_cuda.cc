@@ -10,9 +10,9 @@ namespace lazy::ops {
 
 namespace {
 
-// 512 MiB of fp32 logits at a time. Every chunk reads and writes the sum of d_weight once: a smaller one spends more time
+// Every chunk of logits reads and writes the sum of d_weight once: a smaller one spends more time
 // on that than on its products.
-constexpr int64_t kChunkLogits = int64_t{1} << 27;
+constexpr int64_t kChunkLogits = kLogitsBytesCuda / 4;
 constexpr int64_t kPadding = 64;            // rows of logits begin at multiples of 256 bytes: products are fast with that
 
 // out = a b, or out += a b: sixteen-bit matrices with sums in fp32, or fp32.

@@ -1,0 +1,113 @@
+#include "train/planning/memory.h"
+
+#include <algorithm>
+
+#include "ops/linear_cross_entropy.h"
+
+namespace lazy::train {
+
+namespace {
+
+constexpr int64_t kFloat = 4;
+constexpr int64_t kBucket = 25 << 20;  // of gradients under way to other ranks; two at a time
+
+// Sizes in elements. T: tokens of a micro-batch.
+struct Sizes {
+  explicit Sizes(const MemoryQuestion& q)
+      : layers(q.model.num_layers),
+        tokens(q.batch_size * q.seq_len),
+        width(q.model.hidden_size),
+        queries(q.model.num_heads * q.model.head_dim),
+        keys(q.model.num_kv_heads * q.model.head_dim),
+        inner(q.model.intermediate()),
+        heads(q.model.num_heads),
+        vocabulary(q.model.vocab_size),
+        element(q.bf16 ? 2 : 4),
+        parameters(count_parameters(q.model).total),
+        layer_matrices(width * (2 * queries + 2 * keys + 3 * inner)) {}
+  int64_t layers, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
+};
+
+int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
+
+// What attention keeps of one layer: the joint projection (v is a view of it), q and k rotated, the output.
+int64_t attention_bytes(const Sizes& s) {
+  return s.tokens * ((s.queries + 2 * s.keys) + (s.queries + s.keys) + s.queries) * s.element;
+}
+int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
+int64_t mlp_bytes(const Sizes& s) { return s.tokens * 3 * s.inner * s.element; }        // gate, up, their product
+int64_t norm_bytes(const Sizes& s) { return 2 * s.tokens * s.width * s.element; }       // the sum and its norm
+
+}  // namespace
+
+const char* name(StateSharding sharding) {
+  return sharding == StateSharding::replicate ? "replicate" : sharding == StateSharding::zero2 ? "zero2" : "full_shard";
+}
+
+const char* name(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : recompute == Recompute::attention ? "attention" : "full";
+}
+
+std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
+  const Sizes s(q);
+  const bool zero2 = q.sharding == StateSharding::zero2 && q.ranks > 1, full = q.sharding == StateSharding::full_shard && q.ranks > 1;
+  const int64_t all = s.parameters * kFloat;
+  int64_t gradients = all;
+  if (full) gradients = share(all, q.ranks);
+  // Micro-batches add up in whole gradients, which are divided once a step.
+  if (zero2 && q.accumulation == 1) gradients = share(all, q.ranks) + std::min(2 * kBucket, all);
+  // Layers are gathered one ahead of the one at work.
+  const int64_t layers_at_hand = full ? std::min<int64_t>(2, s.layers) : s.layers;
+  const int64_t head = s.vocabulary * s.width;
+  int64_t copies = q.bf16 ? (layers_at_hand * s.layer_matrices + head) * s.element : 0;
+  if (full) copies += (q.bf16 ? 0 : layers_at_hand * s.layer_matrices * kFloat) + head * kFloat;  // gathered, embedding too
+  return {{"weights, fp32", full ? share(all, q.ranks) : all},
+          {"gradients, fp32", gradients},
+          {"moments, fp32", zero2 || full ? share(2 * all, q.ranks) : 2 * all},
+          {full ? "gathered weights" : "bf16 copies", copies}};
+}
+
+std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
+  const Sizes s(q);
+  const int64_t tokens = 2 * s.tokens * 8;  // ids and labels
+  // The loss computes its gradients along: of the hidden states and of the head. With log-probabilities and hits.
+  const int64_t loss = s.tokens * s.width * s.element + s.vocabulary * s.width * s.element + s.tokens * (kFloat + 1);
+  std::vector<MemoryPart> parts{{"tokens", tokens}};
+  if (q.recompute == Recompute::full) {
+    parts.push_back({"inputs of the layers", s.layers * norm_bytes(s)});  // the branch and the residual
+    parts.push_back({"final norm", norm_bytes(s)});
+  } else {
+    const int64_t keeps = q.recompute == Recompute::none ? s.layers : 0;
+    parts.push_back({"norms and residuals", (2 * s.layers + 1) * norm_bytes(s)});
+    parts.push_back({"attention", keeps * (attention_bytes(s) + log_sum_bytes(s))});
+    if (keeps == 0) parts.back() = {"attention outputs", s.layers * s.tokens * s.queries * s.element};
+    parts.push_back({"MLP", s.layers * mlp_bytes(s)});
+  }
+  parts.push_back({"gradients of the loss", loss});
+  return parts;
+}
+
+std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
+  const Sizes s(q);
+  const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
+  // The head's gradient is summed in fp32.
+  const int64_t logits = chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0);
+  // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
+  const int64_t attention = s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
+  const int64_t mlp = mlp_bytes(s) + s.tokens * s.width * s.element;
+  const int64_t again = q.recompute == Recompute::full        ? norm_bytes(s) * 2 + attention_bytes(s) + log_sum_bytes(s) + mlp_bytes(s)
+                        : q.recompute == Recompute::attention ? attention_bytes(s) + log_sum_bytes(s)
+                                                              : 0;
+  return {{"logits chunk", logits}, {"backward of a layer", std::max(attention, mlp) + again}};
+}
+
+int64_t peak_bytes(const MemoryQuestion& q) {
+  int64_t total = 0, largest = 0;
+  for (const auto& parts : {state_parts(q), activation_parts(q)}) {
+    for (const MemoryPart& part : parts) total += part.bytes;
+  }
+  for (const MemoryPart& part : passing_parts(q)) largest = std::max(largest, part.bytes);
+  return total + largest;
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,80 @@
+#include "train/planning/speed.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "train/throughput.h"
+
+namespace lazy::train {
+
+namespace {
+
+using Json = nlohmann::json;
+
+struct Measurement {
+  std::string model;
+  double tokens_per_second = 0, mfu = 0;
+  int64_t batch = 0, seq_len = 0;
+  std::optional<int64_t> peak_memory;
+};
+
+Measurement read_one(const Json& json, const std::string& file) {
+  const auto number = [&](const char* key) {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    if (!json.is_object() || found == json.end() || !found->is_number() || !(found->get<double>() > 0)) {
+      fail("plan", "{}: {}: expected a number above 0 from `lazy bench train --json`", file, key);
+    }
+    return found->get<double>();
+  };
+  Measurement m;
+  m.tokens_per_second = number("tokens_per_second");
+  m.batch = static_cast<int64_t>(number("batch"));
+  m.seq_len = static_cast<int64_t>(number("seq_len"));
+  m.mfu = number("mfu");
+  if (m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, m.mfu);
+  if (!json.contains("model") || !json.at("model").is_string()) fail("plan", "{}: model: expected the name of a configuration", file);
+  m.model = json.at("model").get<std::string>();
+  if (json.contains("peak_memory_bytes")) m.peak_memory = static_cast<int64_t>(number("peak_memory_bytes"));
+  return m;
+}
+
+std::vector<Measurement> read_all(const std::filesystem::path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, false);
+  if (json.is_discarded()) fail("plan", "{}: expected JSON of `lazy bench train --json`", path.string());
+  std::vector<Measurement> out;
+  if (json.is_array()) {
+    for (const Json& item : json) out.push_back(read_one(item, path.string()));
+  } else {
+    out.push_back(read_one(json, path.string()));
+  }
+  if (out.empty()) fail("plan", "{}: holds no measurement", path.string());
+  return out;
+}
+
+// How unlike the configuration a measurement is: another model first, then the length, then the batch.
+double distance(const TrainConfig& config, const Measurement& m) {
+  const auto ratio = [](int64_t a, int64_t b) { return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b))); };
+  return (m.model == config.name ? 0 : 1e6) + 1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
+}
+
+}  // namespace
+
+std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource& source) {
+  const double flops = flops_per_token(config.model, config.seq_len);
+  if (source.measured) {
+    Measurement best;
+    for (const Measurement& m : read_all(*source.measured)) {
+      if (best.batch == 0 || distance(config, m) < distance(config, best)) best = m;
+    }
+    const std::string where = fmt::format("{}: {} at {} x {}", source.measured->string(), best.model, best.batch, best.seq_len);
+    if (distance(config, best) == 0) return Speed{best.tokens_per_second, best.mfu, "measured in " + where, best.peak_memory};
+    return Speed{best.mfu * source.peak_tflops * 1e12 / flops, best.mfu,
+                 fmt::format("the utilization measured in {}, at this model's arithmetic", where), {}};
+  }
+  if (!source.mfu) return std::nullopt;
+  return Speed{*source.mfu * source.peak_tflops * 1e12 / flops, *source.mfu, "the utilization given by --mfu", {}};
+}
+
+}  // namespace lazy::train

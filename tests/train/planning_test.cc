@@ -1,0 +1,238 @@
+// The dry run: its sums against what this process allocates, its advice against itself, its speeds against arithmetic.
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "model/language_model.h"
+#include "tiny_run.h"
+#include "train/optimizer.h"
+#include "train/planning/memory.h"
+#include "train/planning/plan.h"
+#include "train/throughput.h"
+#include "train/trainer.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// Bytes of CPU tensors alive, as they were asked for.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  CountingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 255); }
+  ~CountingAllocator() override { c10::SetCPUAllocator(inner_, 255); }
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes)};
+    live += block->bytes;
+    return {block->data.get(), block, &release, c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
+  static inline std::atomic<int64_t> live = 0;
+
+ private:
+  struct Block {
+    c10::DataPtr data;
+    int64_t bytes;
+  };
+  static void release(void* block) {
+    live -= static_cast<Block*>(block)->bytes;
+    delete static_cast<Block*>(block);
+  }
+  c10::Allocator* inner_;
+};
+
+int64_t sum(const std::vector<MemoryPart>& parts, const std::string& but = "") {
+  int64_t total = 0;
+  for (const MemoryPart& part : parts) total += part.name == but ? 0 : part.bytes;
+  return total;
+}
+
+MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
+  MemoryQuestion q;
+  q.model = {.vocab_size = 300, .hidden_size = 96, .num_layers = 3, .num_heads = 6, .num_kv_heads = 2, .head_dim = 16, .intermediate_size = 160};
+  q.model.normalizer = normalizer;
+  q.model.distance_bias_window = normalizer == "elastic" ? 32 : 0;
+  q.model.tie_embeddings = !bf16;
+  q.batch_size = 3;
+  q.seq_len = 128;
+  q.bf16 = bf16;
+  return q;
+}
+
+// Every part is exact but for scalars: the step counter, the loss.
+TEST(PlannedMemory, IsWhatAStepAllocates) {
+  constexpr int64_t kScalars = 1024;
+  for (const char* normalizer : {"softmax", "elastic"}) {
+    for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", normalizer, bf16 ? "bf16" : "fp32"));
+      const MemoryQuestion q = tiny(normalizer, bf16);
+      const auto state = state_parts(q);
+      ASSERT_EQ(state[1].name, "gradients, fp32");
+      const at::Tensor ids = at::randint(300, {q.batch_size, q.seq_len}, at::kLong);
+      {  // tables that are made once
+        LanguageModel model(q.model, 1);
+        model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
+        model.loss(ids, ids).backward();
+      }
+      CountingAllocator counter;
+      const int64_t start = counter.live;
+      LanguageModel model(q.model, 1);
+      model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
+      const int64_t weights = counter.live;
+      EXPECT_EQ(weights - start, state[0].bytes);
+      at::Tensor loss = model.loss(ids, ids);
+      const int64_t kept = counter.live;
+      EXPECT_NEAR(static_cast<double>(kept - weights), static_cast<double>(sum(activation_parts(q), "tokens") + state[3].bytes), kScalars);
+      loss.backward();
+      loss.reset();
+      // The head's copy is gone; those of the layers stay for the next micro-batch.
+      const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
+      EXPECT_NEAR(static_cast<double>(counter.live - weights), static_cast<double>(state[1].bytes + state[3].bytes - head_copy), kScalars);
+      const int64_t before = counter.live;
+      AdamW optimizer(model.parameters(), {});
+      EXPECT_NEAR(static_cast<double>(counter.live - before), static_cast<double>(state[2].bytes), kScalars);
+    }
+  }
+}
+
+TEST(PlannedMemory, ShardingDividesWhatItSays) {
+  MemoryQuestion q = tiny("elastic", true);
+  q.ranks = 8;
+  q.accumulation = 2;
+  const auto replicate = state_parts(q);
+  q.sharding = StateSharding::zero2;
+  const auto zero2 = state_parts(q);
+  q.sharding = StateSharding::full_shard;
+  const auto full = state_parts(q);
+  EXPECT_EQ(zero2[0].bytes, replicate[0].bytes);
+  EXPECT_EQ(zero2[2].bytes, (replicate[2].bytes + 7) / 8);
+  EXPECT_EQ(full[0].bytes, (replicate[0].bytes + 7) / 8);
+  EXPECT_EQ(full[1].bytes, (replicate[1].bytes + 7) / 8);
+  for (const StateSharding sharding : {StateSharding::zero2, StateSharding::full_shard}) {  // alone, all are alike
+    q.ranks = 1;
+    q.sharding = sharding;
+    EXPECT_EQ(sum(state_parts(q)), sum(replicate));
+  }
+  q.recompute = Recompute::full;
+  const int64_t least = peak_bytes(q);
+  q.recompute = Recompute::attention;
+  const int64_t less = peak_bytes(q);
+  q.recompute = Recompute::none;
+  EXPECT_LT(least, less);
+  EXPECT_LT(less, peak_bytes(q));
+}
+
+TrainConfig shipped(const std::vector<std::string>& settings) {
+  auto all = settings;
+  all.insert(all.end(), {"data.corpus=unset", "training.dtype=bf16"});
+  return TrainConfig::load(LAZY_SOURCE_DIR "/configs/lazy-340m-15b.toml", all);
+}
+
+TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
+  PlanOptions options{.gpus = 2, .gpu_memory_gib = 139};
+  const Json roomy = make_plan(shipped({}), options);
+  for (const auto& [mode, plan] : roomy["memory"].items()) EXPECT_TRUE(plan["fits"].get<bool>()) << mode;
+  EXPECT_EQ(roomy["gradient_accumulation_steps"], 8);
+  options.gpu_memory_gib = 12;
+  const Json tight = make_plan(shipped({}), options)["memory"]["replicate"];
+  EXPECT_FALSE(tight["fits"].get<bool>());
+  EXPECT_EQ(tight["does_not_fit"], "MLP");
+  ASSERT_EQ(tight["advice"], "training.batch_size = 2 fits");
+  EXPECT_TRUE(make_plan(shipped({"training.batch_size=2"}), options)["memory"]["replicate"]["fits"].get<bool>());
+  EXPECT_FALSE(make_plan(shipped({"training.batch_size=4"}), options)["memory"]["replicate"]["fits"].get<bool>());
+  options.gpu_memory_gib = 2;
+  EXPECT_EQ(make_plan(shipped({}), options)["memory"]["replicate"]["does_not_fit"], "gradients, fp32");
+  options.gpus = 3;
+  EXPECT_THROW(make_plan(shipped({}), options), Error);  // 16 micro-batches do not divide among three
+}
+
+TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
+  const ScratchFolder scratch;
+  const TrainConfig config = shipped({});
+  PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
+  EXPECT_FALSE(make_plan(config, options).contains("speed"));
+  options.speed = {.mfu = 0.4, .peak_tflops = 989, .scaling = 0.95};
+  const Json assumed = make_plan(config, options)["speed"];
+  EXPECT_DOUBLE_EQ(assumed["tokens_per_second"].get<double>(), 4 * 0.95 * 0.4 * 989e12 / flops_per_token(config.model, 4096));
+  EXPECT_DOUBLE_EQ(assumed["hours"].get<double>(), static_cast<double>(15ll << 30) / assumed["tokens_per_second"].get<double>() / 3600);
+
+  const auto measured = [&](const std::string& json) {
+    std::ofstream(scratch / "bench.json") << json;
+    options.speed.measured = scratch / "bench.json";
+    return make_plan(config, options)["speed"];
+  };
+  const Json same = measured(R"([{"model": "other", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.9},
+    {"model": "lazy-340m-15b", "tokens_per_second": 120000, "batch": 8, "seq_len": 4096, "mfu": 0.35, "peak_memory_bytes": 20000000000}])");
+  EXPECT_EQ(same["tokens_per_second_per_gpu"], 0.95 * 120000);
+  EXPECT_EQ(same["measured_peak_memory_bytes"], 20000000000);
+  const Json other = measured(R"({"model": "transformer", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.4})");
+  EXPECT_EQ(other["tokens_per_second"], assumed["tokens_per_second"]);
+  EXPECT_THAT(other["source"].get<std::string>(), HasSubstr("the utilization measured in"));
+  const auto error = [&](const std::string& json) {
+    try {
+      measured(json);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error("{"), HasSubstr("bench.json: expected JSON"));
+  EXPECT_THAT(error("{}"), HasSubstr("bench.json: tokens_per_second: expected a number above 0"));
+  EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 41})"), HasSubstr("mfu: expected a share of 1, found 41"));
+  EXPECT_THAT(error("[]"), HasSubstr("holds no measurement"));
+}
+
+// Bytes of the tensors in a safetensors file whose names begin so.
+int64_t tensor_bytes(const fs::path& path, const std::string& prefix) {
+  const std::string bytes = read_file(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  int64_t total = 0;
+  const auto json = Json::parse(bytes.substr(8, header));
+  for (const auto& [name, entry] : json.items()) {
+    if (name.starts_with(prefix) && entry.contains("data_offsets")) {
+      total += entry["data_offsets"][1].get<int64_t>() - entry["data_offsets"][0].get<int64_t>();
+    }
+  }
+  return total;
+}
+
+TEST(Plan, CheckpointsAndEpochsAreThoseOfTheRun) {
+  const ScratchFolder scratch;
+  const TrainConfig config = TrainConfig::load(write_tiny_config(scratch.path()), {"training.steps=2", "checkpoint.export_dtype=bf16", "model.vocab_size=300"});
+  const Json plan = make_plan(config, {.gpus = 1, .gpu_memory_gib = 1});
+  train(config, false);
+  const fs::path checkpoint = scratch / "run" / "checkpoints" / "step-00000002";
+  EXPECT_EQ(plan["checkpoint"]["bytes"],
+            tensor_bytes(checkpoint / "model.safetensors", "model.") + tensor_bytes(checkpoint / "optimizer.safetensors", "exp_avg"));
+  EXPECT_EQ(plan["checkpoint"]["model_bytes"], tensor_bytes(scratch / "run" / "model" / "model.safetensors", "model."));
+  const auto run = Json::parse(read_file(scratch / "run" / "run.json"));
+  EXPECT_EQ(plan["data"]["tokens"], run["tokens"]);
+  EXPECT_EQ(plan["data"]["corpora"][0], run["corpus"]["parts"][0]);
+}
+
+TEST(Plan, TheCommandTrainsNothing) {
+  const ScratchFolder scratch;
+  const fs::path path = write_tiny_config(scratch.path());
+  const Ended text = run_lazy({path.string(), "--dry-run", "--gpus", "2", "--mfu", "0.4"}, scratch.path());
+  EXPECT_EQ(text.exit_code, 0) << text.errors;
+  for (const char* part : {"weights, fp32", "full_shard", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
+    EXPECT_THAT(text.output, HasSubstr(part));
+  }
+  const Ended json = run_lazy({path.string(), "--dry-run", "--json"}, scratch.path());
+  EXPECT_EQ(Json::parse(json.output).at("gpus"), 1);
+  EXPECT_FALSE(fs::exists(scratch / "run"));
+  EXPECT_EQ(run_lazy({path.string(), "--gpus", "2"}, scratch.path()).exit_code, 2);  // belongs to --dry-run
+}
+
+}  // namespace
+}  // namespace lazy::train
