@@ -1,6 +1,7 @@
 // `lazy data prepare` and `lazy data inspect`: text to shards, and a look into them.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 
@@ -9,6 +10,9 @@
 #include "core/text.h"
 #include "data/inspect.h"
 #include "data/prepare.h"
+#include "data/sequences.h"
+#include "train/config.h"
+#include "train/description.h"
 
 namespace lazy {
 namespace {
@@ -80,23 +84,47 @@ void add_prepare(CLI::App& data) {
   });
 }
 
+// What the configuration of a run reads of each corpus.
+void print_mixture(const std::string& path, bool json) {
+  const auto config = train::TrainConfig::load(path);
+  const Sequences sequences(config.corpus, config.train_split, config.sequences);
+  const int64_t read = config.tokens_per_step() / config.seq_len * config.steps;
+  const auto parts = train::part_facts(sequences, read);
+  if (json) {
+    fmt::print("{}\n", nlohmann::ordered_json({{"sequences_read", read}, {"parts", parts}}).dump(2));
+    return;
+  }
+  fmt::print("{} sequences of {} tokens in {} steps\n", human_count(static_cast<double>(read)), config.seq_len, config.steps);
+  fmt::print("{:<24} {:>10} {:>10} {:>9} {:>9} {:>9}\n", "corpus", "tokens", "sequences", "weight", "share", "epochs");
+  for (const auto& part : parts) {
+    fmt::print("{:<24} {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>9.3f}\n", part["name"].get<std::string>(), human_count(part["tokens"].get<double>()),
+               human_count(part["sequences"].get<double>()), 100 * part["weight"].get<double>(), 100 * part["share"].get<double>(),
+               part["epochs"].get<double>());
+  }
+}
+
 void add_inspect(CLI::App& data) {
   struct Options {
     InspectOptions inspect;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App& command = *data.add_subcommand("inspect", "Show what is in a corpus or a shard");
-  command.add_option("path", options->inspect.path, "Corpus folder or shard file")->required();
+  CLI::App& command = *data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
+  command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)")->required();
   command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")
       ->capture_default_str();
   command.add_option("--first", options->inspect.first, "From this document on")->capture_default_str();
   command.add_option("--split", options->inspect.split, "Of this split")->capture_default_str();
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
   command.add_flag("--json", options->json, "Print JSON");
-  command.footer("Example:\n  lazy data inspect corpus --documents 2 --split validation");
-  command.callback(
-      [options] { fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect)); });
+  command.footer(
+      "Examples:\n"
+      "  lazy data inspect corpus --documents 2 --split validation\n"
+      "  lazy data inspect runs/mixture/config.toml   (shares and epochs of its corpora)");
+  command.callback([options] {
+    if (options->inspect.path.extension() == ".toml") return print_mixture(options->inspect.path.string(), options->json);
+    fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect));
+  });
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // The plan as a page for people.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
