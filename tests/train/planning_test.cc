@@ -79,7 +79,7 @@ MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
 
 // Every part is exact but for scalars: the step counter, the loss.
 TEST(PlannedMemory, IsWhatAStepAllocates) {
-  constexpr int64_t kScalars = 1024;
+  constexpr int64_t kScalars = 64;
   for (const char* normalizer : {"softmax", "elastic"}) {
     for (const bool bf16 : {false, true}) {
       SCOPED_TRACE(fmt::format("{} {}", normalizer, bf16 ? "bf16" : "fp32"));

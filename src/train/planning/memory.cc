@@ -70,8 +70,8 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
 std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
   const Sizes s(q);
   const int64_t tokens = 2 * s.tokens * 8;  // ids and labels
-  // The loss computes its gradients along: of the hidden states and of the head. With log-probabilities and hits.
-  const int64_t loss = s.tokens * s.width * s.element + s.vocabulary * s.width * s.element + s.tokens * (kFloat + 1);
+  // The loss computes its gradients along: of the hidden states and of the head.
+  const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
   std::vector<MemoryPart> parts{{"tokens", tokens}};
   if (q.recompute == Recompute::full) {
     parts.push_back({"inputs of the layers", s.layers * norm_bytes(s)});  // the branch and the residual
@@ -91,7 +91,7 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
   const Sizes s(q);
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The head's gradient is summed in fp32.
-  const int64_t logits = chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0);
+  const int64_t logits = chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
   // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
   const int64_t attention = s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t mlp = mlp_bytes(s) + s.tokens * s.width * s.element;
