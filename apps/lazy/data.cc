@@ -45,7 +45,9 @@ void add_prepare(CLI::App& data) {
   command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  command.add_option("--text-field", options->documents.text_field, "Field of JSON lines, column of Parquet files that holds the text")
+  command
+      .add_option("--text-field", options->documents.text_field,
+                  "Field of JSON lines, column of Parquet files that holds the text")
       ->capture_default_str();
   command.add_option("--format", *format, "Format of standard input, and of files with other endings")
       ->check(CLI::IsMember({"text", "jsonl", "pod", "parquet"}))
@@ -56,8 +58,7 @@ void add_prepare(CLI::App& data) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      .add_option("--max-document", options->documents.max_bytes,
-                  "Cut documents longer than this, e.g. 64kb (0: never)")
+      .add_option("--max-document", options->documents.max_bytes, "Cut documents longer than this, e.g. 64kb (0: never)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
@@ -94,12 +95,13 @@ void print_mixture(const std::string& path, bool json) {
     fmt::print("{}\n", nlohmann::ordered_json({{"sequences_read", read}, {"parts", parts}}).dump(2));
     return;
   }
-  fmt::print("{} sequences of {} tokens in {} steps\n", human_count(static_cast<double>(read)), config.seq_len, config.steps);
+  fmt::print("{} sequences of {} tokens in {} steps\n", human_count(static_cast<double>(read)), config.seq_len,
+             config.steps);
   fmt::print("{:<24} {:>10} {:>10} {:>9} {:>9} {:>9}\n", "corpus", "tokens", "sequences", "weight", "share", "epochs");
   for (const auto& part : parts) {
-    fmt::print("{:<24} {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>9.3f}\n", part["name"].get<std::string>(), human_count(part["tokens"].get<double>()),
-               human_count(part["sequences"].get<double>()), 100 * part["weight"].get<double>(), 100 * part["share"].get<double>(),
-               part["epochs"].get<double>());
+    fmt::print("{:<24} {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>9.3f}\n", part["name"].get<std::string>(),
+               human_count(part["tokens"].get<double>()), human_count(part["sequences"].get<double>()),
+               100 * part["weight"].get<double>(), 100 * part["share"].get<double>(), part["epochs"].get<double>());
   }
 }
 
@@ -111,8 +113,7 @@ void add_inspect(CLI::App& data) {
   auto options = std::make_shared<Options>();
   CLI::App& command = *data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)")->required();
-  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")
-      ->capture_default_str();
+  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")->capture_default_str();
   command.add_option("--first", options->inspect.first, "From this document on")->capture_default_str();
   command.add_option("--split", options->inspect.split, "Of this split")->capture_default_str();
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");

@@ -36,15 +36,22 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
 void add_plan_options(CLI::App& command, TrainArguments& arguments) {
   auto& plan = arguments.plan;
   plan.gpu_memory_gib = kH200Gib;
-  auto* dry_run = command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
+  auto* dry_run =
+      command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
   std::vector<CLI::Option*> options{
       command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
-      command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")->check(CLI::PositiveNumber),
-      command.add_option("--peak-tflops", plan.speed.peak_tflops, "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else an H200's)")
+      command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
           ->check(CLI::PositiveNumber),
-      command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")->check(CLI::Range(0.001, 1.0)),
-      command.add_option("--measured", arguments.measured, "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
-      command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")->check(CLI::Range(0.01, 1.0)),
+      command
+          .add_option("--peak-tflops", plan.speed.peak_tflops,
+                      "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else an H200's)")
+          ->check(CLI::PositiveNumber),
+      command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")
+          ->check(CLI::Range(0.001, 1.0)),
+      command.add_option("--measured", arguments.measured,
+                         "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
+      command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")
+          ->check(CLI::Range(0.01, 1.0)),
       command.add_flag("--json", arguments.json, "Print the plan as JSON")};
   for (CLI::Option* option : options) option->needs(dry_run);
 }

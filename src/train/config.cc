@@ -28,15 +28,20 @@ std::string toml_string(const std::string& text) { return nlohmann::json(text).d
 void read_data(Config& config, TrainConfig& c) {
   auto data = config.section("data");
   if (!data.has("corpus")) fail("config", "{}: [data] needs 'corpus'", config.name());
-  for (const std::string& corpus : data.strings("corpus", {})) c.corpus.paths.push_back(resolve_path(data, "corpus", corpus));
+  for (const std::string& corpus : data.strings("corpus", {})) {
+    c.corpus.paths.push_back(resolve_path(data, "corpus", corpus));
+  }
   c.corpus.weights = data.numbers("weights", {});
-  if (c.corpus.paths.empty()) fail("config", "{}: data.corpus: expected a corpus or a list of them", data.where("corpus"));
+  if (c.corpus.paths.empty()) {
+    fail("config", "{}: data.corpus: expected a corpus or a list of them", data.where("corpus"));
+  }
   if (data.has("weights") && c.corpus.weights.size() != c.corpus.paths.size()) {
-    fail("config", "{}: data.weights: expected one for each of the {} corpora, found {}", data.where("weights"), c.corpus.paths.size(),
-         c.corpus.weights.size());
+    fail("config", "{}: data.weights: expected one for each of the {} corpora, found {}", data.where("weights"),
+         c.corpus.paths.size(), c.corpus.weights.size());
   }
   for (const double weight : c.corpus.weights) {
-    if (!(weight > 0) || !std::isfinite(weight)) fail("config", "{}: data.weights: expected numbers above 0, found {}", data.where("weights"), weight);
+    if (weight > 0 && std::isfinite(weight)) continue;
+    fail("config", "{}: data.weights: expected numbers above 0, found {}", data.where("weights"), weight);
   }
   c.train_split = data.string("train_split", c.train_split);
   c.validation_split = data.string("validation_split", c.validation_split);
@@ -49,7 +54,8 @@ void read_data(Config& config, TrainConfig& c) {
   c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
   c.sequences.documents_per_group = data.integer("documents_per_group", 2048, 1);
   c.sequences.shuffle = data.boolean("shuffle", true);
-  c.sequences.packing = data.choice("packing", "groups", {"groups", "windows"}) == "windows" ? Packing::windows : Packing::groups;
+  const bool windows = data.choice("packing", "groups", {"groups", "windows"}) == "windows";
+  c.sequences.packing = windows ? Packing::windows : Packing::groups;
   c.prefetch = data.integer("prefetch", c.prefetch, 1, 1024);
 }
 
@@ -143,7 +149,8 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   auto absolute = overrides;
   std::vector<std::string> corpora;
   for (const fs::path& corpus : c.corpus.paths) corpora.push_back(toml_string(corpus.string()));
-  absolute.push_back("data.corpus=" + (corpora.size() == 1 ? corpora[0] : fmt::format("[{}]", fmt::join(corpora, ", "))));
+  const std::string list = fmt::format("[{}]", fmt::join(corpora, ", "));
+  absolute.push_back("data.corpus=" + (corpora.size() == 1 ? corpora[0] : list));
   absolute.push_back("training.output=" + toml_string(c.output.string()));
   absolute.push_back("training.name=" + toml_string(c.name));
   c.toml = Config::load(path, absolute).to_toml();

@@ -97,7 +97,8 @@ TEST(Mixture, EveryCorpusGoesThroughItsOwnEpochs) {
       EXPECT_EQ(ids[0], 1);
       read[ids[1] >= 5000].push_back(ids[1]);
     }
-    EXPECT_EQ(sequences.counts(1200), (std::vector<int64_t>{static_cast<int64_t>(read[0].size()), static_cast<int64_t>(read[1].size())}));
+    EXPECT_EQ(sequences.counts(1200),
+              (std::vector<int64_t>{static_cast<int64_t>(read[0].size()), static_cast<int64_t>(read[1].size())}));
     EXPECT_NEAR(static_cast<double>(read[0].size()), 900, 1);
     std::set<std::vector<int64_t>> orders;
     for (const auto& [part, size] : {std::pair{0, size_t{300}}, std::pair{1, size_t{40}}}) {

@@ -30,8 +30,8 @@ class Parquet : public testing::Test {
 
   // Runs Python that finds pyarrow as pa, pyarrow.parquet as pq and the test's folder as `folder`.
   void python(const std::string& program) {
-    const fs::path script = folder_.write("make.py", "import pyarrow as pa, pyarrow.parquet as pq\nfolder = '" + folder_.path().string() +
-                                                         "/'\n" + program);
+    const fs::path script = folder_.write(
+        "make.py", "import pyarrow as pa, pyarrow.parquet as pq\nfolder = '" + folder_.path().string() + "/'\n" + program);
     ASSERT_EQ(std::system(fmt::format("{} {}", LAZY_TEST_PYTHON, script.string()).c_str()), 0);
   }
   std::string read_all(const std::string& name, const std::string& column, uint64_t* skipped = nullptr) {
@@ -70,11 +70,14 @@ pq.write_table(t, folder + 'all.parquet', row_group_size=3)
 TEST_F(Parquet, ColumnsOfEveryKind) {
   python(kColumns);
   uint64_t skipped = 0;
-  EXPECT_EQ(read_all("all.parquet", "text", &skipped), "{\"text\": \"a\\n\\\"b\"}\n{\"text\": \"é\"}\n{\"text\": \"xxxxxxxxxx\"}\n");
+  EXPECT_EQ(read_all("all.parquet", "text", &skipped),
+            "{\"text\": \"a\\n\\\"b\"}\n{\"text\": \"é\"}\n{\"text\": \"xxxxxxxxxx\"}\n");
   EXPECT_EQ(skipped, 1u);
-  EXPECT_EQ(read_all("all.parquet", "large", &skipped), "{\"large\": \"l\"}\n{\"large\": \"l\"}\n{\"large\": \"l\"}\n{\"large\": \"l\"}\n");
+  EXPECT_EQ(read_all("all.parquet", "large", &skipped),
+            "{\"large\": \"l\"}\n{\"large\": \"l\"}\n{\"large\": \"l\"}\n{\"large\": \"l\"}\n");
   EXPECT_EQ(skipped, 0u);
-  EXPECT_EQ(read_all("all.parquet", "dictionary", &skipped), "{\"dictionary\": \"u\"}\n{\"dictionary\": \"v\"}\n{\"dictionary\": \"u\"}\n");
+  EXPECT_EQ(read_all("all.parquet", "dictionary", &skipped),
+            "{\"dictionary\": \"u\"}\n{\"dictionary\": \"v\"}\n{\"dictionary\": \"u\"}\n");
   EXPECT_EQ(read_all("all.parquet", "bytes"), "{\"bytes\": \"ok\"}\n{\"bytes\": \"\xFF\xFEZ\"}\n{\"bytes\": \"\"}\n");
   EXPECT_EQ(read_all("all.parquet", "doc.text", &skipped), "{\"doc.text\": \"n1\"}\n{\"doc.text\": \"n4\"}\n");
   EXPECT_EQ(skipped, 2u);
@@ -95,8 +98,9 @@ bytes[len(bytes) // 2] ^= 0x10
 open(folder + 'damaged.parquet', 'wb').write(bytes)
 )");
   const std::string here = folder_.path().string();
-  EXPECT_EQ(error("all.parquet", "body"), "data: " + here + "/all.parquet: column \"body\" is missing; the file has text, large, "
-                                          "dictionary, bytes, doc, a.b, list, number");
+  EXPECT_EQ(error("all.parquet", "body"), "data: " + here +
+                                              "/all.parquet: column \"body\" is missing; the file has text, large, "
+                                              "dictionary, bytes, doc, a.b, list, number");
   EXPECT_THAT(error("all.parquet", "doc.nothing"), HasSubstr("column \"doc.nothing\" is missing; the file has text, "));
   EXPECT_THAT(error("all.parquet", "number"), HasSubstr("column \"number\": expected strings, found int64"));
   EXPECT_THAT(error("all.parquet", "list"), HasSubstr("column \"list\": expected strings, found list<"));
@@ -118,7 +122,8 @@ TEST(ParquetReader, PythonOrPyarrowMissing) {
     });
   };
   ::setenv("LAZY_PYTHON", "/nonexistent/python", 1);
-  EXPECT_THAT(error(), HasSubstr("x.parquet: reading Parquet needs Python with pyarrow; /nonexistent/python: No such file"));
+  EXPECT_THAT(error(),
+              HasSubstr("x.parquet: reading Parquet needs Python with pyarrow; /nonexistent/python: No such file"));
   ::setenv("LAZY_PYTHON", "/bin/false", 1);
   EXPECT_THAT(error(), HasSubstr("x.parquet: its reader failed without a word"));
   const fs::path bare = folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // sees no packages
@@ -180,7 +185,8 @@ with open(folder + 'lines.jsonl', 'w') as out:
   const CorpusInfo parquet = prepare("in", "from_parquet", 3), lines = prepare("lines.jsonl", "from_lines", 1);
   EXPECT_EQ(parquet.splits.at("train").documents + parquet.splits.at("validation").documents, 300);
   for (const char* name : {"train-00000.bin", "validation-00000.bin"}) {
-    EXPECT_EQ(read_file(folder_ / fmt::format("from_parquet/{}", name)), read_file(folder_ / fmt::format("from_lines/{}", name)));
+    EXPECT_EQ(read_file(folder_ / fmt::format("from_parquet/{}", name)),
+              read_file(folder_ / fmt::format("from_lines/{}", name)));
   }
 }
 

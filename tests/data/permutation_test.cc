@@ -59,7 +59,8 @@ TEST(Permutation, ReachesBeyondFourBillion) {
 // Chi-square over a grid of cells, in units of its standard deviation from its mean.
 double deviation(const std::vector<int64_t>& cells, double expected) {
   double chi = 0;
-  for (const int64_t count : cells) chi += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected) / expected;
+  for (const int64_t count : cells)
+    chi += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected) / expected;
   const double degrees = static_cast<double>(cells.size() - 1);
   return (chi - degrees) / std::sqrt(2 * degrees);
 }
@@ -71,7 +72,8 @@ TEST(Permutation, NeighboursAreIndependent) {
   for (const uint64_t size : {20000, 65536, 100003}) {
     for (const uint64_t key : {11, 12, 13, 14}) {
       const auto now = order(size, key), next_epoch = order(size, key + 100);
-      std::vector<int64_t> neighbours(kCells * kCells), epochs(kCells * kCells), strides(kCells * kCells), single(kCells * kCells);
+      std::vector<int64_t> neighbours(kCells * kCells), epochs(kCells * kCells), strides(kCells * kCells),
+          single(kCells * kCells);
       const auto cell = [&](uint64_t place) { return place * kCells / size; };
       for (uint64_t i = 0; i < size; ++i) {
         ++neighbours[cell(now[i]) * kCells + cell(now[(i + 1) % size])];

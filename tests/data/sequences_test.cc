@@ -165,7 +165,8 @@ TEST(Sequences, EosMayPartTheDocuments) {
   write_corpus(folder / "c", 60);
   for (const Packing packing : {Packing::groups, Packing::windows}) {
     const Sequences bos(folder / "c", "train", {.length = 16, .packing = packing});
-    const Sequences eos(folder / "c", "train", {.length = 16, .bos_per_document = false, .eos_per_document = true, .packing = packing});
+    const Sequences eos(folder / "c", "train",
+                        {.length = 16, .bos_per_document = false, .eos_per_document = true, .packing = packing});
     auto expected = read_all(bos, 16);
     for (auto& sequence : expected) std::replace(sequence.begin(), sequence.end(), int64_t{kBos}, int64_t{kEos});
     EXPECT_EQ(read_all(eos, 16), expected);

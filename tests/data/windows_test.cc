@@ -58,7 +58,9 @@ std::vector<std::vector<int64_t>> read(const Sequences& sequences, int64_t lengt
   return all;
 }
 
-SequenceOptions windows(int64_t length, bool shuffle = true) { return {.length = length, .shuffle = shuffle, .packing = Packing::windows}; }
+SequenceOptions windows(int64_t length, bool shuffle = true) {
+  return {.length = length, .shuffle = shuffle, .packing = Packing::windows};
+}
 
 TEST(Windows, CorpusOrderFollowsTheDefinition) {
   const Folder folder;
@@ -149,7 +151,8 @@ TEST(Windows, ResumingReadsNothingElse) {
   ASSERT_EQ(spoiled, 2);
   const Sequences resumed(folder / "c", "train", windows(8));
   EXPECT_EQ(read(resumed, 8, position, 1).front(), expected);
-  EXPECT_THAT(error_of([&] { read(resumed, 8, 0, resumed.size()); }), HasSubstr(": the document index is damaged at document"));
+  EXPECT_THAT(error_of([&] { read(resumed, 8, 0, resumed.size()); }),
+              HasSubstr(": the document index is damaged at document"));
   SequenceOptions plain = windows(8);
   plain.bos_per_document = false;
   const Sequences ids(folder / "c", "train", plain);

@@ -28,8 +28,8 @@ std::string error(const std::vector<std::string>& settings) {
 
 TEST(MixtureConfig, IsReadAndWrittenBack) {
   const ScratchFolder scratch;
-  const TrainConfig config = TrainConfig::load(write_tiny_config(scratch.path()),
-                                               {"data.corpus=" + corpora(), "data.weights=[3, 1.5]", "data.packing=windows"});
+  const TrainConfig config = TrainConfig::load(
+      write_tiny_config(scratch.path()), {"data.corpus=" + corpora(), "data.weights=[3, 1.5]", "data.packing=windows"});
   EXPECT_EQ(config.corpus.paths.size(), 2u);
   EXPECT_EQ(config.corpus.weights, (std::vector<double>{3, 1.5}));
   EXPECT_EQ(config.sequences.packing, Packing::windows);
@@ -40,8 +40,10 @@ TEST(MixtureConfig, IsReadAndWrittenBack) {
 }
 
 TEST(MixtureConfig, WhatCannotWorkSaysWhy) {
-  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1]"}), HasSubstr("data.weights: expected one for each of the 2 corpora, found 1"));
-  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1, -2]"}), HasSubstr("data.weights: expected numbers above 0, found -2"));
+  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1]"}),
+              HasSubstr("data.weights: expected one for each of the 2 corpora, found 1"));
+  EXPECT_THAT(error({"data.corpus=" + corpora(), "data.weights=[1, -2]"}),
+              HasSubstr("data.weights: expected numbers above 0, found -2"));
   EXPECT_THAT(error({"data.corpus=[]"}), HasSubstr("data.corpus: expected a corpus or a list of them"));
   EXPECT_THAT(error({"data.packing=window"}), HasSubstr("data.packing"));
   EXPECT_THAT(error({"data.bos_per_document=true", "data.eos_per_document=true"}), HasSubstr("not both"));
@@ -50,7 +52,8 @@ TEST(MixtureConfig, WhatCannotWorkSaysWhy) {
 TEST(MixtureRun, SaysWhatItReadsAndResumes) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path());
-  std::vector<std::string> settings{"data.corpus=" + corpora(), "data.weights=[3, 1]", "data.packing=windows", "training.steps=12", "checkpoint.every=4"};
+  std::vector<std::string> settings{"data.corpus=" + corpora(), "data.weights=[3, 1]", "data.packing=windows",
+                                    "training.steps=12", "checkpoint.every=4"};
   train(TrainConfig::load(path, settings), false);
   const auto whole = losses(scratch / "run");
   const auto run = nlohmann::json::parse(read_file(scratch / "run" / "run.json")).at("corpus").at("parts");

@@ -67,7 +67,13 @@ int64_t sum(const std::vector<MemoryPart>& parts, const std::string& but = "") {
 
 MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
   MemoryQuestion q;
-  q.model = {.vocab_size = 300, .hidden_size = 96, .num_layers = 3, .num_heads = 6, .num_kv_heads = 2, .head_dim = 16, .intermediate_size = 160};
+  q.model = {.vocab_size = 300,
+             .hidden_size = 96,
+             .num_layers = 3,
+             .num_heads = 6,
+             .num_kv_heads = 2,
+             .head_dim = 16,
+             .intermediate_size = 160};
   q.model.normalizer = normalizer;
   q.model.distance_bias_window = normalizer == "elastic" ? 32 : 0;
   q.model.tie_embeddings = !bf16;
@@ -100,12 +106,14 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
       EXPECT_EQ(weights - start, state[0].bytes);
       at::Tensor loss = model.loss(ids, ids);
       const int64_t kept = counter.live;
-      EXPECT_NEAR(static_cast<double>(kept - weights), static_cast<double>(sum(activation_parts(q), "tokens") + state[3].bytes), kScalars);
+      EXPECT_NEAR(static_cast<double>(kept - weights),
+                  static_cast<double>(sum(activation_parts(q), "tokens") + state[3].bytes), kScalars);
       loss.backward();
       loss.reset();
       // The head's copy is gone; those of the layers stay for the next micro-batch.
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
-      EXPECT_NEAR(static_cast<double>(counter.live - weights), static_cast<double>(state[1].bytes + state[3].bytes - head_copy), kScalars);
+      EXPECT_NEAR(static_cast<double>(counter.live - weights),
+                  static_cast<double>(state[1].bytes + state[3].bytes - head_copy), kScalars);
       const int64_t before = counter.live;
       AdamW optimizer(model.parameters(), {});
       EXPECT_NEAR(static_cast<double>(counter.live - before), static_cast<double>(state[2].bytes), kScalars);
@@ -171,8 +179,10 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   EXPECT_FALSE(make_plan(config, options).contains("speed"));
   options.speed = {.mfu = 0.4, .peak_tflops = 989, .scaling = 0.95};
   const Json assumed = make_plan(config, options)["speed"];
-  EXPECT_DOUBLE_EQ(assumed["tokens_per_second"].get<double>(), 4 * 0.95 * 0.4 * 989e12 / flops_per_token(config.model, 4096));
-  EXPECT_DOUBLE_EQ(assumed["hours"].get<double>(), static_cast<double>(15ll << 30) / assumed["tokens_per_second"].get<double>() / 3600);
+  EXPECT_DOUBLE_EQ(assumed["tokens_per_second"].get<double>(),
+                   4 * 0.95 * 0.4 * 989e12 / flops_per_token(config.model, 4096));
+  EXPECT_DOUBLE_EQ(assumed["hours"].get<double>(),
+                   static_cast<double>(15ll << 30) / assumed["tokens_per_second"].get<double>() / 3600);
 
   const auto measured = [&](const std::string& json) {
     std::ofstream(scratch / "bench.json") << json;
@@ -183,7 +193,8 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
     {"model": "lazy-340m-15b", "tokens_per_second": 120000, "batch": 8, "seq_len": 4096, "mfu": 0.35, "peak_memory_bytes": 20000000000}])");
   EXPECT_EQ(same["tokens_per_second_per_gpu"], 0.95 * 120000);
   EXPECT_EQ(same["measured_peak_memory_bytes"], 20000000000);
-  const Json other = measured(R"({"model": "transformer", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.4})");
+  const Json other =
+      measured(R"({"model": "transformer", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.4})");
   EXPECT_EQ(other["tokens_per_second"], assumed["tokens_per_second"]);
   EXPECT_THAT(other["source"].get<std::string>(), HasSubstr("the utilization measured in"));
   const auto error = [&](const std::string& json) {
@@ -196,7 +207,8 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   };
   EXPECT_THAT(error("{"), HasSubstr("bench.json: expected JSON"));
   EXPECT_THAT(error("{}"), HasSubstr("bench.json: tokens_per_second: expected a number above 0"));
-  EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 41})"), HasSubstr("mfu: expected a share of 1, found 41"));
+  EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 41})"),
+              HasSubstr("mfu: expected a share of 1, found 41"));
   EXPECT_THAT(error("[]"), HasSubstr("holds no measurement"));
 }
 
@@ -217,12 +229,14 @@ int64_t tensor_bytes(const fs::path& path, const std::string& prefix) {
 
 TEST(Plan, CheckpointsAndEpochsAreThoseOfTheRun) {
   const ScratchFolder scratch;
-  const TrainConfig config = TrainConfig::load(write_tiny_config(scratch.path()), {"training.steps=2", "lr_scheduler.warmup_steps=0", "checkpoint.export_dtype=bf16", "model.vocab_size=300"});
+  const TrainConfig config = TrainConfig::load(
+      write_tiny_config(scratch.path()),
+      {"training.steps=2", "lr_scheduler.warmup_steps=0", "checkpoint.export_dtype=bf16", "model.vocab_size=300"});
   const Json plan = make_plan(config, {.gpus = 1, .gpu_memory_gib = 1});
   train(config, false);
   const fs::path checkpoint = scratch / "run" / "checkpoints" / "step-00000002";
-  EXPECT_EQ(plan["checkpoint"]["bytes"],
-            tensor_bytes(checkpoint / "model.safetensors", "model.") + tensor_bytes(checkpoint / "optimizer.safetensors", "exp_avg"));
+  EXPECT_EQ(plan["checkpoint"]["bytes"], tensor_bytes(checkpoint / "model.safetensors", "model.") +
+                                             tensor_bytes(checkpoint / "optimizer.safetensors", "exp_avg"));
   EXPECT_EQ(plan["checkpoint"]["model_bytes"], tensor_bytes(scratch / "run" / "model" / "model.safetensors", "model."));
   const auto run = Json::parse(read_file(scratch / "run" / "run.json"));
   EXPECT_EQ(plan["data"]["tokens"], run["tokens"]);
@@ -234,7 +248,8 @@ TEST(Plan, TheCommandTrainsNothing) {
   const fs::path path = write_tiny_config(scratch.path());
   const Ended text = run_lazy({path.string(), "--dry-run", "--gpus", "2", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(text.exit_code, 0) << text.errors;
-  for (const char* part : {"weights, fp32", "full_shard", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
+  for (const char* part :
+       {"weights, fp32", "full_shard", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
     EXPECT_THAT(text.output, HasSubstr(part));
   }
   const Ended json = run_lazy({path.string(), "--dry-run", "--json"}, scratch.path());

@@ -59,14 +59,18 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
     ++tabulated;
     EXPECT_FALSE(m.tie_embeddings);
     EXPECT_EQ(m.normalizer == "elastic", contains(name, "lazy") && !contains(name, "no-elastic"));
-    EXPECT_EQ(m.rope_base, contains(name, "rope150k") || (contains(name, "lazy") && !contains(name, "rope10k") && !contains(name, "no-positional")) ? 1.5e5 : 1e4);
+    EXPECT_EQ(m.rope_base, contains(name, "rope150k") || (contains(name, "lazy") && !contains(name, "rope10k") &&
+                                                          !contains(name, "no-positional"))
+                               ? 1.5e5
+                               : 1e4);
   }
   EXPECT_EQ(tabulated, 20);  // 4 shapes, 2 x 8 runs
 }
 
 TEST(ShippedConfigs, TheRecipesAreThePapers) {
   for (const auto& [name, config] : shipped()) {
-    if (!contains(name, "recipes/") && !contains(name, "table2/") && !contains(name, "-15b") && !contains(name, "-30b")) continue;
+    if (!contains(name, "recipes/") && !contains(name, "table2/") && !contains(name, "-15b") && !contains(name, "-30b"))
+      continue;
     if (name == "recipes/paper.toml") continue;
     SCOPED_TRACE(name);
     const int64_t billions = contains(name, "30b") ? 30 : contains(name, "15b") ? 15 : 10;

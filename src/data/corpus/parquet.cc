@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "core/error.h"
 #include "core/stop.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPiece = 1 << 20;
-constexpr int kStatusFd = 3;  // in the child
+constexpr int kStatusFd = 3;   // in the child
 constexpr int kNoPyarrow = 3;  // exit code of the script
 
 // A file descriptor that is closed at the end, and not inherited unless asked for.
@@ -100,6 +101,7 @@ class ParquetStream final : public ByteStream {
     std::string python = interpreter();
     std::vector<std::string> words{python, "-c", kReadParquet, path_.string(), column, std::to_string(kStatusFd)};
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     const int error = ::posix_spawnp(&child_, python.c_str(), &actions, nullptr, argv.data(), environ);
@@ -120,8 +122,10 @@ class ParquetStream final : public ByteStream {
     stop_if_asked();
     const std::string said = last_error();
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNoPyarrow) {
-      fail("data", "{}: reading Parquet needs Python with pyarrow; {}: {} (`{} -m pip install pyarrow`, or LAZY_PYTHON names "
-           "another interpreter)", path_.string(), interpreter(), said, interpreter());
+      fail("data",
+           "{}: reading Parquet needs Python with pyarrow; {}: {} (`{} -m pip install pyarrow`, or LAZY_PYTHON names "
+           "another interpreter)",
+           path_.string(), interpreter(), said, interpreter());
     }
     if (WIFSIGNALED(status)) {
       fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), interpreter(), WTERMSIG(status));
@@ -133,7 +137,8 @@ class ParquetStream final : public ByteStream {
   std::string last_error() const {
     std::string text(1 << 16, '\0');
     const off_t size = ::lseek(errors_.fd, 0, SEEK_END);
-    const ssize_t n = ::pread(errors_.fd, text.data(), text.size(), std::max<off_t>(0, size - static_cast<off_t>(text.size())));
+    const ssize_t n =
+        ::pread(errors_.fd, text.data(), text.size(), std::max<off_t>(0, size - static_cast<off_t>(text.size())));
     text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
     const std::string_view all = strip(text);
     return escape_control(all.substr(all.rfind('\n') + 1));

@@ -50,7 +50,9 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
     } catch (const fs::filesystem_error& e) {
       fail("data", "{}: {}", e.path1().string(), e.code().message());
     }
-    if (found.empty()) fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files, found none", input);
+    if (found.empty()) {
+      fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files, found none", input);
+    }
     std::sort(found.begin(), found.end(),
               [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });
     sources.insert(sources.end(), found.begin(), found.end());

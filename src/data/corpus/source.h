@@ -19,8 +19,8 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. In folders only the known endings
-// are taken: .txt .text .md .jsonl .pod and these with .gz or .zst, and .parquet. Standard input, and a file that is named itself and
-// ends otherwise, have the format `other`. Error when a name does not exist or a folder holds nothing to read.
+// are taken: .txt .text .md .jsonl .pod, these with .gz or .zst, and .parquet. Standard input, and a file that is named
+// itself and ends otherwise, have the format `other`. Error when a name does not exist or a folder holds nothing to read.
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other);
 
 // Decompressed bytes of a file, in pieces. .gz and .zst are recognized by their first bytes.

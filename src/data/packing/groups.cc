@@ -135,7 +135,8 @@ class Groups final : public PackedCorpus {
 
 }  // namespace
 
-std::unique_ptr<PackedCorpus> pack_groups(const fs::path& corpus, const std::string& split, const SequenceOptions& options) {
+std::unique_ptr<PackedCorpus> pack_groups(const fs::path& corpus, const std::string& split,
+                                          const SequenceOptions& options) {
   return std::make_unique<Groups>(corpus, split, options, open_shards(corpus, split));
 }
 

@@ -43,11 +43,12 @@ class Windows final : public PackedCorpus {
   }
 
  private:
-  // `payload` tokens from place `begin` of the shard's documents, joined with BOS or EOS before each if asked for. The index
-  // was not checked when the shard was opened, that would have read all of it: Shard::range checks what is used.
+  // `payload` tokens from place `begin` of the shard's documents, joined with BOS or EOS before each if asked for. The
+  // index was not checked when the shard was opened, that would have read all of it: Shard::range checks what is used.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
     if (!separates()) return shard.read_checked(begin, payload(), out);
-    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin` or before.
+    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin` or
+    // before.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -78,7 +79,8 @@ class Windows final : public PackedCorpus {
 
 }  // namespace
 
-std::unique_ptr<PackedCorpus> pack_windows(const fs::path& corpus, const std::string& split, const SequenceOptions& options) {
+std::unique_ptr<PackedCorpus> pack_windows(const fs::path& corpus, const std::string& split,
+                                           const SequenceOptions& options) {
   return std::make_unique<Windows>(corpus, split, options, open_shards(corpus, split, ShardCheck::header));
 }
 

@@ -35,8 +35,8 @@ int64_t attention_bytes(const Sizes& s) {
   return s.tokens * ((s.queries + 2 * s.keys) + (s.queries + s.keys) + s.queries) * s.element;
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-int64_t mlp_bytes(const Sizes& s) { return s.tokens * 3 * s.inner * s.element; }        // gate, up, their product
-int64_t norm_bytes(const Sizes& s) { return 2 * s.tokens * s.width * s.element; }       // the sum and its norm
+int64_t mlp_bytes(const Sizes& s) { return s.tokens * 3 * s.inner * s.element; }   // gate, up, their product
+int64_t norm_bytes(const Sizes& s) { return 2 * s.tokens * s.width * s.element; }  // the sum and its norm
 
 }  // namespace
 
@@ -50,7 +50,8 @@ const char* name(Recompute recompute) {
 
 std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   const Sizes s(q);
-  const bool zero2 = q.sharding == StateSharding::zero2 && q.ranks > 1, full = q.sharding == StateSharding::full_shard && q.ranks > 1;
+  const bool zero2 = q.sharding == StateSharding::zero2 && q.ranks > 1,
+             full = q.sharding == StateSharding::full_shard && q.ranks > 1;
   const int64_t all = s.parameters * kFloat;
   int64_t gradients = all;
   if (full) gradients = share(all, q.ranks);
@@ -91,11 +92,14 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
   const Sizes s(q);
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The head's gradient is summed in fp32.
-  const int64_t logits = chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
+  const int64_t logits =
+      chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
   // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
-  const int64_t attention = s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
+  const int64_t attention =
+      s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t mlp = mlp_bytes(s) + s.tokens * s.width * s.element;
-  const int64_t again = q.recompute == Recompute::full        ? norm_bytes(s) * 2 + attention_bytes(s) + log_sum_bytes(s) + mlp_bytes(s)
+  const int64_t again = q.recompute == Recompute::full
+                            ? norm_bytes(s) * 2 + attention_bytes(s) + log_sum_bytes(s) + mlp_bytes(s)
                         : q.recompute == Recompute::attention ? attention_bytes(s) + log_sum_bytes(s)
                                                               : 0;
   return {{"logits chunk", logits}, {"backward of a layer", std::max(attention, mlp) + again}};

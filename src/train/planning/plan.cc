@@ -19,7 +19,9 @@ constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding:
 // Micro-batches a step on each of `gpus`.
 int64_t accumulation(const TrainConfig& config, int64_t gpus) {
   if (config.accumulation % gpus != 0) {
-    fail("plan", "{} GPUs: a step of {} tokens is {} micro-batches of {} x {}, which do not divide among them; change training.batch_size",
+    fail("plan",
+         "{} GPUs: a step of {} tokens is {} micro-batches of {} x {}, which do not divide among them; change "
+         "training.batch_size",
          gpus, config.tokens_per_step(), config.accumulation, config.batch_size, config.seq_len);
   }
   return config.accumulation / gpus;
@@ -59,7 +61,9 @@ Json parts_json(const std::vector<MemoryPart>& parts) {
 }
 
 Json memory_plan(const MemoryQuestion& q, int64_t sequences, double capacity) {
-  Json out{{"state", parts_json(state_parts(q))}, {"activations", parts_json(activation_parts(q))}, {"passing", parts_json(passing_parts(q))}};
+  Json out{{"state", parts_json(state_parts(q))},
+           {"activations", parts_json(activation_parts(q))},
+           {"passing", parts_json(passing_parts(q))}};
   const int64_t peak = peak_bytes(q);
   out["peak_bytes"] = peak;
   out["fits"] = static_cast<double>(peak) <= capacity;
@@ -83,7 +87,8 @@ Json memory_plan(const MemoryQuestion& q, int64_t sequences, double capacity) {
 Json traffic(int64_t parameters, int64_t element, int64_t ranks, int64_t micro_batches) {
   const double pass = static_cast<double>(ranks - 1) / static_cast<double>(ranks), n = static_cast<double>(parameters);
   const double sum = 4 * n * pass, weights = 4 * n * pass;
-  const double gather = static_cast<double>(element) * n * pass * 2 * static_cast<double>(micro_batches);  // forward and backward
+  const double gather =
+      static_cast<double>(element) * n * pass * 2 * static_cast<double>(micro_batches);  // forward and backward
   return {{"replicate", 2 * sum}, {"zero2", sum + weights}, {"full_shard", sum + gather}};
 }
 
@@ -138,7 +143,8 @@ Json make_plan(const TrainConfig& config, const PlanOptions& options) {
   plan["data"] = data_plan(config);
   int64_t narrow = 0;  // bytes of the model in bf16: offsets and distance biases stay fp32
   for (const ParameterShape& p : parameter_shapes(config.model)) {
-    const bool wide = p.name.find("learnable_bias") != std::string::npos || p.name.find("softmax_offset") != std::string::npos;
+    const bool wide =
+        p.name.find("learnable_bias") != std::string::npos || p.name.find("softmax_offset") != std::string::npos;
     narrow += p.count() * (wide ? 4 : 2);
   }
   int64_t stored = 0;

@@ -60,7 +60,8 @@ std::string data_text(const Json& data) {
   text += "\n";
   for (const Json& part : data["corpora"]) {
     text += fmt::format("  {:<20} {:>8} tokens, share {:.2f} %, {:.3f} epochs\n", part["name"].get<std::string>(),
-                        human_count(part["tokens"].get<double>()), 100 * part["share"].get<double>(), part["epochs"].get<double>());
+                        human_count(part["tokens"].get<double>()), 100 * part["share"].get<double>(),
+                        part["epochs"].get<double>());
   }
   return text;
 }
@@ -69,20 +70,23 @@ std::string data_text(const Json& data) {
 
 std::string plan_text(const Json& plan) {
   const auto integer = [&](const char* key) { return plan[key].get<int64_t>(); };
-  std::string text = fmt::format("{}: {}, {} parameters, {} on {} GPU{}\n", plan["name"].get<std::string>(), plan["kind"].get<std::string>(),
-                                 human_count(plan["parameters"].get<double>()), plan["dtype"].get<std::string>(), integer("gpus"),
-                                 integer("gpus") == 1 ? "" : "s");
-  text += fmt::format("step        {} tokens = {} GPUs x {} micro-batches x {} x {}; {} steps\n", integer("tokens_per_step"),
-                      integer("gpus"), integer("gradient_accumulation_steps"), integer("batch_size"), integer("seq_len"), integer("steps"));
+  std::string text = fmt::format("{}: {}, {} parameters, {} on {} GPU{}\n", plan["name"].get<std::string>(),
+                                 plan["kind"].get<std::string>(), human_count(plan["parameters"].get<double>()),
+                                 plan["dtype"].get<std::string>(), integer("gpus"), integer("gpus") == 1 ? "" : "s");
+  text += fmt::format("step        {} tokens = GPUs {} x micro-batches {} x batch {} x length {}; {} steps\n",
+                      integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
+                      integer("batch_size"), integer("seq_len"), integer("steps"));
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
   text += "  without CUDA's own context and what the allocator rounds up\n";
   if (plan.contains("speed")) {
     const Json& speed = plan["speed"];
     text += fmt::format("speed       {} tokens/s, {} a GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s a step, {:.1f} hours\n",
-                        human_count(speed["tokens_per_second"].get<double>()), human_count(speed["tokens_per_second_per_gpu"].get<double>()),
-                        100 * speed["mfu"].get<double>(), speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(),
+                        human_count(speed["tokens_per_second"].get<double>()),
+                        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
+                        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(),
                         speed["hours"].get<double>());
-    text += fmt::format("  from {}; {:g} of as many times one GPU\n", speed["source"].get<std::string>(), speed["scaling"].get<double>());
+    text += fmt::format("  from {}; {:g} of as many times one GPU\n", speed["source"].get<std::string>(),
+                        speed["scaling"].get<double>());
     if (speed.contains("measured_peak_memory_bytes")) {
       text += fmt::format("  the measurement's peak was {} on one GPU\n", bytes(speed["measured_peak_memory_bytes"]));
     }
@@ -98,7 +102,8 @@ std::string plan_text(const Json& plan) {
   const Json& checkpoint = plan["checkpoint"];
   text += fmt::format("checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
                       checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-                      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "as many as there are", bytes(checkpoint["model_bytes"]));
+                      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "as many as there are",
+                      bytes(checkpoint["model_bytes"]));
   return text;
 }
 

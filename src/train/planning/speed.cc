@@ -34,7 +34,8 @@ Measurement read_one(const Json& json, const std::string& file) {
   m.seq_len = static_cast<int64_t>(number("seq_len"));
   m.mfu = number("mfu");
   if (m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, m.mfu);
-  if (!json.contains("model") || !json.at("model").is_string()) fail("plan", "{}: model: expected the name of a configuration", file);
+  if (!json.contains("model") || !json.at("model").is_string())
+    fail("plan", "{}: model: expected the name of a configuration", file);
   m.model = json.at("model").get<std::string>();
   if (json.contains("peak_memory_bytes")) m.peak_memory = static_cast<int64_t>(number("peak_memory_bytes"));
   return m;
@@ -55,7 +56,9 @@ std::vector<Measurement> read_all(const std::filesystem::path& path) {
 
 // How unlike the configuration a measurement is: another model first, then the length, then the batch.
 double distance(const TrainConfig& config, const Measurement& m) {
-  const auto ratio = [](int64_t a, int64_t b) { return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b))); };
+  const auto ratio = [](int64_t a, int64_t b) {
+    return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
+  };
   return (m.model == config.name ? 0 : 1e6) + 1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
 }
 
@@ -68,10 +71,14 @@ std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource
     for (const Measurement& m : read_all(*source.measured)) {
       if (best.batch == 0 || distance(config, m) < distance(config, best)) best = m;
     }
-    const std::string where = fmt::format("{}: {} at {} x {}", source.measured->string(), best.model, best.batch, best.seq_len);
-    if (distance(config, best) == 0) return Speed{best.tokens_per_second, best.mfu, "measured in " + where, best.peak_memory};
-    return Speed{best.mfu * source.peak_tflops * 1e12 / flops, best.mfu,
-                 fmt::format("the utilization measured in {}, at this model's arithmetic", where), {}};
+    const std::string where =
+        fmt::format("{}: {} at {} x {}", source.measured->string(), best.model, best.batch, best.seq_len);
+    if (distance(config, best) == 0)
+      return Speed{best.tokens_per_second, best.mfu, "measured in " + where, best.peak_memory};
+    return Speed{best.mfu * source.peak_tflops * 1e12 / flops,
+                 best.mfu,
+                 fmt::format("the utilization measured in {}, at this model's arithmetic", where),
+                 {}};
   }
   if (!source.mfu) return std::nullopt;
   return Speed{*source.mfu * source.peak_tflops * 1e12 / flops, *source.mfu, "the utilization given by --mfu", {}};
