@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "model/language_model.h"
 #include "train/machine.h"
+#include "train/memory.h"
 #include "train/optimizer.h"
 #include "train/throughput.h"
 
@@ -158,7 +159,10 @@ nlohmann::json run_train(const TrainBenchmark& options) {
   const double steps = static_cast<double>(o.steps), tokens = static_cast<double>(o.batch * o.length * o.accumulation);
   const double rate = steps * tokens / seconds, flops = train::flops_per_token(o.model, o.length);
   const double peak = o.dtype == "bf16" ? train::peak_bf16_tflops(o.device) : 0;
-  const train::PeakMemory memory = train::peak_memory(training.device());
+  double memory_gib = 0;
+  for (const auto& [key, value] : train::memory_use(training.device())) {
+    if (key == "memory/max_reserved(GiB)") memory_gib = value;
+  }
   const auto count = count_parameters(o.model);
   Json result{{"model", o.name},
               {"parameters", count.total},
@@ -170,7 +174,7 @@ nlohmann::json run_train(const TrainBenchmark& options) {
               {"gradient_accumulation_steps", o.accumulation},
               {"tokens_per_second", rate},
               {"tflops", rate * flops / 1e12},
-              {"peak_memory_bytes", static_cast<int64_t>(memory.reserved_gib * (1 << 30))},
+              {"peak_memory_bytes", static_cast<int64_t>(memory_gib * (1 << 30))},
               {"step_ms", 1000 * seconds / steps},
               {"forward_ms", parts.forward / steps},
               {"backward_ms", parts.backward / steps},
@@ -180,7 +184,7 @@ nlohmann::json run_train(const TrainBenchmark& options) {
   fmt::print("{}: {} parameters, {} x {} tokens x {}, {} on {}, checkpointing {}\n", o.name,
              human_count(static_cast<double>(count.total)), o.batch, o.length, o.accumulation, o.dtype, o.device, o.checkpointing);
   fmt::print("  {:.0f} tokens/s   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n", rate, rate * flops / 1e12,
-             peak > 0 ? fmt::format("   MFU {:.1f} %", 100 * rate * flops / 1e12 / peak) : "", memory.reserved_gib, first_step);
+             peak > 0 ? fmt::format("   MFU {:.1f} %", 100 * rate * flops / 1e12 / peak) : "", memory_gib, first_step);
   fmt::print("  step {:.1f} ms = forward {:.1f} + backward {:.1f} + optimizer {:.1f} + host {:.1f}\n", 1000 * seconds / steps,
              parts.forward / steps, parts.backward / steps, parts.optimizer / steps,
              1000 * seconds / steps - (parts.forward + parts.backward + parts.optimizer) / steps);

@@ -8,22 +8,43 @@
 #include "command.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "report/report.h"
+#include "report/run_status.h"
 #include "sinks/learned.h"
+#include "train/checkpoint.h"
 
 namespace {
 namespace fs = std::filesystem;
+
+// Of the finished model, or of the newest checkpoint. A run that is under way may remove that one while it is read.
+void add_learned(lazy::report::RunData& run) {
+  if (fs::exists(run.folder / "model" / "config.json")) {
+    run.learned = lazy::sinks::learned_parameters(run.folder / "model");
+    return;
+  }
+  const lazy::train::CheckpointStore store(run.folder / "checkpoints", 0);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const auto steps = store.steps();
+    if (steps.empty()) break;
+    try {
+      run.learned = lazy::sinks::learned_parameters(store.path(steps.back()));
+      return;
+    } catch (const lazy::Error&) {
+      if (fs::exists(store.path(steps.back()))) throw;
+    }
+  }
+  run.missing.push_back("neither model/ nor a checkpoint: learned offsets and distance biases left out");
+}
 
 void write_report(const std::vector<std::string>& folders, const std::string& output) {
   if (fs::is_directory(output)) lazy::fail("report", "--output {}: expected a file's name, found a folder", output);
   std::vector<lazy::report::RunData> runs;
   for (const std::string& folder : folders) {
     lazy::report::RunData run = lazy::report::load_run(folder);
-    if (fs::exists(run.folder / "model" / "config.json")) {
-      run.learned = lazy::sinks::learned_parameters(run.folder / "model");
-    } else {
-      run.missing.push_back("no model/: learned offsets and distance biases left out");
-    }
+    add_learned(run);
+    const std::string status = lazy::report::status_text(run);
+    if (!status.empty()) lazy::log::info("{}: {}", run.name, status);
     runs.push_back(std::move(run));
   }
   char date[32];

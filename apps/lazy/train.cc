@@ -76,7 +76,7 @@ Examples:
   lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --dry-run --gpus 64 --mfu 0.4
 
 Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
-end, model/. SIGINT and SIGTERM save a checkpoint and end with 128 + signal (130, 143). Exit code 2: something in the
+end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: something in the
 configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);

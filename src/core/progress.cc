@@ -28,7 +28,7 @@ Progress::~Progress() {
 
 double Progress::rate() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  return seconds > 0 ? static_cast<double>(done_ - start_at_) / seconds : 0;
+  return seconds > 0 ? static_cast<double>(done_ - std::min(done_, start_at_)) / seconds : 0;
 }
 
 void Progress::update(uint64_t done, const std::string& note) {

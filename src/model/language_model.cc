@@ -210,7 +210,9 @@ void LanguageModel::load_weights(const fs::path& directory) {
 
 const std::vector<std::pair<std::string, at::Tensor>>& LanguageModel::stored() const { return impl_->stored; }
 
-void LanguageModel::save(const fs::path& directory, const std::string& dtype) const { save(directory, dtype, impl_->stored); }
+void LanguageModel::save(const fs::path& directory, const std::string& dtype) const {
+  save(directory, dtype, impl_->stored);
+}
 
 void LanguageModel::save(const fs::path& directory, const std::string& dtype, const NamedTensors& tensors) const {
   if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "report/run_status.h"
 #include "report/sections.h"
 #include "report/style.h"
 
@@ -23,8 +24,15 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
     }
   }
   const Headline head = headline(runs);
-  std::string body = fmt::format("<header><p class=\"eyebrow\">Lazy Attention report{}</p><h1>{}</h1><p class=\"lede\">{}</p></header>\n",
-                                 info.date.empty() ? "" : " · " + html_escape(info.date), html_escape(head.title), html_escape(head.detail));
+  std::string status;
+  for (const RunData& run : runs) {
+    if (const std::string text = status_text(run); !text.empty()) {
+      status += fmt::format("<p class=\"lede\">{}: {}.</p>", html_escape(run.name), html_escape(text));
+    }
+  }
+  std::string body = fmt::format("<header><p class=\"eyebrow\">Lazy Attention report{}</p><h1>{}</h1><p class=\"lede\">{}</p>{}</header>\n",
+                                 info.date.empty() ? "" : " · " + html_escape(info.date), html_escape(head.title),
+                                 html_escape(head.detail), status);
   body += "<main>\n" + result_tiles(runs);
   body += section("curves", "Learning", "", learning_curves(runs));
   body += section("results", "Results", "", result_table(runs));
@@ -32,6 +40,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
                   "Softmax weights add up to one, so a head with nothing to say must still put its weight somewhere, often on the first "
                   "token: an attention sink. Elastic-Softmax lets a head give weight to nothing.",
                   weight_pictures(runs));
+  body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));
   body += section("distance-bias", "Learned distance bias", "", learned_distance_bias(runs));
   body += section("maps", "Attention over real words", "", attention_maps(runs));

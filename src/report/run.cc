@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "report/run_status.h"
 #include "report/settings.h"
 
 namespace lazy::report {
@@ -50,6 +52,21 @@ void flatten(const Json& value, const std::string& prefix, std::vector<std::pair
   }
 }
 
+// "attention/layer_03/sink_ratio" adds a point to the curve of the fourth layer.
+void read_layers(const Json& line, double tokens, RunData* run) {
+  constexpr std::string_view prefix = "attention/layer_";
+  for (const auto& [key, value] : line.items()) {
+    if (!key.starts_with(prefix) || !value.is_number()) continue;
+    size_t layer = 0;
+    const char* end = key.data() + key.size();
+    const auto [stop, code] = std::from_chars(key.data() + prefix.size(), end, layer);
+    if (code != std::errc() || stop == end || *stop != '/' || layer >= 10000) continue;
+    auto& curves = run->by_layer[std::string(stop + 1, end)];
+    if (curves.size() <= layer) curves.resize(layer + 1);
+    curves[layer].emplace_back(tokens, value.get<double>());
+  }
+}
+
 // One logged step a line. A last line without its newline is a write under way and is passed over.
 void read_log(const fs::path& path, RunData* run) {
   const std::string text = read_file(path);
@@ -72,6 +89,9 @@ void read_log(const fs::path& path, RunData* run) {
     add("loss_metrics/global_avg_loss", &run->train_loss);
     add("validation_metrics/loss", &run->validation_loss);
     add("validation_metrics/bits_per_byte", &run->validation_bits);
+    read_layers(json, tokens, run);
+    if (entry.has("step") && entry.has("time")) run->pace.emplace_back(entry["step"].number(), entry["time"].number());
+    if (run->pace.size() > 50) run->pace.erase(run->pace.begin());
     if (entry.has("throughput(tps)")) speeds.push_back(entry["throughput(tps)"].number());
     run->tokens = std::max(run->tokens, tokens);
     if (entry.has("step")) run->steps = std::max(run->steps, entry["step"].number());
@@ -209,6 +229,7 @@ RunData load_run(const fs::path& folder) {
   }
   if (!run.perplexity && run.heldout_loss) run.perplexity = std::exp(*run.heldout_loss);
   run.kind = kind_of(run);
+  find_status(&run);
   return run;
 }
 

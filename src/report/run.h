@@ -1,6 +1,7 @@
 // What the report knows about one run: everything that docs/run-directory.md says a run leaves on disk.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,6 +47,11 @@ struct RunData {
   std::vector<std::pair<std::string, std::string>> settings; // config.toml, flattened
   std::string config_text;
   Curve2d train_loss, validation_loss, validation_bits;      // nats per token; bits per byte
+  std::map<std::string, std::vector<Curve2d>> by_layer;      // "sink_ratio", ...: [layer], of attention/layer_NN/
+  std::vector<std::pair<double, double>> pace;               // (step, time) of the last logged lines
+  enum class State { unknown, running, stopped, finished } state = State::unknown;
+  double total_steps = 0;                                    // to train
+  std::optional<double> seconds_left;                        // of a running one
   double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
   std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
   std::string heldout_source, eval_command;                  // where loss and bits per byte come from

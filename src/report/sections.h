@@ -10,6 +10,7 @@ namespace lazy::report {
 std::string result_tiles(const std::vector<RunData>& runs);
 std::string result_table(const std::vector<RunData>& runs);
 std::string learning_curves(const std::vector<RunData>& runs);
+std::string layer_curves(const std::vector<RunData>& runs);
 std::string weight_pictures(const std::vector<RunData>& runs);     // density, sink ratio, released mass, alive fraction
 std::string learned_offsets(const std::vector<RunData>& runs);
 std::string learned_distance_bias(const std::vector<RunData>& runs);

@@ -20,10 +20,16 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view record) {
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
   while (!record.empty()) {
     const ssize_t n = ::write(fd_, record.data(), record.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+    if (n < 0) {
+      const int error = errno;
+      // What follows a part of a record could not be read; the bytes are there to give back.
+      if (before >= 0 && ::ftruncate(fd_, before) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+      fail_run("write", "{}: {}", path_.string(), std::strerror(error));
+    }
     record.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -77,7 +77,8 @@ T field(const Json& json, const char* name, const std::string& file) {
 
 Json to_json(const TrainState& state) {
   return {{"format", kFormat},          {"step", state.step},       {"sequences", state.sequences},
-          {"tokens", state.tokens},     {"seconds", state.seconds}, {"faults", to_json(state.faults)}, {"settings", state.settings}};
+          {"tokens", state.tokens},     {"seconds", state.seconds}, {"faults", to_json(state.faults)},
+          {"settings", state.settings}};
 }
 
 TrainState state_from_json(const Json& json, const std::string& file) {
@@ -130,11 +131,14 @@ CheckpointStore::CheckpointStore(fs::path directory, int64_t keep_last, int64_t 
 
 fs::path CheckpointStore::path(int64_t step) const { return directory_ / fmt::format("{}{:08d}", kPrefix, step); }
 
-fs::path CheckpointStore::temporary(int64_t step) const { return directory_ / fmt::format(".tmp-{}", path(step).filename().string()); }
+fs::path CheckpointStore::temporary(int64_t step) const {
+  return directory_ / fmt::format(".tmp-{}", path(step).filename().string());
+}
 
 void CheckpointStore::rewrite_state(const TrainState& state) {
   const fs::path folder = path(state.step);
-  write_state(folder, state, field<Json>(Json::parse(read_file(folder / kStateFile)), "files", (folder / kStateFile).string()));
+  const Json former = Json::parse(read_file(folder / kStateFile));
+  write_state(folder, state, field<Json>(former, "files", (folder / kStateFile).string()));
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {

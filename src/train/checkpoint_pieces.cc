@@ -29,7 +29,8 @@ int64_t elements(const std::vector<int64_t>& shape) {
 }
 
 std::string bytes_sum(const at::Tensor& tensor) {
-  return fmt::format("{:016x}", checksum(tensor.const_data_ptr(), static_cast<size_t>(tensor.numel()) * tensor.element_size()));
+  return fmt::format("{:016x}",
+                     checksum(tensor.const_data_ptr(), static_cast<size_t>(tensor.numel()) * tensor.element_size()));
 }
 
 std::string show(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
@@ -43,13 +44,17 @@ void write_pieces(const fs::path& folder, int rank, int world, const std::vector
   for (const Piece& piece : pieces) {
     if (piece.begin < 0 || piece.end < piece.begin || piece.end > elements(piece.global_shape) ||
         piece.tensor.numel() != piece.end - piece.begin) {
-      fail_run("checkpoint", "{}: {}: elements {} to {} of shape {} given as {} elements", path.string(), piece.name, piece.begin,
-               piece.end, show(piece.global_shape), piece.tensor.numel());
+      fail_run("checkpoint", "{}: {}: elements {} to {} of shape {} given as {} elements", path.string(), piece.name,
+               piece.begin, piece.end, show(piece.global_shape), piece.tensor.numel());
     }
     const at::Tensor plain = piece.tensor.detach().to(at::kCPU).contiguous().view(-1);
     const std::string key = fmt::format("{}[{}:{}]", piece.name, piece.begin, piece.end);
-    metadata[key] = Json{{"name", piece.name}, {"shape", piece.global_shape}, {"begin", piece.begin}, {"end", piece.end},
-                         {"xxh3", bytes_sum(plain)}}.dump();
+    metadata[key] = Json{{"name", piece.name},
+                         {"shape", piece.global_shape},
+                         {"begin", piece.begin},
+                         {"end", piece.end},
+                         {"xxh3", bytes_sum(plain)}}
+                        .dump();
     tensors.emplace_back(key, plain);
   }
   write_safetensors(path, tensors, metadata);
@@ -95,7 +100,8 @@ void PieceReader::Impl::find_files(const fs::path& where, const std::string& ste
     int64_t world = 0;
     std::from_chars(name.data() + stem.size() + 10, name.data() + stem.size() + 15, world);
     if (!name.ends_with(fmt::format("-of-{:05}.safetensors", world))) continue;
-    if (count > 0 && world != count) fail("checkpoint", "{}: {} is one of {} files, another one of {}", folder, name, world, count);
+    if (count > 0 && world != count)
+      fail("checkpoint", "{}: {} is one of {} files, another one of {}", folder, name, world, count);
     count = world;
   }
   if (count == 0) fail("checkpoint", "{}: neither {}.safetensors nor {}", folder, stem, file_name(stem, 1, 1));
@@ -117,17 +123,18 @@ void PieceReader::Impl::add(size_t file, const std::string& key) {
       range.end = json.at("end").get<int64_t>();
       range.xxh3 = json.at("xxh3").get<std::string>();
     } catch (const Json::exception&) {
-      fail("checkpoint", "{}: {}: expected name, shape, begin, end and xxh3, found {}", paths[file].string(), key, found->second);
+      fail("checkpoint", "{}: {}: expected name, shape, begin, end and xxh3, found {}", paths[file].string(), key,
+           found->second);
     }
     if (range.begin < 0 || range.end > elements(shape) || range.end - range.begin != elements(entry.shape)) {
-      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {}", paths[file].string(), key, range.begin, range.end,
-           show(shape), elements(entry.shape));
+      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {}", paths[file].string(), key, range.begin,
+           range.end, show(shape), elements(entry.shape));
     }
   }
   Whole& whole = tensors.try_emplace(name, Whole{shape, entry.dtype, {}}).first->second;
   if (whole.shape != shape || whole.dtype != entry.dtype) {
-    fail("checkpoint", "{}: {}: found {} of shape {}, in another file {} of shape {}", paths[file].string(), key, entry.dtype,
-         show(shape), whole.dtype, show(whole.shape));
+    fail("checkpoint", "{}: {}: found {} of shape {}, in another file {} of shape {}", paths[file].string(), key,
+         entry.dtype, show(shape), whole.dtype, show(whole.shape));
   }
   if (range.end > range.begin || elements(shape) == 0) whole.ranges.push_back(range);
 }
@@ -136,7 +143,8 @@ void PieceReader::Impl::check(const std::string& name, Whole& whole) const {
   std::sort(whole.ranges.begin(), whole.ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   int64_t reached = 0;
   for (const Range& range : whole.ranges) {
-    if (range.begin > reached) fail("checkpoint", "{}: {}: elements {} to {} are missing", folder, name, reached, range.begin);
+    if (range.begin > reached)
+      fail("checkpoint", "{}: {}: elements {} to {} are missing", folder, name, reached, range.begin);
     if (range.begin < reached) {
       fail("checkpoint", "{}: {}: elements {} to {} come twice", paths[range.file].string(), range.key, range.begin,
            std::min(reached, range.end));
@@ -170,7 +178,8 @@ const std::vector<int64_t>& PieceReader::shape(const std::string& name) const { 
 at::Tensor PieceReader::read(const std::string& name, int64_t begin, int64_t end) const {
   const auto& whole = impl_->whole(name);
   if (begin < 0 || end < begin || end > elements(whole.shape)) {
-    fail("checkpoint", "{}: {}: expected a part of {} elements, found {} to {}", impl_->folder, name, elements(whole.shape), begin, end);
+    fail("checkpoint", "{}: {}: expected a part of {} elements, found {} to {}", impl_->folder, name, elements(whole.shape),
+         begin, end);
   }
   at::Tensor out;
   for (const auto& range : whole.ranges) {
@@ -180,7 +189,8 @@ at::Tensor PieceReader::read(const std::string& name, int64_t begin, int64_t end
     if (!out.defined()) out = at::empty({end - begin}, piece.options());
     if (from >= to) continue;
     if (const auto found = range.xxh3.empty() ? "" : bytes_sum(piece); found != range.xxh3) {
-      fail("checkpoint", "{}: {}: expected checksum {}, found {}", impl_->paths[range.file].string(), range.key, range.xxh3, found);
+      fail("checkpoint", "{}: {}: expected checksum {}, found {}", impl_->paths[range.file].string(), range.key, range.xxh3,
+           found);
     }
     out.slice(0, from - begin, to - begin).copy_(piece.slice(0, from - range.begin, to - range.begin));
   }

@@ -11,14 +11,9 @@
 #include <string>
 #include <vector>
 
-namespace lazy::train {
+#include "train/distributed/pieces.h"
 
-struct Piece {
-  std::string name;
-  at::Tensor tensor;                  // end - begin elements, of any shape, on any device
-  std::vector<int64_t> global_shape;  // of the whole tensor
-  int64_t begin = 0, end = 0;         // in its elements, row by row
-};
+namespace lazy::train {
 
 // The file of one rank, complete and synced when this returns. `rank` counts from 0, the file names from 1.
 void write_pieces(const std::filesystem::path& folder, int rank, int world, const std::vector<Piece>& pieces,

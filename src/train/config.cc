@@ -90,6 +90,24 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.communication_timeout = training.number("communication_timeout", c.communication_timeout, 1);
 }
 
+void read_faults(Config& config, TrainConfig& c) {
+  auto training = config.section("training");
+  FaultOptions& f = c.faults;
+  f.on_nan = FaultOptions::action(training.choice("on_nan", "stop", {"stop", "skip", "roll_back"}));
+  f.on_spike = FaultOptions::action(training.choice("on_spike", "stop", {"stop", "skip", "roll_back"}));
+  f.spike_factor = training.number("spike_factor", f.spike_factor, 0);
+  f.spike_window = training.integer("spike_window", f.spike_window, 1, 100000);
+  f.max_skips = training.integer("max_skips", f.max_skips, 0);
+  f.max_roll_backs = training.integer("max_roll_backs", f.max_roll_backs, 0);
+  if (f.spike_factor > 0 && f.spike_factor <= 1) {
+    fail("config", "{}: training.spike_factor: expected 0 or more than 1, found {}", training.where("spike_factor"),
+         f.spike_factor);
+  }
+  if (training.has("on_spike") && f.spike_factor == 0) {
+    fail("config", "{}: training.on_spike: needs training.spike_factor above 1", training.where("on_spike"));
+  }
+}
+
 void read_optimizer(Config& config, TrainConfig& c) {
   auto optimizer = config.section("optimizer");
   optimizer.choice("name", "AdamW", {"AdamW"});
@@ -128,6 +146,12 @@ void read_observation(Config& config, TrainConfig& c) {
   c.tensorboard = metrics.boolean("tensorboard", c.tensorboard);
   c.attention_every = metrics.integer("attention_every", c.validation_every, 0);
   c.peak_tflops = metrics.number("peak_tflops", c.dtype == "bf16" ? peak_bf16_tflops(c.device) : 0, 0);
+  for (const double step : metrics.numbers("trace_steps", {})) {
+    if (step < 1 || step != std::floor(step)) {
+      fail("config", "{}: metrics.trace_steps: expected steps counted from 1, found {}", metrics.where("trace_steps"), step);
+    }
+    c.trace_steps.push_back(static_cast<int64_t>(step));
+  }
 }
 
 }  // namespace
@@ -140,6 +164,7 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
   c.model = ModelConfig::from_toml(config);
   read_training(config, path, c);
+  read_faults(config, c);
   read_data(config, c);
   c.sequences.length = c.seq_len;
   c.sequences.seed = c.seed;

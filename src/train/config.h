@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "data/sequences.h"
 #include "model/config.h"
+#include "train/fault_policy.h"
 #include "train/schedule.h"
 
 namespace lazy {
@@ -55,6 +57,8 @@ struct TrainConfig {
   bool deterministic = false;          // the same bits from run to run on a GPU too
   std::string activation_checkpointing = "none";  // "none", "attention", "full": what the backward computes again
 
+  FaultOptions faults;                 // on_nan, on_spike, ...
+
   // [validation]
   int64_t validation_every = 250;      // steps, 0: never
   int64_t validation_batches = 16;
@@ -72,6 +76,7 @@ struct TrainConfig {
   bool tensorboard = true;
   int64_t attention_every = 0;         // steps, 0: never
   double peak_tflops = 0;              // of a device, for MFU; resolved, 0: not known
+  std::vector<int64_t> trace_steps;    // steps of which a Chrome trace is written
 
   // The resolved configuration as TOML that `lazy train` reads again: paths are absolute.
   std::string toml;

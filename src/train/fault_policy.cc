@@ -21,7 +21,8 @@ std::string spike(const FaultOptions& options, const std::vector<double>& window
   if (options.spike_factor <= 0 || static_cast<int64_t>(window.size()) < options.spike_window) return "";
   const double usual = median(window);
   if (value <= options.spike_factor * usual) return "";
-  return fmt::format("{} is {:.4g}, {:.1f} times the median of the last {} steps", what, value, value / usual, options.spike_window);
+  return fmt::format("{} is {:.4g}, {:.1f} times the median of the last {} steps", what, value, value / usual,
+                     options.spike_window);
 }
 
 void remember(std::vector<double>& window, double value, int64_t size) {
@@ -36,13 +37,17 @@ FaultAction FaultOptions::action(const std::string& name) {
 }
 
 nlohmann::ordered_json to_json(const FaultState& state) {
-  return {{"skipped", state.skipped}, {"skipped_in_a_row", state.skipped_in_a_row}, {"rolled_back", state.rolled_back},
-          {"losses", state.losses},   {"norms", state.norms}};
+  return {{"skipped", state.skipped},
+          {"skipped_in_a_row", state.skipped_in_a_row},
+          {"rolled_back", state.rolled_back},
+          {"losses", state.losses},
+          {"norms", state.norms}};
 }
 
 FaultState fault_state_from_json(const nlohmann::ordered_json& json) {
-  return {json.at("skipped").get<int64_t>(), json.at("skipped_in_a_row").get<int64_t>(), json.at("rolled_back").get<int64_t>(),
-          json.at("losses").get<std::vector<double>>(), json.at("norms").get<std::vector<double>>()};
+  return {json.at("skipped").get<int64_t>(), json.at("skipped_in_a_row").get<int64_t>(),
+          json.at("rolled_back").get<int64_t>(), json.at("losses").get<std::vector<double>>(),
+          json.at("norms").get<std::vector<double>>()};
 }
 
 Verdict judge(const FaultOptions& options, FaultState& state, double loss, double gradient_norm) {

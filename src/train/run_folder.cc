@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -28,8 +30,13 @@ int lock_folder(const fs::path& run) {
   const fs::path path = run / ".lock";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
+  int error = 0;
+  for (int attempt = 0; attempt < 10; ++attempt) {  // lazy report takes the lock for a moment to see whether it is free
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    error = errno;
+    if (error != EWOULDBLOCK) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   ::close(fd);
   if (error == EWOULDBLOCK) fail("train", "{}: another process is training in this folder", run.string());
   return -1;  // a file system without locks
@@ -41,7 +48,7 @@ void remove_stale_logs(const fs::path& run) {
   std::error_code ignored;
   fs::remove(run / "run.json", ignored);
   fs::remove(run / "log.jsonl", ignored);
-  fs::remove_all(run / "tensorboard", ignored);
+  for (const char* folder : {"tensorboard", "trace", "exports"}) fs::remove_all(run / folder, ignored);
 }
 
 }  // namespace
@@ -51,6 +58,8 @@ RunFolder::RunFolder(const TrainConfig& config, bool resume)
   make_folder(path_ / "checkpoints");
   lock_ = lock_folder(path_);
   checkpoints_.remove_unfinished();
+  std::error_code ignored;
+  fs::remove_all(path_ / ".tmp-model", ignored);
   if (resume) {
     found_ = checkpoints_.newest_usable();
     if (!found_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());

@@ -14,10 +14,4 @@ namespace lazy::train {
 // count, so this measures useful work.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
-// Of a GPU the most bytes that tensors, and that the allocator, have held; of a CPU the most that the process has.
-struct PeakMemory {
-  double active_gib = 0, reserved_gib = 0;
-};
-PeakMemory peak_memory(at::Device device);
-
 }  // namespace lazy::train

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
@@ -18,15 +19,18 @@
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "train/batches.h"
+#include "train/checkpoint_pieces.h"
 #include "train/checkpoint_writer.h"
 #include "train/description.h"
 #include "train/distributed/data_parallel.h"
 #include "train/machine.h"
+#include "train/memory.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
 #include "train/snapshot.h"
 #include "train/throughput.h"
+#include "train/trace.h"
 #include "train/validation.h"
 
 namespace lazy::train {
@@ -61,7 +65,9 @@ class Trainer {
  private:
   struct StepResult {
     double loss = 0, gradient_norm = 0, rate = 0;  // loss: nats a token, mean of the step
+    double max_loss = 0;   // of the ranks' losses
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
+    bool skipped = false;  // the update was left out (training.on_nan, training.on_spike)
   };
   // Sums over the steps since the last logged one.
   struct Interval {
@@ -76,7 +82,10 @@ class Trainer {
   void reduce(StepResult& result);
   // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
-  void check_finite(const StepResult& result);
+  FaultAction check_step(const StepResult& result);
+  void update(StepResult& result);
+  CheckpointStore::Found good_checkpoint();
+  void roll_back(int64_t sequences);
   int64_t settled_checkpoint();
   void validate();
   void write_log(const StepResult& result, Interval& interval, bool attention);
@@ -104,6 +113,7 @@ class Trainer {
   int64_t validation_step_ = -1;
   int64_t saved_step_ = 0;            // whose checkpoint was begun last, on every rank
   int agreed_signal_ = 0;
+  int64_t proven_step_ = 0;  // of the newest checkpoint after which a step has succeeded
   Snapshot weights_copy_, optimizer_copy_;
   CheckpointWriter writer_;  // last: it ends before what it writes from
 };
@@ -171,19 +181,18 @@ void Trainer::resume_from(const CheckpointStore::Found& found) {
   state_ = found.state;
   saved_step_ = state_.step;
   writer_.resumed_at(state_.step);
-  const fs::path optimizer_file = found.path / "optimizer.safetensors";
   std::map<std::string, at::Tensor> tensors;
   if (communicator_.first()) {
     compare_settings(found.state.settings, run_settings(config_, sequences_), (found.path / "state.json").string());
     model_->load_weights(found.path);
-    tensors = read_safetensors(optimizer_file);
+    tensors = PieceReader(found.path).read_all();
     const auto random = tensors.extract(kRandomState);
-    if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", optimizer_file.string(), kRandomState);
+    if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", found.path.string(), kRandomState);
     cpu_generator().set_state(random.mapped());
   }
   const Communicator::Waiting waiting(communicator_, "reading the checkpoint");
   data_parallel_->broadcast_weights();
-  optimizer_->load_state(data_parallel_->spread_state(std::move(tensors), optimizer_file.string()), optimizer_file.string());
+  optimizer_->load_state(data_parallel_->spread_state(std::move(tensors), found.path.string()), found.path.string());
 }
 
 TrainResult Trainer::run() {
@@ -220,13 +229,14 @@ TrainResult Trainer::run() {
     if (communicator_.first()) {
       const bool attention = due(config_.attention_every);
       if (due(config_.validation_every)) validate();
-      if (state_.step == 1 || due(config_.log_every) || attention || validation_step_ == state_.step) {
+      if (state_.step == 1 || due(config_.log_every) || attention || validation_step_ == state_.step || result.skipped) {
         write_log(result, interval, attention);
       }
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
     }
     if (stopping()) break;
-    if (due(config_.checkpoint_every)) save_checkpoint();
+    // Not amid skipped steps: a run of them must not push out the last good one.
+    if (due(config_.checkpoint_every) && !result.skipped) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
   writer_.wait();
@@ -250,6 +260,9 @@ bool Trainer::step(Batches& batches, StepResult& result) {
   communicator_.at_step(state_.step + 1);
   const double micro_batches = static_cast<double>(config_.ranks * config_.accumulation);
   std::vector<at::Tensor> losses;
+  std::optional<Trace> trace;
+  const int64_t number = state_.step + 1;
+  if (communicator_.first() && std::count(config_.trace_steps.begin(), config_.trace_steps.end(), number) > 0) trace.emplace(device_);
   for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
     if (stopping()) {
       optimizer_->drop_gradients();
@@ -267,20 +280,26 @@ bool Trainer::step(Batches& batches, StepResult& result) {
   }
   for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // here a GPU is waited for, once
   reduce(result);
-  check_finite(result);
+  const int64_t sequences = state_.sequences + config_.ranks * config_.accumulation * config_.batch_size;
   result.rate = config_.schedule.rate(state_.step);
-  optimizer_->step(result.rate, result.gradient_norm, config_.max_norm);
-  if (data_parallel_->sharded()) {
-    const auto waiting = Clock::now();
-    const Communicator::Waiting others(communicator_, "gathering the weights");
-    data_parallel_->gather_weights();
-    result.communication_seconds += seconds_since(waiting);
+  switch (check_step(result)) {
+    case FaultAction::roll_back:
+      roll_back(sequences);
+      trace.reset();
+      return step(batches, result);  // as often as training.max_roll_backs says
+    case FaultAction::skip:
+      result.skipped = true;
+      break;
+    default:
+      update(result);
   }
+  optimizer_->drop_gradients();
   data_parallel_->drop_gradients();
   ++state_.step;
-  state_.sequences += config_.ranks * config_.accumulation * config_.batch_size;
+  state_.sequences = sequences;
   state_.tokens += config_.tokens_per_step();
   result.seconds = seconds_since(begin);
+  if (trace) trace->save(folder_->path() / "trace" / fmt::format("step-{:08d}.json", number));
   return true;
 }
 
@@ -290,24 +309,96 @@ void Trainer::reduce(StepResult& result) {
   const Communicator::Waiting waiting(communicator_, "the sum of the gradients");
   data_parallel_->finish_gradients();
   result.gradient_norm = optimizer_->gradient_norm();
+  result.max_loss = result.loss;
   if (communicator_.size() == 1) return;
   const bool sharded = data_parallel_->sharded();  // then the norm is that of our pieces
   const int signal = stop_signal();
-  const auto sums = communicator_.sum({result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
-                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0});
+  std::vector<double> mine{result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
+                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0};
+  const size_t losses = mine.size();        // from here on each rank's own mean
+  mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
+  mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
+  const std::vector<double> sums = communicator_.sum(mine);
+  result.max_loss = *std::max_element(sums.begin() + static_cast<std::ptrdiff_t>(losses), sums.end());
   result.loss = sums[0];
   if (sharded) result.gradient_norm = std::sqrt(sums[1]);
   if (sums[2] + sums[3] + sums[4] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : sums[3] > 0 ? SIGTERM : SIGUSR1;
   result.communication_seconds = seconds_since(begin);
 }
 
-void Trainer::check_finite(const StepResult& result) {
-  if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) return;
-  const int64_t saved = settled_checkpoint();
-  fail_run("train", "step {}: {} is {}; training stops before this step changes the weights, {}", state_.step + 1,
-           std::isfinite(result.loss) ? "the gradient norm" : "the loss",
-           std::abs(std::isfinite(result.loss) ? result.gradient_norm : result.loss),  // NaN without a sign
-           saved > 0 ? fmt::format("the last checkpoint is that of step {}", saved) : "there is no checkpoint yet");
+// What to do with the update. Throws where the run is to stop, before the weights have changed.
+FaultAction Trainer::check_step(const StepResult& result) {
+  const Verdict verdict = judge(config_.faults, state_.faults, result.loss, result.gradient_norm);
+  const int64_t number = state_.step + 1;
+  if (verdict.action == FaultAction::skip) {
+    log::warn("step {}: {}; its update is left out ({} in a row)", number, verdict.problem, state_.faults.skipped_in_a_row);
+  }
+  if (verdict.action != FaultAction::none && verdict.action != FaultAction::skip) {
+    const int64_t saved = std::stoll(communicator_.broadcast(std::to_string(settled_checkpoint())));
+    const bool back = verdict.action == FaultAction::roll_back && saved > 0;
+    if (!back) {
+      fail_run("train", "step {}: {}; training stops before this step changes the weights{}, {}", number, verdict.problem,
+               verdict.limit.empty() ? "" : " (" + verdict.limit + ")",
+               saved > 0 ? fmt::format("the last checkpoint is that of step {}", saved) : "there is no checkpoint yet");
+    }
+    log::warn("step {}: {}; back to the last checkpoint, the data since then is passed over (roll back {} of {})", number,
+              verdict.problem, state_.faults.rolled_back, config_.faults.max_roll_backs);
+  }
+  return verdict.action;
+}
+
+// The optimizer's, of this rank's pieces; with ZeRO-2 the others' pieces follow.
+void Trainer::update(StepResult& result) {
+  optimizer_->step(result.rate, result.gradient_norm, config_.max_norm);
+  proven_step_ = writer_.started();
+  if (!data_parallel_->sharded()) return;
+  const auto begin = Clock::now();
+  const Communicator::Waiting others(communicator_, "gathering the weights");
+  data_parallel_->gather_weights();
+  result.communication_seconds += seconds_since(begin);
+}
+
+// The newest checkpoint that can be gone back to. One after which no step has succeeded is itself in doubt: the one before
+// it is taken, if there is one. On the first rank.
+CheckpointStore::Found Trainer::good_checkpoint() {
+  CheckpointStore& store = folder_->checkpoints();
+  const int64_t newest = writer_.saved();
+  if (proven_step_ < newest && store.steps().size() > 1) store.set_aside(newest, "no step after it succeeded");
+  while (true) {
+    auto found = store.newest_usable();
+    if (!found) fail_run("train", "step {}: there is no checkpoint left to go back to", state_.step + 1);
+    try {
+      model_->load_weights(found->path);
+      return *found;
+    } catch (const Error& e) {  // whole on disk, but its weights are not finite
+      store.set_aside(found->state.step, e.what());
+    }
+  }
+}
+
+// Back to a checkpoint, on with the data from `sequences`.
+void Trainer::roll_back(int64_t sequences) {
+  const int64_t rolled_back = state_.faults.rolled_back;
+  const double spent = seconds();
+  optimizer_->drop_gradients();
+  data_parallel_->drop_gradients();
+  CheckpointStore::Found found;
+  if (communicator_.first()) found = good_checkpoint();
+  const std::string text = communicator_.broadcast(communicator_.first() ? to_json(found.state).dump() : "");
+  if (!communicator_.first()) found.state = state_from_json(nlohmann::ordered_json::parse(text), "the first rank's state");
+  resume_from(found);
+  state_.sequences = sequences;
+  state_.faults.rolled_back = rolled_back;
+  state_.faults.skipped_in_a_row = 0;
+  state_.seconds = spent;
+  begin_ = Clock::now();
+  validation_step_ = -1;
+  if (folder_) {
+    // A run that is killed now neither meets the same data again nor forgets the count.
+    folder_->checkpoints().rewrite_state(state_);
+    log_.emplace(folder_->path(), state_.step, config_.tensorboard);
+  }
+  log::info("training goes on from step {}", state_.step);
 }
 
 // Step of the newest checkpoint when none is being written any more. What ended that one is told, but is not what the
@@ -333,7 +424,9 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   // Of one device, as torchtitan reports it.
   const double tokens_per_second = steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
   const double tflops = tokens_per_second * flops_per_token(config_.model, config_.seq_len) / 1e12;
-  Scalars line{{"loss_metrics/global_avg_loss", result.loss}, {"grad_norm", result.gradient_norm}, {"lr", result.rate}};
+  Scalars line{{"loss_metrics/global_avg_loss", result.loss},
+               {"loss_metrics/global_max_loss", result.max_loss},
+               {"grad_norm", result.gradient_norm}, {"lr", result.rate}};
   if (validation_step_ == state_.step) {
     line.emplace_back("validation_metrics/loss", *validation_);
     line.emplace_back("validation_metrics/bits_per_byte", bits_per_byte(*validation_, held_out_->bytes_per_token()));
@@ -343,12 +436,13 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   if (config_.peak_tflops > 0) line.emplace_back("mfu(%)", 100 * tflops / config_.peak_tflops);
   line.emplace_back("time_metrics/end_to_end(s)", interval.seconds / steps);
   line.emplace_back("time_metrics/data_loading(s)", interval.data_seconds / steps);
+  line.emplace_back("time_metrics/data_loading(%)", 100 * interval.data_seconds / interval.seconds);
   if (config_.ranks > 1) line.emplace_back("time_metrics/communication(s)", interval.communication_seconds / steps);
-  const PeakMemory memory = peak_memory(device_);
-  if (device_.is_cuda()) line.emplace_back("memory/max_active(GiB)", memory.active_gib);
-  line.emplace_back("memory/max_reserved(GiB)", memory.reserved_gib);
   const Scalars data = data_position(sequences_, state_.sequences);
   line.insert(line.end(), data.begin(), data.end());
+  for (const auto& value : memory_use(device_)) line.push_back(value);
+  if (state_.faults.skipped > 0) line.emplace_back("faults/skipped", static_cast<double>(state_.faults.skipped));
+  if (state_.faults.rolled_back > 0) line.emplace_back("faults/rolled_back", static_cast<double>(state_.faults.rolled_back));
   if (attention) {
     const auto statistics = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
     line.insert(line.end(), statistics.begin(), statistics.end());
@@ -391,7 +485,8 @@ void Trainer::save_checkpoint() {
     optimizer_copy_.take(optimizer);
     weights = optimizer = {};
   }
-  writer_.start(state.step, copy, [this, copy, state = std::move(state), weights = std::move(weights), optimizer = std::move(optimizer)] {
+  writer_.start(state.step, copy, [this, copy, state = std::move(state), weights = std::move(weights),
+                                   optimizer = std::move(optimizer)] {
     log_->sync();
     const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
       model_->save(folder, dtype, copy ? weights_copy_.tensors() : weights);
@@ -429,6 +524,8 @@ TrainResult Trainer::finish() {
 }  // namespace
 
 TrainResult train(const TrainConfig& config, bool resume) {
+  // The profiler's library tells of every GPU it does not find. It reads this once.
+  if (!config.trace_steps.empty() && config.device == "cpu") ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   // Moments of rarely seen words decay into denormal numbers, which cost a hundred cycles each. Threads inherit the
   // setting, so it comes before the first of them starts.
   at::globalContext().setFlushDenormal(true);

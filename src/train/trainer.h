@@ -24,7 +24,7 @@ struct TrainResult {
 
 // Several ranks (distributed/world.h) train together; each calls this. Trains to `config.steps` and writes the run folder. Throws Error (exit code 2) for what the user can mend, RunError
 // (1) for a loss or gradient that is not finite and for a disk that does not take a checkpoint, Interrupted for
-// SIGINT and SIGTERM if install_stop_handlers was called. With `resume`, a finished run is left as it is.
+// SIGINT, SIGTERM and SIGUSR1 if install_stop_handlers was called. With `resume`, a finished run is left as it is.
 TrainResult train(const TrainConfig& config, bool resume);
 
 }  // namespace lazy::train

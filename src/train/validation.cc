@@ -32,6 +32,17 @@ double bits_per_byte(double nats_per_token, double bytes_per_token) {
   return nats_per_token / std::numbers::ln2 / bytes_per_token;
 }
 
+namespace {
+
+void append_measures(Scalars& out, const std::string& prefix, double sink, double released, double alive) {
+  out.emplace_back(prefix + "sink_ratio", sink);
+  out.emplace_back(prefix + "density", 1 - sink - released);
+  out.emplace_back(prefix + "released_mass", released);
+  out.emplace_back(prefix + "alive_fraction", alive);
+}
+
+}  // namespace
+
 Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size) {
   at::NoGradGuard no_grad;
   const int64_t count = std::min(batch_size, sequences.size());
@@ -39,31 +50,34 @@ Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, i
   ForwardOptions options;
   options.return_stats = true;
   const auto stats = model.forward(batch.ids, options).stats;
-  double sink = 0, released = 0, alive = 0, tau = 0;
-  int64_t layers_with_tau = 0;
-  for (size_t layer = 0; layer < stats.size(); ++layer) {
-    // (3, batch, heads, length) -> means over all queries of this layer
-    const at::Tensor means = stats[layer].flatten(1).mean(1, false, at::kDouble);
-    sink += means[0].item<double>();
-    released += means[1].item<double>();
-    alive += means[2].item<double>();
-    const at::Tensor offsets = model.tau(static_cast<int64_t>(layer));
-    if (!offsets.defined()) continue;
-    tau += offsets.mean().item<double>();
-    ++layers_with_tau;
-  }
   const int64_t window = model.config().window > 0 ? std::min(model.config().window, length) : length;
   double visible = 0;  // keys that a query sees, mean over the sequence
   for (int64_t query = 1; query <= length; ++query) visible += static_cast<double>(std::min(query, window));
   visible /= static_cast<double>(length);
+  double sink = 0, released = 0, alive = 0, tau = 0;
+  int64_t layers_with_tau = 0;
+  Scalars by_layer;
+  for (size_t layer = 0; layer < stats.size(); ++layer) {
+    const std::string prefix = fmt::format("attention/layer_{:02}/", layer);
+    // (3, batch, heads, length) -> means over all queries of this layer
+    const at::Tensor means = stats[layer].flatten(1).mean(1, false, at::kDouble);
+    const double of_layer[] = {means[0].item<double>(), means[1].item<double>(), means[2].item<double>()};
+    sink += of_layer[0];
+    released += of_layer[1];
+    alive += of_layer[2];
+    append_measures(by_layer, prefix, of_layer[0], of_layer[1], of_layer[2] / visible);
+    const at::Tensor offsets = model.tau(static_cast<int64_t>(layer));
+    if (!offsets.defined()) continue;
+    const double mean = offsets.mean().item<double>();
+    by_layer.emplace_back(prefix + "tau_mean", mean);
+    tau += mean;
+    ++layers_with_tau;
+  }
   const double layers = static_cast<double>(std::max<size_t>(1, stats.size()));
-  sink /= layers;
-  released /= layers;
-  Scalars out{{"attention/sink_ratio", sink},
-              {"attention/density", 1 - sink - released},
-              {"attention/released_mass", released},
-              {"attention/alive_fraction", alive / layers / visible}};
+  Scalars out;
+  append_measures(out, "attention/", sink / layers, released / layers, alive / layers / visible);
   if (layers_with_tau > 0) out.emplace_back("attention/tau_mean", tau / static_cast<double>(layers_with_tau));
+  out.insert(out.end(), by_layer.begin(), by_layer.end());
   return out;
 }
 

@@ -20,7 +20,7 @@ double bits_per_byte(double nats_per_token, double bytes_per_token);
 
 // Attention over one batch, spread like validation_loss's: attention/sink_ratio, attention/density, attention/released_mass,
 // attention/alive_fraction (means over sequences, layers, heads and queries; docs/run-directory.md) and, for models that
-// have offsets, attention/tau_mean.
+// have offsets, attention/tau_mean; then the same of each layer, attention/layer_00/sink_ratio, ...
 Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size);
 
 }  // namespace lazy::train

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <functional>
@@ -9,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "report/report.h"
+#include "report/run_status.h"
 #include "synthetic_run.h"
 
 namespace lazy::report {
@@ -41,7 +44,7 @@ class Page : public testing::Test {
 
 TEST_F(Page, ThePairHasEverySection) {
   const std::string page = render({softmax(), lazy()}, {"lazy report runs/lazy runs/softmax", "2026-01-02"});
-  for (const char* id : {"curves", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
+  for (const char* id : {"curves", "layers", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
     EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
   }
   EXPECT_THAT(page, HasSubstr("lazy report runs/lazy runs/softmax"));
@@ -49,6 +52,35 @@ TEST_F(Page, ThePairHasEverySection) {
   EXPECT_THAT(page, Not(HasSubstr("nan")));
   // Nothing is fetched: no address appears in the page at all.
   EXPECT_FALSE(std::regex_search(page, std::regex("https?://|<script|<link|<img|url\\(|@import")));
+}
+
+TEST_F(Page, LayersHaveTheirCurves) {
+  const RunData deep = run({.layers = 24});
+  ASSERT_EQ(deep.by_layer.at("tau_mean").size(), 24u);
+  ASSERT_EQ(deep.by_layer.at("tau_mean")[3].size(), 10u);
+  EXPECT_DOUBLE_EQ(deep.by_layer.at("tau_mean")[3].back().second, -1 - 0.002 * 1000 / 4);
+  const std::string page = render({deep, softmax()}, {});
+  EXPECT_THAT(page, HasSubstr("layer 24</span>"));
+  EXPECT_THAT(page, HasSubstr("8 of 24 layers are shown"));
+  EXPECT_THAT(page, HasSubstr("Offset τ of lazy against training tokens"));
+  EXPECT_THAT(page, Not(HasSubstr("Offset τ of softmax against training tokens")));
+}
+
+// A lock held on .lock is what tells a running run from one that was killed.
+TEST_F(Page, ARunUnderWaySaysSo) {
+  const fs::path folder = write_synthetic_run(folder_, {});
+  EXPECT_EQ(status_text(load_run(folder)), "");  // 1000 steps of 1000
+  std::ofstream(folder / "config.toml") << "[training]\nsteps = 3000\n";
+  EXPECT_EQ(load_run(folder).state, RunData::State::unknown);  // nothing says who trained it
+  std::ofstream(folder / ".lock").close();
+  EXPECT_THAT(status_text(load_run(folder)), HasSubstr("stopped at step 1000 of 3000; lazy train "));
+  const int fd = ::open((folder / ".lock").c_str(), O_RDWR);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+  const RunData running = load_run(folder);
+  EXPECT_NEAR(running.seconds_left.value(), 2000 * 0.24, 1e-6);
+  EXPECT_EQ(status_text(running), "running, step 1000 of 3000, 8:00 left");
+  EXPECT_THAT(render({running}, {}), HasSubstr("lazy: running, step 1000 of 3000, 8:00 left."));
+  ::close(fd);
 }
 
 TEST_F(Page, TheHeadlineIsComputed) {

@@ -31,6 +31,16 @@ std::string log_lines(const SyntheticRun& what, Random* random) {
     if (step % 100 == 0) {
       entry["validation_metrics/loss"] = mean + 0.03;
       entry["validation_metrics/bits_per_byte"] = (mean + 0.03) / std::log(2.0) / 2.93;
+      for (int layer = 0; layer < what.layers; ++layer) {
+        const auto add = [&](const char* key, double value) { entry[fmt::format("attention/layer_{:02}/{}", layer, key)] = value; };
+        const double sink = what.lazy ? 0.01 * (layer + 1) : 0.1 + 0.4 * step / 1000.0 * (layer + 1) / what.layers;
+        const double released = what.lazy ? 0.3 + 0.1 * layer / what.layers : 0;
+        add("sink_ratio", sink);
+        add("density", 1 - sink - released);
+        add("released_mass", released);
+        add("alive_fraction", what.lazy ? 0.4 - 0.1 * step / 1000.0 : 1);
+        if (what.lazy) add("tau_mean", -1 - 0.002 * step / (layer + 1));
+      }
     }
     lines += entry.dump() + "\n";
   }

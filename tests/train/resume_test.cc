@@ -51,7 +51,8 @@ TEST(Resume, AfterSigkillInTheMiddleOfAStep) {
   const ScratchFolder scratch;
   {
     Child child({config_in(scratch)}, scratch.path());
-    ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));  // beyond the checkpoint of step 20
+    ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));  // beyond the checkpoint of step 20, which may be under way
+    while (!fs::exists(scratch / "run/checkpoints/step-00000020")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait().signal, SIGKILL);
   }

@@ -151,6 +151,9 @@ TEST(Trainer, MistakesAreNamed) {
   EXPECT_THAT(train_error({"training.global_batch_tokens=512"}), HasSubstr("not both"));
   EXPECT_THAT(train_error({"lr_scheduler.warmup_steps=41"}), HasSubstr("at most training.steps = 40, found 41"));
   EXPECT_THAT(train_error({"data.corpus=/nonexistent"}), HasSubstr("/nonexistent"));
+  EXPECT_THAT(train_error({"training.on_spike=skip"}), HasSubstr("training.on_spike: needs training.spike_factor above 1"));
+  EXPECT_THAT(train_error({"training.spike_factor=0.5"}), HasSubstr("expected 0 or more than 1, found 0.5"));
+  EXPECT_THAT(train_error({"checkpoint.export=always"}), HasSubstr("checkpoint.export"));
   EXPECT_THAT(train_error({"training.batch_size=0"}), HasSubstr("training.batch_size: expected at least 1, found 0"));
   EXPECT_THAT(train_error({"data.validation_split=test"}), HasSubstr("test"));
 }

@@ -1,0 +1,117 @@
+#include "train/checkpoint_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "scratch.h"
+#include "train/checkpoint.h"
+
+namespace lazy::train {
+namespace {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string error_of(const auto& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
+  std::promise<void> release;
+  CheckpointWriter writer;
+  std::atomic<bool> done = false;
+  writer.start(10, true, [&, gate = release.get_future().share()] {
+    gate.wait();
+    done = true;
+  });
+  EXPECT_EQ(writer.started(), 10);
+  EXPECT_EQ(writer.saved(), 0);
+  EXPECT_FALSE(done);
+  EXPECT_FALSE(writer.take_write_seconds().has_value());
+  writer.check();  // does not wait
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    release.set_value();
+  });
+  const double waited = writer.wait();
+  later.join();
+  EXPECT_TRUE(done);
+  EXPECT_GE(waited, 0.025);
+  EXPECT_EQ(writer.saved(), 10);
+  EXPECT_GE(writer.take_write_seconds().value(), 0.025);
+  EXPECT_FALSE(writer.take_write_seconds().has_value());  // told once
+}
+
+TEST(CheckpointWriter, InTheForegroundItIsDoneOnReturn) {
+  CheckpointWriter writer;
+  const auto self = std::this_thread::get_id();
+  std::thread::id wrote;
+  writer.start(3, false, [&] { wrote = std::this_thread::get_id(); });
+  EXPECT_EQ(wrote, self);
+  EXPECT_EQ(writer.saved(), 3);
+  EXPECT_EQ(error_of([&] { writer.start(4, false, [] { throw RunError("full"); }); }), "full");
+  EXPECT_EQ(writer.saved(), 3);
+}
+
+TEST(CheckpointWriter, ErrorsComeOutInTheThreadThatTrains) {
+  CheckpointWriter writer;
+  writer.start(10, true, [] {});
+  writer.wait();
+  for (const bool waits : {false, true}) {
+    writer.start(20, true, [] { throw RunError("checkpoint of step 20 not saved: no space"); });
+    const std::string error = error_of([&] {
+      if (waits) writer.wait();
+      while (true) writer.check(), std::this_thread::yield();
+    });
+    EXPECT_EQ(error, "checkpoint of step 20 not saved: no space");
+    EXPECT_EQ(writer.saved(), 10);
+    EXPECT_EQ(writer.wait() > 1, false);  // told once, nothing is left under way
+  }
+}
+
+TEST(CheckpointWriter, LeavingWaitsForTheWrite) {
+  std::atomic<bool> done = false;
+  {
+    CheckpointWriter writer;
+    writer.start(1, true, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      done = true;
+    });
+  }
+  EXPECT_TRUE(done);
+}
+
+// The store, written to in the background while the training thread changes what the next one will hold.
+TEST(CheckpointWriter, WritesToAStore) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 2, 4);
+  CheckpointWriter writer;
+  std::string weights, copy;
+  for (int64_t step = 1; step <= 7; ++step) {
+    weights = std::string(10000, static_cast<char>('a' + step));
+    writer.wait();
+    copy = weights;
+    TrainState state;
+    state.step = step;
+    writer.start(step, true, [&, state] {
+      store.save(state, [&](const std::filesystem::path& folder) { write_file_atomic(folder / "model.safetensors", copy); });
+    });
+  }
+  writer.wait();
+  EXPECT_THAT(store.steps(), ElementsAre(4, 6, 7));  // 4 stays for ever
+  EXPECT_EQ(read_file(store.path(7) / "model.safetensors"), weights);
+  EXPECT_EQ(store.newest_usable()->state.step, 7);
+}
+
+}  // namespace
+}  // namespace lazy::train

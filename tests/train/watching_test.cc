@@ -1,0 +1,113 @@
+// What can be seen of a run: figures of every layer, traces of single steps, a report while it trains.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <set>
+
+#include "core/file.h"
+#include "tiny_run.h"
+#include "train/trainer.h"
+
+namespace lazy::train {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+TEST(Watching, EveryLayerHasItsFigures) {
+  const ScratchFolder scratch;
+  train(TrainConfig::load(write_tiny_config(scratch.path()),
+                          {"training.steps=4", "validation.every=0", "metrics.attention_every=2"}),
+        false);
+  const auto log = log_without_times(scratch / "run");
+  ASSERT_EQ(log.size(), 4u);
+  EXPECT_FALSE(log[0].contains("attention/layer_00/sink_ratio"));
+  for (const size_t line : {1u, 3u}) {
+    for (const char* measure : {"sink_ratio", "density", "released_mass", "alive_fraction", "tau_mean"}) {
+      const auto of = [&](const char* where) {
+        return log[line].at(fmt::format("attention/{}{}", where, measure)).get<double>();
+      };
+      // The mean over the layers, up to the rounding of two doubles.
+      EXPECT_NEAR((of("layer_00/") + of("layer_01/")) / 2, of(""), 1e-12) << measure;
+    }
+    EXPECT_FALSE(log[line].contains("attention/layer_02/sink_ratio"));
+  }
+  EXPECT_EQ(log[0]["loss_metrics/global_max_loss"], log[0]["loss_metrics/global_avg_loss"]);  // one rank
+}
+
+TEST(Watching, ChosenStepsAreTraced) {
+  const ScratchFolder scratch;
+  const auto train_with = [&](const std::string& trace_steps) {
+    return run_lazy({write_tiny_config(scratch.path()).string(), "--set", "training.steps=4", "--set", "validation.every=0",
+                     "--set", "metrics.attention_every=0", "--set", "metrics.trace_steps=" + trace_steps},
+                    scratch.path());
+  };
+  const Ended ended = train_with("[2, 4]");
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, Not(HasSubstr("ERROR")));  // a profiler without a GPU is no error
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(scratch / "run/trace")) files.insert(entry.path().filename());
+  EXPECT_EQ(files, (std::set<std::string>{"step-00000002.json", "step-00000004.json"}));
+  for (const auto& file : files) {
+    const Json trace = Json::parse(read_file(scratch / "run/trace" / file));
+    int forward = 0, backward = 0, update = 0;
+    for (const auto& event : trace.at("traceEvents")) {
+      const std::string name = event.value("name", "");
+      forward += name == "aten::embedding";
+      backward += name.find("Backward") != std::string::npos;
+      update += name == "aten::_fused_adamw_";
+    }
+    EXPECT_EQ(forward, 2);  // one a micro-batch
+    EXPECT_GT(backward, 10);
+    EXPECT_EQ(update, 2);  // one a group of parameters
+  }
+  const auto traced = losses(scratch / "run");
+  fs::remove_all(scratch / "run");
+  ASSERT_EQ(train_with("[]").exit_code, 0);
+  EXPECT_EQ(losses(scratch / "run"), traced);
+  EXPECT_FALSE(fs::exists(scratch / "run/trace"));
+  fs::remove_all(scratch / "run");
+  const Ended refused = train_with("[0]");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("metrics.trace_steps: expected steps counted from 1, found 0"));
+}
+
+TEST(Watching, AReportOfARunThatIsUnderWay) {
+  const ScratchFolder scratch;
+  const fs::path run = scratch / "run", page = scratch / "page.html";
+  const auto report = [&] {
+    EXPECT_EQ(std::system(fmt::format("{} report {} --output {} > /dev/null 2> {}", LAZY_BINARY, run.string(), page.string(),
+                                      (scratch / "said").string())
+                              .c_str()),
+              0)
+        << read_file(scratch / "said");
+    return read_file(scratch / "said");
+  };
+  Child child({write_tiny_config(scratch.path()).string(), "--set", "training.steps=100000", "--set", "checkpoint.every=20",
+               "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
+              scratch.path());
+  ASSERT_TRUE(child.wait_for_step(run, 21));
+  EXPECT_THAT(report(), ContainsRegex("run: running, step [0-9]+ of 100000, .* left"));
+  std::string html = read_file(page);
+  EXPECT_THAT(html, HasSubstr("running, step "));
+  for (const char* part :
+       {"<section id=\"curves\">", "<section id=\"layers\">", "<h4>Sink ratio</h4>", "<h4>Alive fraction</h4>"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  for (int i = 0; i < 5; ++i) report();  // while checkpoints come and go
+  child.send(SIGKILL);
+  child.wait();
+  std::FILE* log = std::fopen((run / "log.jsonl").c_str(), "a");
+  std::fputs("{\"step\":999,\"tok", log);  // as a crash may leave it
+  std::fclose(log);
+  EXPECT_THAT(report(),
+              ContainsRegex("run: stopped at step [0-9]+ of 100000; lazy train .*config.toml --resume continues it"));
+}
+
+}  // namespace
+}  // namespace lazy::train
