@@ -116,7 +116,7 @@ static void bench_train(CLI::App& command) {
   command.add_option("--accumulation", b.accumulation, "Micro-batches a step")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--steps", b.steps, "Steps to time")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--checkpointing", b.checkpointing, "Activations computed again in the backward pass")
-      ->check(CLI::IsMember({"none", "attention", "full"}))->capture_default_str();
+      ->check(CLI::IsMember({"none", "mlp", "attention", "full"}))->capture_default_str();
   command.add_flag("--profile", b.profile, "Also the ten most expensive kernels");
   add_json(command, s->json);
   command.callback([s] {

@@ -115,9 +115,10 @@ void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic
 
 Checkpointing checkpointing_from(const std::string& name) {
   if (name == "none") return Checkpointing::none;
+  if (name == "mlp") return Checkpointing::mlp;
   if (name == "attention") return Checkpointing::attention;
   if (name == "full") return Checkpointing::full;
-  fail("model", "activation checkpointing: expected none, attention or full, found '{}'", name);
+  fail("model", "activation checkpointing: expected none, mlp, attention or full, found '{}'", name);
 }
 
 void LanguageModel::to(at::Device device) {
@@ -147,6 +148,9 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     const auto layer = static_cast<int64_t>(i);
     if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
+    } else if (impl_->checkpointing == Checkpointing::mlp) {
+      block.attend(stream, layer, all, nullptr);
+      block.feed_forward(stream, /*recompute=*/true);
     } else if (impl_->checkpointing == Checkpointing::full) {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
     } else {
@@ -156,7 +160,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     if (options.return_stats) result.stats.push_back(stats);
   }
   if (options.cache) options.cache->length += ids.size(1);
-  result.hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps);
+  result.hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
   return result;
 }
 

@@ -34,9 +34,10 @@ struct ForwardResult {
   std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention
 };
 
-// What the backward pass computes again instead of keeping it: nothing, each layer's attention half, or whole layers.
-enum class Checkpointing { none, attention, full };
-Checkpointing checkpointing_from(const std::string& name);  // "none", "attention", "full"
+// What the backward pass computes again instead of keeping it: nothing dear, the products gate and up of each layer's MLP,
+// each layer's attention half, or whole layers.
+enum class Checkpointing { none, mlp, attention, full };
+Checkpointing checkpointing_from(const std::string& name);  // "none", "mlp", "attention", "full"
 
 class LanguageModel {
  public:

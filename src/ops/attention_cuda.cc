@@ -35,16 +35,21 @@ CudaCall make_call(bool deterministic) {
 }
 
 // The head size that a tensor-core kernel computes this problem with, zeros in the dimensions that it adds; 0: none does.
+// The Hopper kernel at a larger size is faster than the portable one at the next.
 int64_t padded_size(Problem p, CudaKernel kernel) {
+  int64_t portable = 0;
   for (const int64_t size : {64, 96, 128, 256}) {
     if (size < std::max(p.head_dim, p.value_dim)) continue;
     p.head_dim = p.value_dim = size;
-    if (kernel == CudaKernel::automatic ? kernels::choose_cuda(p) != CudaKernel::plain
-                                        : kernels::unmet_condition_cuda(p, kernel).empty()) {
-      return size;
+    if (kernel != CudaKernel::automatic) {
+      if (kernels::unmet_condition_cuda(p, kernel).empty()) return size;
+      continue;
     }
+    const CudaKernel best = kernels::choose_cuda(p);
+    if (best == CudaKernel::hopper) return size;
+    if (best == CudaKernel::portable && portable == 0) portable = size;
   }
-  return 0;
+  return portable;
 }
 
 // The tensor-core kernels move 16 bytes at a time; TMA cannot repeat an axis. An axis of one element has any stride: it
@@ -155,7 +160,11 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
 
-std::string chosen(const Problem& p) { return kernels::name(kernels::choose_cuda(p)); }
+std::string chosen(const Problem& problem) {
+  Problem p = problem;
+  if (const int64_t size = p.dtype == kernels::DType::f32 ? 0 : padded_size(p, CudaKernel::automatic)) p.head_dim = p.value_dim = size;
+  return kernels::name(kernels::choose_cuda(p));
+}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/rows.h"
+#include "ops/linear_cross_entropy.h"
 #include "ops/linear_cross_entropy_arguments.h"
 
 namespace lazy::ops {

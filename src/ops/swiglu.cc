@@ -52,9 +52,8 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
     return swiglu(gate, up);
   }
   static variable_list backward(AutogradContext* context, variable_list d) {
-    static const auto op = operator_handle<decltype(backward_cpu)>("lazy::swiglu_backward");
     const variable_list saved = context->get_saved_variables();
-    auto [d_gate, d_up] = op.call(d[0], saved[0], saved[1]);
+    auto [d_gate, d_up] = swiglu_backward(d[0], saved[0], saved[1]);
     return {d_gate, d_up};
   }
 };
@@ -83,6 +82,11 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   static const auto op = operator_handle<decltype(forward_cpu)>("lazy::swiglu");
   return op.call(gate, up);
+}
+
+std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+  static const auto op = operator_handle<decltype(backward_cpu)>("lazy::swiglu_backward");
+  return op.call(d_y, gate, up);
 }
 
 }  // namespace lazy::ops

@@ -75,7 +75,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.device = resolve_device(training.choice("device", "auto", {"auto", "cpu", "cuda"}));
   c.dtype = resolve_dtype(training.choice("dtype", "auto", {"auto", "fp32", "bf16"}), c.device);
   c.deterministic = training.boolean("deterministic", false);
-  c.activation_checkpointing = training.choice("activation_checkpointing", "none", {"none", "attention", "full"});
+  c.activation_checkpointing = training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
   // One of the two says how many micro-batches a step has.
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {

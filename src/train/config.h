@@ -55,7 +55,7 @@ struct TrainConfig {
   std::string dtype = "auto";          // resolved: "fp32" or "bf16"
   std::string device = "auto";         // resolved: "cpu" or "cuda"
   bool deterministic = false;          // the same bits from run to run on a GPU too
-  std::string activation_checkpointing = "none";  // "none", "attention", "full": what the backward computes again
+  std::string activation_checkpointing = "none";  // "mlp", "attention", "full": what the backward computes again
 
   FaultOptions faults;                 // on_nan, on_spike, ...
 

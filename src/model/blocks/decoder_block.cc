@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "model/blocks/mlp.h"
 #include "ops/rms_norm.h"
-#include "ops/swiglu.h"
 
 namespace lazy {
 
@@ -16,14 +16,14 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, at::Device device)
       down(c.intermediate(), {c.hidden_size}, device),
       norm_eps_(c.norm_eps) {}
 
-at::Tensor normalize(Stream& stream, const at::Tensor& weight, double eps) {
+Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
   if (!stream.residual.defined()) {
     stream.residual = stream.branch;
-    return ops::rms_norm(stream.branch, weight, eps);
+    return {ops::rms_norm(stream.branch, weight, eps), stream.residual, weight, eps};
   }
   auto [y, sum] = ops::add_rms_norm(stream.branch, stream.residual, weight, eps);
   stream.residual = sum;
-  return y;
+  return {y, sum, weight, eps};
 }
 
 void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
@@ -35,9 +35,8 @@ void DecoderBlock::attend(Stream& stream, int64_t layer, const ForwardOptions& o
   stream.branch = attention.forward(normalize(stream, attention_norm, norm_eps_), layer, options, stats);
 }
 
-void DecoderBlock::feed_forward(Stream& stream) const {
-  const auto gate_and_up = gate_up.forward(normalize(stream, mlp_norm, norm_eps_));
-  stream.branch = down.forward(ops::swiglu(gate_and_up[0], gate_and_up[1]))[0];
+void DecoderBlock::feed_forward(Stream& stream, bool recompute) const {
+  stream.branch = mlp(gate_up, down, normalize(stream, mlp_norm, norm_eps_), recompute);
 }
 
 }  // namespace lazy

@@ -14,7 +14,7 @@ struct Stream {
 };
 
 // norm(branch + residual); the sum becomes the stream's residual.
-at::Tensor normalize(Stream& stream, const at::Tensor& weight, double eps);
+Normalized normalize(Stream& stream, const at::Tensor& weight, double eps);
 
 class DecoderBlock {
  public:
@@ -22,7 +22,7 @@ class DecoderBlock {
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
   void attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  void feed_forward(Stream& stream) const;
+  void feed_forward(Stream& stream, bool recompute = false) const;  // recompute: see mlp.h
 
   at::Tensor attention_norm, mlp_norm;  // (hidden_size) fp32
   AttentionMixer attention;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/blocks/cast_cache.h"
+#include "model/blocks/normalized.h"
 
 namespace lazy {
 
@@ -14,17 +15,30 @@ namespace lazy {
 class Linear {
  public:
   Linear() = default;
-  Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device);
+  // last_apart: on a GPU the last part is a product of its own, so that the others' memory can be given back without it.
+  Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
+  // W in the computing precision; no gradient.
+  at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // x (..., in) in the computing precision -> one (..., out_features[p]) a part: columns of one tensor, so the rows of
   // several parts are strided.
-  std::vector<at::Tensor> forward(const at::Tensor& x) const;
+  std::vector<at::Tensor> forward(const Normalized& x) const;
 
  private:
   at::Tensor packed_;              // the storage; no gradient of its own
   std::vector<at::Tensor> parts_;  // leaves
+  bool last_apart_ = false;
   mutable CastCache cast_;
 };
+
+// Gradients of the products y_p = x W_p^T from those of y_p, (N, out_features[p]), undefined where nothing came back: of x,
+// and of each part in fp32.
+struct ProductGradients {
+  at::Tensor x;
+  std::vector<at::Tensor> parts;
+};
+ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
+                                   const std::vector<at::Tensor>& d_y, bool want_x, const std::vector<bool>& want_parts);
 
 }  // namespace lazy

@@ -35,7 +35,8 @@ void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
-    : qkv(c.hidden_size, {c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim}, device),
+    : qkv(c.hidden_size, {c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim}, device,
+          /*last_apart=*/true),  // q and k are rotated into memory of their own
       output(c.num_heads * c.head_dim, {c.hidden_size}, device),
       heads_(c.num_heads),
       kv_heads_(c.num_kv_heads),
@@ -51,9 +52,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
   if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
 }
 
-at::Tensor AttentionMixer::forward(const at::Tensor& x, int64_t layer, const ForwardOptions& options,
+at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                                    at::Tensor* stats) const {
-  const int64_t batch = x.size(0), length = x.size(1);
+  const int64_t batch = x.value.size(0), length = x.value.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
   const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start);

@@ -16,7 +16,7 @@ class AttentionMixer {
 
   // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
   // receives (3, batch, heads, length) when not null.
-  at::Tensor forward(const at::Tensor& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none

@@ -1,0 +1,27 @@
+// The result of a norm, and what it can be made from again: a GPU, whose memory is dear, keeps only the latter for the
+// backward pass, because the norm saves it anyway.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lazy {
+
+struct Normalized {
+  Normalized(at::Tensor value) : value(std::move(value)) {}  // NOLINT: any tensor is an input
+  Normalized(at::Tensor value, at::Tensor from, at::Tensor weight, double eps)
+      : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), eps(eps) {}
+
+  at::Tensor value;         // (..., dim)
+  at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined for other inputs
+  double eps = 0;
+
+  // What a backward pass keeps of it: the pair, or the value and nothing.
+  std::pair<at::Tensor, at::Tensor> kept() const {
+    if (from.defined() && value.is_cuda()) return {from, weight};
+    return {value, at::Tensor()};
+  }
+};
+
+// The value, (N, dim), from what was kept of it. Without gradients.
+at::Tensor made_again(const at::Tensor& kept, const at::Tensor& weight, double eps);
+
+}  // namespace lazy
