@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <set>
 
@@ -54,6 +55,9 @@ void AdamW::step(double lr, double norm, double max_norm) {
     }
     at::_fused_adamw_(group.parameters, gradients, group.exp_avg, group.exp_avg_sq, {}, group.steps, lr, options_.beta1,
                       options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_scale, {});
+    // The fused kernel changes weights behind the back of their version counters, by which copies in the computing precision
+    // know that they are out of date.
+    for (const auto& parameter : group.parameters) torch::autograd::impl::bump_version(parameter);
   }
   drop_gradients();
 }

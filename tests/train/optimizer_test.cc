@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include "core/error.h"
 #include "model/language_model.h"
+#include "ops/load_cuda.h"
 
 namespace lazy::train {
 namespace {
@@ -127,6 +129,40 @@ std::string load_error(const std::map<std::string, at::Tensor>& state) {
     return e.what();
   }
   return "no error";
+}
+
+// A model keeps copies of its weights in the computing precision: an update must make them again.
+TEST(AdamW, UpdatesReachAModelThatComputesInBFloat16) {
+  const ModelConfig config{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 2, .num_kv_heads = 2,
+                           .head_dim = 16, .intermediate_size = 48, .max_length = 32};
+  const char* name = std::getenv("LAZY_TEST_DEVICE");
+  const at::Device device(name && std::string(name) == "cuda" ? at::kCUDA : at::kCPU);
+  if (device.is_cuda()) ops::load_cuda();
+  LanguageModel model(config, 1), fresh(config, 2);
+  for (LanguageModel* m : {&model, &fresh}) {
+    m->to(device);
+    m->set_compute_dtype(at::kBFloat16);
+  }
+  AdamW optimizer(model.parameters(), AdamWOptions{.lr = 0.05});
+  const at::Tensor ids = at::arange(2 * 32, at::TensorOptions(at::kLong).device(device)).remainder(61).view({2, 32});
+  const auto without_gradients = [&](LanguageModel& m) {
+    const at::NoGradGuard no_grad;
+    return m.loss(ids, ids).item<double>();
+  };
+  const double before = without_gradients(model);
+  for (int step = 0; step < 3; ++step) {
+    model.loss(ids, ids).backward();
+    optimizer.step(0.05, optimizer.gradient_norm(), 1.0);
+  }
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t n = 0; n < model.parameters().size(); ++n) {
+      at::Tensor to = fresh.parameters()[n].second;
+      to.copy_(model.parameters()[n].second);
+    }
+  }
+  EXPECT_EQ(without_gradients(model), without_gradients(fresh));
+  EXPECT_LT(without_gradients(model), before);
 }
 
 TEST(AdamW, StateOfAnotherModelIsAnError) {
