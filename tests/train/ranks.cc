@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -40,6 +41,9 @@ std::vector<Ended> Ranks::wait() {
 }
 
 void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout) {
+  // c10d's recorder of collectives adds each group of a process to a map before it takes its lock (PyTorch 2.11,
+  // FlightRecorderDetail.hpp). `lazy train` has one group a process; here groups of several threads begin at once.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // read when the first group of the process records
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;
