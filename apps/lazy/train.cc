@@ -5,14 +5,17 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "core/error.h"
 #include "core/stop.h"
 #include "train/config.h"
+#include "train/machine.h"
 #include "train/planning/plan.h"
 #include "train/trainer.h"
 
 namespace {
 
-constexpr double kH200Gib = 139, kH200Tflops = 989;
+constexpr const char* kPlannedGpu = "H200";  // where this machine has none
+constexpr double kH200Gib = 139;
 
 struct TrainArguments {
   std::string config;
@@ -28,7 +31,15 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
   auto& speed = arguments.plan.speed;
   if (!arguments.measured.empty()) speed.measured = arguments.measured;
   if (arguments.mfu > 0) speed.mfu = arguments.mfu;
-  if (speed.peak_tflops == 0) speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : kH200Tflops;
+  std::string& gpu = arguments.plan.gpu;
+  if (gpu.empty()) gpu = lazy::train::gpu_name(config.device);
+  if (gpu.empty()) gpu = kPlannedGpu;
+  if (speed.peak_tflops == 0) {
+    speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::train::peak_bf16_tflops_of(gpu);
+  }
+  if (speed.peak_tflops == 0) {
+    lazy::fail("plan", "--gpu {}: its TFLOP/s are not known; add --peak-tflops, and --gpu-memory for what it holds", gpu);
+  }
   const auto plan = lazy::train::make_plan(config, arguments.plan);
   fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
 }
@@ -40,11 +51,12 @@ void add_plan_options(CLI::App& command, TrainArguments& arguments) {
       command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
   std::vector<CLI::Option*> options{
       command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
+      command.add_option("--gpu", plan.gpu, "Whose TFLOP/s count: H100, H200, A100, ... (default: this machine's, else an H200)"),
       command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
           ->check(CLI::PositiveNumber),
       command
           .add_option("--peak-tflops", plan.speed.peak_tflops,
-                      "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else an H200's)")
+                      "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else those of --gpu)")
           ->check(CLI::PositiveNumber),
       command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")
           ->check(CLI::Range(0.001, 1.0)),

@@ -73,7 +73,9 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.max_norm = training.number("max_norm", c.max_norm, 0);
   c.seed = static_cast<uint64_t>(training.integer("seed", 42, 0));
   c.device = resolve_device(training.choice("device", "auto", {"auto", "cpu", "cuda"}));
-  c.dtype = resolve_dtype(training.choice("dtype", "auto", {"auto", "fp32", "bf16"}), c.device);
+  const std::string dtype = training.choice("dtype", "auto", {"auto", "fp32", "bf16"});
+  c.dtype_auto = dtype == "auto";
+  c.dtype = resolve_dtype(dtype, c.device);
   c.deterministic = training.boolean("deterministic", false);
   c.activation_checkpointing = training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
   // One of the two says how many micro-batches a step has.

@@ -53,6 +53,7 @@ struct TrainConfig {
   double max_norm = 1.0;               // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";          // resolved: "fp32" or "bf16"
+  bool dtype_auto = true;              // "auto" was asked for, or nothing
   std::string device = "auto";         // resolved: "cpu" or "cuda"
   bool deterministic = false;          // the same bits from run to run on a GPU too
   std::string activation_checkpointing = "none";  // "mlp", "attention", "full": what the backward computes again

@@ -12,21 +12,17 @@
 
 namespace lazy::train {
 
-namespace {
-
-// The driver's own name for a GPU; empty when it does not say.
-std::string gpu_name(int index) {
+std::string gpu_name(const std::string& device) {
+  if (device != "cuda") return {};
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return {};
   const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
   const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
-  int device = 0;
+  int first = 0;
   std::array<char, 256> text{};
-  if (!get || !name || get(&device, index) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, device) != 0) return {};
+  if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0) return {};
   return text.data();
 }
-
-}  // namespace
 
 std::string resolve_device(const std::string& device) {
   if (device == "cpu") return device;
@@ -47,13 +43,13 @@ std::string resolve_dtype(const std::string& dtype, const std::string& device) {
   return amx != capabilities.end() && amx->second.isBool() && amx->second.toBool() ? "bf16" : "fp32";
 }
 
-double peak_bf16_tflops(const std::string& device) {
-  if (device != "cuda") return 0;
-  const std::string name = gpu_name(0);
+double peak_bf16_tflops(const std::string& device) { return peak_bf16_tflops_of(gpu_name(device)); }
+
+double peak_bf16_tflops_of(const std::string& name) {
   // Dense, as the makers' data sheets give them; the first part of a name that fits.
   for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{
-           {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"B200", 2250}, {"A100", 312}, {"L40S", 362},
-           {"RTX 4090", 165}}) {
+           {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"B200", 2250}, {"A100", 312},
+           {"L40S", 362}, {"RTX 4090", 165}}) {
     if (name.find(part) != std::string::npos) return tflops;
   }
   return 0;

@@ -86,10 +86,11 @@ MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
 // Every part is exact but for scalars: the step counter, the loss.
 TEST(PlannedMemory, IsWhatAStepAllocates) {
   constexpr int64_t kScalars = 64;
-  for (const char* normalizer : {"softmax", "elastic"}) {
-    for (const bool bf16 : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} {}", normalizer, bf16 ? "bf16" : "fp32"));
-      const MemoryQuestion q = tiny(normalizer, bf16);
+  for (const char* checkpointing : {"none", "attention", "full"}) {
+    for (const auto& [normalizer, bf16] : {std::pair{"softmax", false}, {"softmax", true}, {"elastic", false}, {"elastic", true}}) {
+      SCOPED_TRACE(fmt::format("{} {} {}", normalizer, bf16 ? "bf16" : "fp32", checkpointing));
+      MemoryQuestion q = tiny(normalizer, bf16);
+      q.checkpointing = checkpointing_from(checkpointing);
       const auto state = state_parts(q);
       ASSERT_EQ(state[1].name, "gradients, fp32");
       const at::Tensor ids = at::randint(300, {q.batch_size, q.seq_len}, at::kLong);
@@ -102,6 +103,7 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
       const int64_t start = counter.live;
       LanguageModel model(q.model, 1);
       model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
+      model.set_checkpointing(q.checkpointing);
       const int64_t weights = counter.live;
       EXPECT_EQ(weights - start, state[0].bytes);
       at::Tensor loss = model.loss(ids, ids);
@@ -139,18 +141,18 @@ TEST(PlannedMemory, ShardingDividesWhatItSays) {
     q.sharding = sharding;
     EXPECT_EQ(sum(state_parts(q)), sum(replicate));
   }
-  q.recompute = Recompute::full;
+  q.checkpointing = Checkpointing::full;
   const int64_t least = peak_bytes(q);
-  q.recompute = Recompute::attention;
+  q.checkpointing = Checkpointing::attention;
   const int64_t less = peak_bytes(q);
-  q.recompute = Recompute::none;
+  q.checkpointing = Checkpointing::none;
   EXPECT_LT(least, less);
   EXPECT_LT(less, peak_bytes(q));
 }
 
 TrainConfig shipped(const std::vector<std::string>& settings) {
   auto all = settings;
-  all.insert(all.end(), {"data.corpus=unset", "training.dtype=bf16"});
+  all.insert(all.end(), {"data.corpus=unset"});
   return TrainConfig::load(LAZY_SOURCE_DIR "/configs/lazy-340m-15b.toml", all);
 }
 
@@ -249,7 +251,7 @@ TEST(Plan, TheCommandTrainsNothing) {
   const Ended text = run_lazy({path.string(), "--dry-run", "--gpus", "2", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(text.exit_code, 0) << text.errors;
   for (const char* part :
-       {"weights, fp32", "full_shard", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
+       {"weights, fp32", "zero2", "logits chunk", "from the utilization given by --mfu", "epochs", "checkpoint "}) {
     EXPECT_THAT(text.output, HasSubstr(part));
   }
   const Ended json = run_lazy({path.string(), "--dry-run", "--json"}, scratch.path());

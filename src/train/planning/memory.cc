@@ -9,7 +9,6 @@ namespace lazy::train {
 namespace {
 
 constexpr int64_t kFloat = 4;
-constexpr int64_t kBucket = 25 << 20;  // of gradients under way to other ranks; two at a time
 
 // Sizes in elements. T: tokens of a micro-batch.
 struct Sizes {
@@ -36,7 +35,8 @@ int64_t attention_bytes(const Sizes& s) {
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
 int64_t mlp_bytes(const Sizes& s) { return s.tokens * 3 * s.inner * s.element; }   // gate, up, their product
-int64_t norm_bytes(const Sizes& s) { return 2 * s.tokens * s.width * s.element; }  // the sum and its norm
+int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
+int64_t norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the sum and its norm
 
 }  // namespace
 
@@ -44,8 +44,10 @@ const char* name(StateSharding sharding) {
   return sharding == StateSharding::replicate ? "replicate" : sharding == StateSharding::zero2 ? "zero2" : "full_shard";
 }
 
-const char* name(Recompute recompute) {
-  return recompute == Recompute::none ? "none" : recompute == Recompute::attention ? "attention" : "full";
+const char* name(Checkpointing checkpointing) {
+  return checkpointing == Checkpointing::none        ? "none"
+         : checkpointing == Checkpointing::attention ? "attention"
+                                                     : "full";
 }
 
 std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
@@ -55,8 +57,8 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   const int64_t all = s.parameters * kFloat;
   int64_t gradients = all;
   if (full) gradients = share(all, q.ranks);
-  // Micro-batches add up in whole gradients, which are divided once a step.
-  if (zero2 && q.accumulation == 1) gradients = share(all, q.ranks) + std::min(2 * kBucket, all);
+  // Micro-batches add up in whole gradients; each bucket's sum over the ranks comes beside it.
+  if (zero2) gradients = all + share(all, q.ranks);
   // Layers are gathered one ahead of the one at work.
   const int64_t layers_at_hand = full ? std::min<int64_t>(2, s.layers) : s.layers;
   const int64_t head = s.vocabulary * s.width;
@@ -74,14 +76,16 @@ std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
   // The loss computes its gradients along: of the hidden states and of the head.
   const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
   std::vector<MemoryPart> parts{{"tokens", tokens}};
-  if (q.recompute == Recompute::full) {
-    parts.push_back({"inputs of the layers", s.layers * norm_bytes(s)});  // the branch and the residual
+  if (q.checkpointing == Checkpointing::full) {
+    parts.push_back({"inputs of the layers", (2 * s.layers - 1) * stream_bytes(s)});  // branch, residual; the first has none
     parts.push_back({"final norm", norm_bytes(s)});
+  } else if (q.checkpointing == Checkpointing::attention) {
+    parts.push_back({"inputs of attention", s.layers * stream_bytes(s)});  // the branch; the MLP's norm keeps the residual
+    parts.push_back({"norms and residuals", (s.layers + 1) * norm_bytes(s)});
+    parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   } else {
-    const int64_t keeps = q.recompute == Recompute::none ? s.layers : 0;
     parts.push_back({"norms and residuals", (2 * s.layers + 1) * norm_bytes(s)});
-    parts.push_back({"attention", keeps * (attention_bytes(s) + log_sum_bytes(s))});
-    if (keeps == 0) parts.back() = {"attention outputs", s.layers * s.tokens * s.queries * s.element};
+    parts.push_back({"attention", s.layers * (attention_bytes(s) + log_sum_bytes(s))});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   }
   parts.push_back({"gradients of the loss", loss});
@@ -98,10 +102,9 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
   const int64_t attention =
       s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t mlp = mlp_bytes(s) + s.tokens * s.width * s.element;
-  const int64_t again = q.recompute == Recompute::full
-                            ? norm_bytes(s) * 2 + attention_bytes(s) + log_sum_bytes(s) + mlp_bytes(s)
-                        : q.recompute == Recompute::attention ? attention_bytes(s) + log_sum_bytes(s)
-                                                              : 0;
+  int64_t again = 0;  // what the layer keeps without checkpointing is there again
+  if (q.checkpointing != Checkpointing::none) again += norm_bytes(s) + attention_bytes(s) + log_sum_bytes(s);
+  if (q.checkpointing == Checkpointing::full) again += norm_bytes(s) + mlp_bytes(s);
   return {{"logits chunk", logits}, {"backward of a layer", std::max(attention, mlp) + again}};
 }
 

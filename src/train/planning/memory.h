@@ -4,18 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
+#include "model/language_model.h"
 
 namespace lazy::train {
 
-// How the ranks divide the training state: every rank has all of it; gradients and moments are divided (ZeRO-2); weights
-// too, and a layer is gathered when it is its turn.
+// How the ranks divide the training state, [training] data_parallel: every rank has all of it; gradients and moments are
+// divided (ZeRO-2); weights too, and a layer is gathered when it is its turn.
 enum class StateSharding { replicate, zero2, full_shard };
 const char* name(StateSharding sharding);
 
-// What is computed again in the backward pass: nothing; attention from its input on; each layer from its input on.
-enum class Recompute { none, attention, full };
-const char* name(Recompute recompute);
+const char* name(Checkpointing checkpointing);
 
 struct MemoryQuestion {
   ModelConfig model;
@@ -24,7 +22,7 @@ struct MemoryQuestion {
   int64_t ranks = 1;
   bool bf16 = true;
   StateSharding sharding = StateSharding::replicate;
-  Recompute recompute = Recompute::none;
+  Checkpointing checkpointing = Checkpointing::none;
 };
 
 struct MemoryPart {

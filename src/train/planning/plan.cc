@@ -14,44 +14,39 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding::zero2, StateSharding::full_shard};
+constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding::zero2};  // what data_parallel takes
 
-// Micro-batches a step on each of `gpus`.
-int64_t accumulation(const TrainConfig& config, int64_t gpus) {
-  if (config.accumulation % gpus != 0) {
-    fail("plan",
-         "{} GPUs: a step of {} tokens is {} micro-batches of {} x {}, which do not divide among them; change "
-         "training.batch_size",
-         gpus, config.tokens_per_step(), config.accumulation, config.batch_size, config.seq_len);
-  }
-  return config.accumulation / gpus;
-}
-
-// What would fit instead: the least change first.
-std::string advice(MemoryQuestion q, int64_t sequences, double capacity) {
-  const auto fits = [&](const MemoryQuestion& other) { return static_cast<double>(peak_bytes(other)) <= capacity; };
+// What would fit instead: the least change first. The tokens of a step stay what they are.
+std::string advice(const TrainConfig& config, MemoryQuestion q, double capacity) {
+  const int64_t sequences = config.tokens_per_step() / config.seq_len;
   const auto with_batch = [&](int64_t batch) {
     MemoryQuestion other = q;
     other.batch_size = batch;
     other.accumulation = sequences / (batch * q.ranks);
     return other;
   };
-  for (int64_t batch = q.batch_size - 1; batch >= 1; --batch) {
-    if (sequences % (batch * q.ranks) == 0 && fits(with_batch(batch))) {
-      return fmt::format("training.batch_size = {} fits", batch);
+  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::attention, Checkpointing::full}) {
+    if (checkpointing < q.checkpointing) continue;
+    const bool more = checkpointing > q.checkpointing;
+    q.checkpointing = checkpointing;
+    for (int64_t batch = more ? 1 : q.batch_size - 1; batch >= 1; --batch) {
+      const MemoryQuestion other = with_batch(batch);
+      if (sequences % (batch * q.ranks) != 0 || static_cast<double>(peak_bytes(other)) > capacity) continue;
+      std::string text = fmt::format("training.batch_size = {}", batch);
+      if (config.global_batch_tokens == 0) text += fmt::format(", gradient_accumulation_steps = {}", other.accumulation);
+      if (more) text += fmt::format(", activation_checkpointing = \"{}\"", name(checkpointing));
+      return text + " fits";
     }
   }
-  q = with_batch(1);
-  if (sequences % q.ranks != 0) return "fewer GPUs, or more tokens a step";
-  for (const Recompute recompute : {Recompute::attention, Recompute::full}) {
-    q.recompute = recompute;
-    if (fits(q)) return fmt::format("training.batch_size = 1 with activation checkpointing ({}) fits", name(recompute));
+  for (const StateSharding sharding : kShardings) {
+    MemoryQuestion other = with_batch(1);
+    other.sharding = sharding;
+    if (sharding > q.sharding && static_cast<double>(peak_bytes(other)) <= capacity) {
+      return fmt::format("training.data_parallel = \"{}\" with batch_size = 1, activation_checkpointing = \"full\" fits",
+                         name(sharding));
+    }
   }
-  for (int64_t ranks = q.ranks * 2; q.sharding != StateSharding::replicate && ranks <= 65536; ranks *= 2) {
-    q.ranks = ranks;
-    if (fits(q)) return fmt::format("{} GPUs, training.batch_size = 1 and full activation checkpointing fit", ranks);
-  }
-  return "divide more of the state (zero2, full_shard) or take a smaller model";
+  return "not at any batch size: a smaller model, or GPUs with more memory";
 }
 
 Json parts_json(const std::vector<MemoryPart>& parts) {
@@ -60,7 +55,7 @@ Json parts_json(const std::vector<MemoryPart>& parts) {
   return out;
 }
 
-Json memory_plan(const MemoryQuestion& q, int64_t sequences, double capacity) {
+Json memory_plan(const TrainConfig& config, const MemoryQuestion& q, double capacity) {
   Json out{{"state", parts_json(state_parts(q))},
            {"activations", parts_json(activation_parts(q))},
            {"passing", parts_json(passing_parts(q))}};
@@ -79,17 +74,21 @@ Json memory_plan(const MemoryQuestion& q, int64_t sequences, double capacity) {
     }
     if (!passing) sum += static_cast<double>(part.bytes);
   }
-  out["advice"] = advice(q, sequences, capacity);
+  out["advice"] = advice(config, q, capacity);
   return out;
 }
 
 // Bytes that a rank sends in a step: ring algorithms pass on (ranks - 1) / ranks of what they sum or gather.
-Json traffic(int64_t parameters, int64_t element, int64_t ranks, int64_t micro_batches) {
-  const double pass = static_cast<double>(ranks - 1) / static_cast<double>(ranks), n = static_cast<double>(parameters);
-  const double sum = 4 * n * pass, weights = 4 * n * pass;
-  const double gather =
-      static_cast<double>(element) * n * pass * 2 * static_cast<double>(micro_batches);  // forward and backward
-  return {{"replicate", 2 * sum}, {"zero2", sum + weights}, {"full_shard", sum + gather}};
+Json traffic(const MemoryQuestion& question) {
+  const double pass = static_cast<double>(question.ranks - 1) / static_cast<double>(question.ranks);
+  const double n = static_cast<double>(count_parameters(question.model).total), sum = 4 * n * pass;
+  // Each layer's weights, for the forward and for the backward pass.
+  const double gather = (question.bf16 ? 2 : 4) * n * pass * 2 * static_cast<double>(question.accumulation);
+  Json out = Json::object();
+  for (const StateSharding sharding : kShardings) {
+    out[name(sharding)] = sharding == StateSharding::full_shard ? sum + gather : 2 * sum;  // sums, then sums or weights
+  }
+  return out;
 }
 
 Json data_plan(const TrainConfig& config) {
@@ -106,27 +105,36 @@ Json data_plan(const TrainConfig& config) {
 
 }  // namespace
 
-Json make_plan(const TrainConfig& config, const PlanOptions& options) {
-  const int64_t micro = accumulation(config, options.gpus), sequences = config.tokens_per_step() / config.seq_len;
+Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
+  TrainConfig config = of_one;
+  config.set_ranks(options.gpus);
   const double capacity = options.gpu_memory_gib * 0x1p30;
   const ParameterCount count = count_parameters(config.model);
-  const bool bf16 = config.dtype == "bf16";
+  MemoryQuestion question{.model = config.model,
+                          .batch_size = config.batch_size,
+                          .seq_len = config.seq_len,
+                          .accumulation = config.accumulation,
+                          .ranks = options.gpus,
+                          .bf16 = config.dtype_auto || config.dtype == "bf16",  // on a GPU auto is bf16
+                          .checkpointing = checkpointing_from(config.activation_checkpointing)};
   Json plan{{"name", config.name},
             {"kind", config.model.kind()},
             {"parameters", count.total},
+            {"gpu", options.gpu},
             {"gpus", options.gpus},
             {"gpu_memory_gib", options.gpu_memory_gib},
-            {"dtype", config.dtype},
+            {"dtype", question.bf16 ? "bf16" : "fp32"},
+            {"activation_checkpointing", config.activation_checkpointing},
             {"batch_size", config.batch_size},
             {"seq_len", config.seq_len},
-            {"gradient_accumulation_steps", micro},
+            {"gradient_accumulation_steps", config.accumulation},
             {"tokens_per_step", config.tokens_per_step()},
             {"steps", config.steps}};
   for (const StateSharding sharding : kShardings) {
-    const MemoryQuestion q{config.model, config.batch_size, config.seq_len, micro, options.gpus, bf16, sharding};
-    plan["memory"][name(sharding)] = memory_plan(q, sequences, capacity);
+    question.sharding = sharding;
+    plan["memory"][name(sharding)] = memory_plan(config, question, capacity);
   }
-  plan["bytes_sent_per_step"] = traffic(count.total, bf16 ? 2 : 4, options.gpus, micro);
+  plan["bytes_sent_per_step"] = traffic(question);
   const double tokens = static_cast<double>(config.tokens_per_step()) * static_cast<double>(config.steps);
   if (const auto speed = expected_speed(config, options.speed)) {
     const double all = speed->tokens_per_second * static_cast<double>(options.gpus) * options.speed.scaling;

@@ -10,6 +10,7 @@
 namespace lazy::train {
 
 struct PlanOptions {
+  std::string gpu;  // its name, for people
   int64_t gpus = 1;
   double gpu_memory_gib = 0;
   SpeedSource speed;

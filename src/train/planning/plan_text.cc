@@ -70,9 +70,13 @@ std::string data_text(const Json& data) {
 
 std::string plan_text(const Json& plan) {
   const auto integer = [&](const char* key) { return plan[key].get<int64_t>(); };
-  std::string text = fmt::format("{}: {}, {} parameters, {} on {} GPU{}\n", plan["name"].get<std::string>(),
+  std::string text = fmt::format("{}: {}, {} parameters, {} on {} {}{}\n", plan["name"].get<std::string>(),
                                  plan["kind"].get<std::string>(), human_count(plan["parameters"].get<double>()),
-                                 plan["dtype"].get<std::string>(), integer("gpus"), integer("gpus") == 1 ? "" : "s");
+                                 plan["dtype"].get<std::string>(), integer("gpus"), plan["gpu"].get<std::string>(),
+                                 plan["activation_checkpointing"] == "none"
+                                     ? ""
+                                     : fmt::format(", activation checkpointing {}",
+                                                   plan["activation_checkpointing"].get<std::string>()));
   text += fmt::format("step        {} tokens = GPUs {} x micro-batches {} x batch {} x length {}; {} steps\n",
                       integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
                       integer("batch_size"), integer("seq_len"), integer("steps"));

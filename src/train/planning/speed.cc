@@ -14,8 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 struct Measurement {
-  std::string model;
-  double tokens_per_second = 0, mfu = 0;
+  std::string model, checkpointing;
+  double tokens_per_second = 0;
+  std::optional<double> mfu;  // absent where the peak of the device is not known, as on a CPU
   int64_t batch = 0, seq_len = 0;
   std::optional<int64_t> peak_memory;
 };
@@ -32,8 +33,9 @@ Measurement read_one(const Json& json, const std::string& file) {
   m.tokens_per_second = number("tokens_per_second");
   m.batch = static_cast<int64_t>(number("batch"));
   m.seq_len = static_cast<int64_t>(number("seq_len"));
-  m.mfu = number("mfu");
-  if (m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, m.mfu);
+  if (json.contains("mfu")) m.mfu = number("mfu");
+  if (m.mfu && *m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, *m.mfu);
+  m.checkpointing = json.value("activation_checkpointing", "none");
   if (!json.contains("model") || !json.at("model").is_string())
     fail("plan", "{}: model: expected the name of a configuration", file);
   m.model = json.at("model").get<std::string>();
@@ -54,12 +56,13 @@ std::vector<Measurement> read_all(const std::filesystem::path& path) {
   return out;
 }
 
-// How unlike the configuration a measurement is: another model first, then the length, then the batch.
+// How unlike the configuration a measurement is: another model first, then what is computed again, the length, the batch.
 double distance(const TrainConfig& config, const Measurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
   };
-  return (m.model == config.name ? 0 : 1e6) + 1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
+  return (m.model == config.name ? 0 : 1e6) + (m.checkpointing == config.activation_checkpointing ? 0 : 1e5) +
+         1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
 }
 
 }  // namespace
@@ -73,10 +76,17 @@ std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource
     }
     const std::string where =
         fmt::format("{}: {} at {} x {}", source.measured->string(), best.model, best.batch, best.seq_len);
-    if (distance(config, best) == 0)
-      return Speed{best.tokens_per_second, best.mfu, "measured in " + where, best.peak_memory};
-    return Speed{best.mfu * source.peak_tflops * 1e12 / flops,
-                 best.mfu,
+    const double peak = source.peak_tflops * 1e12;
+    if (distance(config, best) == 0) {
+      return Speed{best.tokens_per_second, best.mfu.value_or(best.tokens_per_second * flops / peak), "measured in " + where,
+                   best.peak_memory};
+    }
+    if (!best.mfu) {
+      fail("plan", "{}: its utilization is not known (no mfu), and it is not of {} at {} x {}", where, config.name,
+           config.batch_size, config.seq_len);
+    }
+    return Speed{*best.mfu * peak / flops,
+                 *best.mfu,
                  fmt::format("the utilization measured in {}, at this model's arithmetic", where),
                  {}};
   }
