@@ -84,6 +84,7 @@ class Trainer {
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
   FaultAction check_step(const StepResult& result);
   void update(StepResult& result);
+  CheckpointStore::Found load_weights(CheckpointStore::Found found);
   CheckpointStore::Found good_checkpoint();
   void roll_back(int64_t sequences);
   int64_t settled_checkpoint();
@@ -167,24 +168,42 @@ void Trainer::compare_ranks() {
   }
 }
 
-// The first rank's, which the others may not be able to read.
+// The weights of a checkpoint that is whole on disk. Where they are not finite it is set aside, and the one before it is
+// taken. On the first rank.
+CheckpointStore::Found Trainer::load_weights(CheckpointStore::Found found) {
+  CheckpointStore& store = folder_->checkpoints();
+  while (true) {
+    compare_settings(found.state.settings, run_settings(config_, sequences_), (found.path / "state.json").string());
+    try {
+      model_->load_weights(found.path);
+      return found;
+    } catch (const Error& e) {
+      store.set_aside(found.state.step, e.what());
+      auto former = store.newest_usable();
+      if (!former) fail("checkpoint", "no usable checkpoint is left ({}); without --resume a new run starts", e.what());
+      found = std::move(*former);
+    }
+  }
+}
+
+// The first rank's, which the others may not be able to read; its weights are loaded there.
 std::optional<CheckpointStore::Found> Trainer::checkpoint_to_resume() {
   const Communicator::Waiting waiting(communicator_, "the search for a checkpoint");
-  if (communicator_.size() == 1) return folder_->found();
-  const auto& found = folder_ ? folder_->found() : std::nullopt;
+  std::optional<CheckpointStore::Found> found;
+  if (folder_ && folder_->found()) found = load_weights(*folder_->found());
+  if (communicator_.size() == 1) return found;
   const std::string text = communicator_.broadcast(found ? to_json(found->state).dump() : "");
   if (text.empty() || found) return found;
   return CheckpointStore::Found{{}, state_from_json(nlohmann::ordered_json::parse(text), "the first rank's state")};
 }
 
+// From a checkpoint whose weights the first rank has loaded.
 void Trainer::resume_from(const CheckpointStore::Found& found) {
   state_ = found.state;
   saved_step_ = state_.step;
   writer_.resumed_at(state_.step);
   std::map<std::string, at::Tensor> tensors;
   if (communicator_.first()) {
-    compare_settings(found.state.settings, run_settings(config_, sequences_), (found.path / "state.json").string());
-    model_->load_weights(found.path);
     tensors = PieceReader(found.path).read_all();
     const auto random = tensors.extract(kRandomState);
     if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", found.path.string(), kRandomState);
@@ -364,16 +383,9 @@ CheckpointStore::Found Trainer::good_checkpoint() {
   CheckpointStore& store = folder_->checkpoints();
   const int64_t newest = writer_.saved();
   if (proven_step_ < newest && store.steps().size() > 1) store.set_aside(newest, "no step after it succeeded");
-  while (true) {
-    auto found = store.newest_usable();
-    if (!found) fail_run("train", "step {}: there is no checkpoint left to go back to", state_.step + 1);
-    try {
-      model_->load_weights(found->path);
-      return *found;
-    } catch (const Error& e) {  // whole on disk, but its weights are not finite
-      store.set_aside(found->state.step, e.what());
-    }
-  }
+  auto found = store.newest_usable();
+  if (!found) fail_run("train", "step {}: there is no checkpoint left to go back to", state_.step + 1);
+  return load_weights(std::move(*found));
 }
 
 // Back to a checkpoint, on with the data from `sequences`.

@@ -208,6 +208,30 @@ TEST(Faults, ACheckpointThatIsBadItselfIsNotGoneBackTo) {
   EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // steps 11 to 20 and the bad one
 }
 
+TEST(Faults, WeightsThatAreNotFiniteAreNotResumedFrom) {
+  const Place place;
+  ASSERT_EQ(place.train({}).exit_code, 0);
+  const auto spoil_weights = [&](int64_t step) {
+    spoil(place.run, step, "model.safetensors", "lm_head.weight", 5, std::nan(""));
+  };
+  fs::rename(place.run / "model", place.scratch / "straight");
+  const auto curve = losses(place.run);
+  spoil_weights(40);
+  const Ended ended = place.train({});
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("damaged checkpoint set aside as damaged-step-00000040: "));
+  EXPECT_THAT(ended.errors, HasSubstr("resuming " + place.run.string() + " at step 30 of 40"));
+  EXPECT_EQ(losses(place.run), curve);
+  EXPECT_TRUE(same_files(place.run / "model", place.scratch / "straight", {"model.safetensors"}));
+
+  spoil_weights(30);
+  spoil_weights(40);
+  const Ended none = place.train({"training.steps=50"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(last_line(none.errors), HasSubstr("no usable checkpoint is left ("));
+  EXPECT_THAT(last_line(none.errors), HasSubstr("values are not finite"));
+}
+
 TEST(Faults, PoliciesHaveTheirLimits) {
   const Place place;
   ASSERT_EQ(place.train({"training.steps=10"}).exit_code, 0);
