@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "data/sequences.h"
 #include "model/language_model.h"
 #include "tiny_run.h"
 #include "train/optimizer.h"
@@ -174,6 +175,28 @@ TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
   EXPECT_THROW(make_plan(shipped({}), options), Error);  // 16 micro-batches do not divide among three
 }
 
+TEST(Plan, TakesWhatTheConfigurationSays) {
+  PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
+  const auto attention = [&](const std::string& checkpointing) {
+    const Json plan = make_plan(shipped({"training.activation_checkpointing=" + checkpointing}), options);
+    EXPECT_EQ(plan["activation_checkpointing"], checkpointing);
+    return plan["memory"]["zero2"];
+  };
+  EXPECT_TRUE(attention("none")["activations"].contains("attention"));
+  EXPECT_TRUE(attention("attention")["activations"].contains("inputs of attention"));
+  EXPECT_TRUE(attention("full")["activations"].contains("inputs of the layers"));
+  EXPECT_EQ(make_plan(shipped({}), options)["dtype"], "bf16");  // whatever this machine would take
+  EXPECT_EQ(make_plan(shipped({"training.dtype=fp32"}), options)["dtype"], "fp32");
+  // Ways to divide the state are those that training takes.
+  for (const auto& [mode, plan] : make_plan(shipped({}), options)["memory"].items()) {
+    EXPECT_NO_THROW(shipped({"training.data_parallel=" + mode}));
+  }
+  // Without a total, each GPU has the micro-batches that one has.
+  const ScratchFolder scratch;
+  EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"], 4 * 2 * 4 * 64);
+  EXPECT_THROW(make_plan(shipped({"model.vocab_size=0"}), options), Error);  // and no corpus that has one
+}
+
 TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   const ScratchFolder scratch;
   const TrainConfig config = shipped({});
@@ -211,6 +234,8 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   EXPECT_THAT(error("{}"), HasSubstr("bench.json: tokens_per_second: expected a number above 0"));
   EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 41})"),
               HasSubstr("mfu: expected a share of 1, found 41"));
+  EXPECT_THAT(error(R"({"model": "x", "tokens_per_second": 1, "batch": 8, "seq_len": 4096})"),
+              HasSubstr("its utilization is not known"));
   EXPECT_THAT(error("[]"), HasSubstr("holds no measurement"));
 }
 
@@ -243,6 +268,28 @@ TEST(Plan, CheckpointsAndEpochsAreThoseOfTheRun) {
   const auto run = Json::parse(read_file(scratch / "run" / "run.json"));
   EXPECT_EQ(plan["data"]["tokens"], run["tokens"]);
   EXPECT_EQ(plan["data"]["corpora"][0], run["corpus"]["parts"][0]);
+}
+
+TEST(Plan, TheBenchmarksFileIsRead) {
+  const ScratchFolder scratch;
+  const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
+  const auto bench = [&](const std::string& more) {
+    return std::system(fmt::format("{} bench train {} --device cpu --batch 4 --length 64 --steps 1 {} --json {} > /dev/null",
+                                   LAZY_BINARY, path.string(), more, file.string())
+                           .c_str());
+  };
+  const TrainConfig config = TrainConfig::load(path, {"training.name=tiny"});
+  PlanOptions options{.gpu_memory_gib = 1, .speed = {.measured = file, .peak_tflops = 989}};
+  const int64_t vocabulary = Sequences(tiny_corpus(), "train", config.sequences).vocab_size();
+  ASSERT_EQ(bench(fmt::format("--set model.vocab_size={}", vocabulary)), 0);
+  const Json measured = Json::parse(read_file(file));
+  const Json plan = make_plan(config, options);
+  EXPECT_EQ(measured["parameters"], plan["parameters"]);
+  EXPECT_EQ(plan["speed"]["tokens_per_second"], measured["tokens_per_second"]);
+  EXPECT_EQ(plan["speed"]["measured_peak_memory_bytes"], measured["peak_memory_bytes"]);
+  // What was measured of another model, or another way, needs a utilization, which a CPU has none of.
+  ASSERT_EQ(bench("--set model.vocab_size=400"), 0);
+  EXPECT_THROW(make_plan(config, options), Error);
 }
 
 TEST(Plan, TheCommandTrainsNothing) {

@@ -91,15 +91,21 @@ Json traffic(const MemoryQuestion& question) {
   return out;
 }
 
-Json data_plan(const TrainConfig& config) {
-  Json out{{"tokens", config.tokens_per_step() * config.steps}, {"corpora", Json::array()}};
+std::vector<std::string> missing_corpora(const TrainConfig& config) {
+  std::vector<std::string> out;
   for (const fs::path& path : config.corpus.paths) {
-    if (fs::exists(path)) continue;
-    out["missing"].push_back(path.string());
+    if (!fs::exists(path)) out.push_back(path.string());
   }
-  if (out.contains("missing")) return out;
-  const Sequences sequences(config.corpus, config.train_split, config.sequences);
-  out["corpora"] = part_facts(sequences, config.tokens_per_step() / config.seq_len * config.steps);
+  return out;
+}
+
+Json data_plan(const TrainConfig& config, const Sequences* sequences) {
+  Json out{{"tokens", config.tokens_per_step() * config.steps}, {"corpora", Json::array()}};
+  if (sequences) {
+    out["corpora"] = part_facts(*sequences, config.tokens_per_step() / config.seq_len * config.steps);
+  } else {
+    out["missing"] = missing_corpora(config);
+  }
   return out;
 }
 
@@ -108,6 +114,15 @@ Json data_plan(const TrainConfig& config) {
 Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
   TrainConfig config = of_one;
   config.set_ranks(options.gpus);
+  std::optional<Sequences> sequences;
+  if (missing_corpora(config).empty()) sequences.emplace(config.corpus, config.train_split, config.sequences);
+  if (config.vocab_size_from_corpus) {
+    if (!sequences) {
+      fail("plan", "{}: nothing there yet, and the vocabulary is the corpus's: add --set model.vocab_size=N",
+           missing_corpora(config).front());
+    }
+    config.model.vocab_size = sequences->vocab_size();
+  }
   const double capacity = options.gpu_memory_gib * 0x1p30;
   const ParameterCount count = count_parameters(config.model);
   MemoryQuestion question{.model = config.model,
@@ -148,7 +163,7 @@ Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
                      {"hours", tokens / all / 3600}};
     if (speed->peak_memory) plan["speed"]["measured_peak_memory_bytes"] = *speed->peak_memory;
   }
-  plan["data"] = data_plan(config);
+  plan["data"] = data_plan(config, sequences ? &*sequences : nullptr);
   int64_t narrow = 0;  // bytes of the model in bf16: offsets and distance biases stay fp32
   for (const ParameterShape& p : parameter_shapes(config.model)) {
     const bool wide =

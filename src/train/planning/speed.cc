@@ -18,6 +18,7 @@ struct Measurement {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // absent where the peak of the device is not known, as on a CPU
   int64_t batch = 0, seq_len = 0;
+  int64_t parameters = 0;  // 0: not given
   std::optional<int64_t> peak_memory;
 };
 
@@ -35,6 +36,7 @@ Measurement read_one(const Json& json, const std::string& file) {
   m.seq_len = static_cast<int64_t>(number("seq_len"));
   if (json.contains("mfu")) m.mfu = number("mfu");
   if (m.mfu && *m.mfu > 1) fail("plan", "{}: mfu: expected a share of 1, found {}", file, *m.mfu);
+  if (json.contains("parameters")) m.parameters = static_cast<int64_t>(number("parameters"));
   m.checkpointing = json.value("activation_checkpointing", "none");
   if (!json.contains("model") || !json.at("model").is_string())
     fail("plan", "{}: model: expected the name of a configuration", file);
@@ -61,7 +63,8 @@ double distance(const TrainConfig& config, const Measurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
   };
-  return (m.model == config.name ? 0 : 1e6) + (m.checkpointing == config.activation_checkpointing ? 0 : 1e5) +
+  const bool same = m.model == config.name && (m.parameters == 0 || m.parameters == count_parameters(config.model).total);
+  return (same ? 0 : 1e6) + (m.checkpointing == config.activation_checkpointing ? 0 : 1e5) +
          1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
 }
 

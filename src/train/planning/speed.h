@@ -10,7 +10,7 @@ namespace lazy::train {
 
 struct SpeedSource {
   std::optional<std::filesystem::path>
-      measured;               // an object or a list of them: model, tokens_per_second, batch, seq_len, mfu
+      measured;               // an object or a list of them, with the keys of lazy bench train
   std::optional<double> mfu;  // share of the peak, 0 to 1
   double peak_tflops = 0;     // of a GPU
   double scaling = 1;         // tokens/s of many GPUs over as many times one's
