@@ -44,5 +44,6 @@ function(lazy_tests name)
   if(ARG_TORCH)
     lazy_use_torch(${name})
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900)
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900
+                       ENVIRONMENT OMP_WAIT_POLICY=passive)  # side by side, threads that spin hold up others
 endfunction()

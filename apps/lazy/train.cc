@@ -51,7 +51,7 @@ void add_plan_options(CLI::App& command, TrainArguments& arguments) {
       command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
   std::vector<CLI::Option*> options{
       command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
-      command.add_option("--gpu", plan.gpu, "Whose TFLOP/s count: H100, H200, A100, ... (default: this machine's, else an H200)"),
+      command.add_option("--gpu", plan.gpu, "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
       command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
           ->check(CLI::PositiveNumber),
       command

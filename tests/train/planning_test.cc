@@ -88,7 +88,8 @@ MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
 TEST(PlannedMemory, IsWhatAStepAllocates) {
   constexpr int64_t kScalars = 64;
   for (const char* checkpointing : {"none", "attention", "full"}) {
-    for (const auto& [normalizer, bf16] : {std::pair{"softmax", false}, {"softmax", true}, {"elastic", false}, {"elastic", true}}) {
+    for (const auto& [normalizer, bf16] :
+         {std::pair{"softmax", false}, {"softmax", true}, {"elastic", false}, {"elastic", true}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, bf16 ? "bf16" : "fp32", checkpointing));
       MemoryQuestion q = tiny(normalizer, bf16);
       q.checkpointing = checkpointing_from(checkpointing);
@@ -215,7 +216,8 @@ TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
     return make_plan(config, options)["speed"];
   };
   const Json same = measured(R"([{"model": "other", "tokens_per_second": 1, "batch": 8, "seq_len": 4096, "mfu": 0.9},
-    {"model": "lazy-340m-15b", "tokens_per_second": 120000, "batch": 8, "seq_len": 4096, "mfu": 0.35, "peak_memory_bytes": 20000000000}])");
+    {"model": "lazy-340m-15b", "tokens_per_second": 120000, "batch": 8, "seq_len": 4096, "mfu": 0.35,
+     "peak_memory_bytes": 20000000000}])");
   EXPECT_EQ(same["tokens_per_second_per_gpu"], 0.95 * 120000);
   EXPECT_EQ(same["measured_peak_memory_bytes"], 20000000000);
   const Json other =
