@@ -12,6 +12,7 @@ namespace lazy::train {
 // divided (ZeRO-2); weights too, and a layer is gathered when it is its turn.
 enum class StateSharding { replicate, zero2, full_shard };
 const char* name(StateSharding sharding);
+inline constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding::zero2};  // what data_parallel takes
 
 const char* name(Checkpointing checkpointing);
 
