@@ -28,6 +28,8 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/run_folder.h"
+#include "train/sharded_checkpoint.h"
+#include "train/shared_folder.h"
 #include "train/snapshot.h"
 #include "train/throughput.h"
 #include "train/trace.h"
@@ -57,9 +59,15 @@ at::Device compute_device(const TrainConfig& config, const World& world) {
 
 at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
 
+std::vector<Piece> with_tensors(std::vector<Piece> pieces, const NamedTensors& tensors) {
+  for (size_t i = 0; i < pieces.size(); ++i) pieces[i].tensor = tensors[i].second;
+  return pieces;
+}
+
 class Trainer {
  public:
   Trainer(const TrainConfig& config, bool resume, Communicator& communicator, at::Device device);
+  ~Trainer();
   TrainResult run();
 
  private:
@@ -88,9 +96,12 @@ class Trainer {
   CheckpointStore::Found good_checkpoint();
   void roll_back(int64_t sequences);
   int64_t settled_checkpoint();
+  double wait_for_writer();
+  bool writes_together() const { return data_parallel_->sharded() && folder_shared_; }  // each rank its part of a checkpoint
   void validate();
   void write_log(const StepResult& result, Interval& interval, bool attention);
   void save_checkpoint();
+  void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer, bool sharded);
   TrainResult finish();
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
@@ -102,7 +113,8 @@ class Trainer {
   Sequences sequences_;
   std::optional<Sequences> held_out_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<RunFolder> folder_;  // on the first rank, which alone writes
+  std::optional<RunFolder> folder_;  // on the first rank, which writes all but its share of checkpoints
+  bool folder_shared_ = false;       // every rank can write there
   std::optional<LanguageModel> model_;
   std::optional<DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
@@ -128,6 +140,7 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   config_ = with_corpus(config, sequences_, *tokenizer_);
   compare_ranks();
   if (communicator_.first()) folder_.emplace(config_, resume);
+  folder_shared_ = is_shared_folder(config_.output / "checkpoints", communicator_);
   if (sequences_.size() == 0) {
     fail("train", "{}: the {} split is too small for one sequence of {} tokens", config_.corpus.string(), config_.train_split,
          config_.seq_len);
@@ -152,6 +165,20 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   if (const auto found = checkpoint_to_resume()) resume_from(*found);
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   state_.settings = run_settings(config_, sequences_);
+}
+
+Trainer::~Trainer() {
+  try {
+    wait_for_writer();
+  } catch (const std::exception&) {
+    // What ended the run is on its way already.
+  }
+}
+
+double Trainer::wait_for_writer() {
+  std::optional<Communicator::Blocked> blocked;
+  if (writes_together()) blocked.emplace(communicator_);
+  return writer_.wait();
 }
 
 // All ranks must have been started with one configuration and one corpus.
@@ -202,16 +229,22 @@ void Trainer::resume_from(const CheckpointStore::Found& found) {
   state_ = found.state;
   saved_step_ = state_.step;
   writer_.resumed_at(state_.step);
+  const fs::path folder = CheckpointStore(config_.output / "checkpoints", 0).path(state_.step);
   std::map<std::string, at::Tensor> tensors;
-  if (communicator_.first()) {
-    tensors = PieceReader(found.path).read_all();
-    const auto random = tensors.extract(kRandomState);
-    if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", found.path.string(), kRandomState);
+  // From the disk what this rank needs, or all of it from the first rank.
+  if (folder_shared_) {
+    tensors = data_parallel_->read_state(PieceReader(folder), folder.string());
+  } else if (communicator_.first()) {
+    tensors = PieceReader(folder).read_all();
+  }
+  if (const auto random = tensors.extract(kRandomState); communicator_.first()) {
+    if (random.empty()) fail("checkpoint", "{}: missing tensor '{}'", folder.string(), kRandomState);
     cpu_generator().set_state(random.mapped());
   }
   const Communicator::Waiting waiting(communicator_, "reading the checkpoint");
   data_parallel_->broadcast_weights();
-  optimizer_->load_state(data_parallel_->spread_state(std::move(tensors), found.path.string()), found.path.string());
+  if (!folder_shared_) tensors = data_parallel_->spread_state(std::move(tensors), folder.string());
+  optimizer_->load_state(tensors, folder.string());
 }
 
 TrainResult Trainer::run() {
@@ -258,7 +291,7 @@ TrainResult Trainer::run() {
     if (due(config_.checkpoint_every) && !result.skipped) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
-  writer_.wait();
+  wait_for_writer();
   if (const int signal = stopping()) {
     throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal),
                                   state_.step, config_.steps,
@@ -417,7 +450,7 @@ void Trainer::roll_back(int64_t sequences) {
 // caller is about.
 int64_t Trainer::settled_checkpoint() {
   try {
-    writer_.wait();
+    wait_for_writer();
   } catch (const Error& e) {
     log::warn("{}", e.what());
   }
@@ -473,47 +506,76 @@ std::string Trainer::note(const StepResult& result) const {
   return text;
 }
 
-// The state is copied here and now; the disk takes it while training goes on (docs/configuration.md, [checkpoint]).
+// The state is copied here and now; the disk takes it while training goes on (docs/configuration.md, [checkpoint]). Sharded
+// state goes to it from each rank's own thread, or to the first rank where the others cannot write.
 void Trainer::save_checkpoint() {
   const auto begin = Clock::now();
   saved_step_ = state_.step;
-  NamedTensors optimizer;
-  {
+  const bool sharded = writes_together();
+  NamedTensors optimizer = optimizer_->state();
+  if (!sharded) {
     const Communicator::Waiting waiting(communicator_, "collecting a checkpoint");
-    optimizer = data_parallel_->gather_state(optimizer_->state());
+    optimizer = data_parallel_->gather_state(optimizer);
+    if (!communicator_.first()) return;
   }
-  if (!communicator_.first()) return;
   const int64_t former = writer_.started();
-  if (const double waited = writer_.wait(); waited > 0.1) {
+  if (const double waited = wait_for_writer(); waited > 0.1) {
     log::info("checkpoint of step {} waited {:.1f} s for that of step {} to be written", state_.step, waited, former);
   }
   TrainState state = state_;
   state.seconds = seconds();
-  NamedTensors weights = model_->stored();
-  optimizer.emplace_back(kRandomState, cpu_generator().get_state());
-  const bool copy = config_.checkpoint_async;
-  if (copy) {
-    weights_copy_.take(weights);
-    optimizer_copy_.take(optimizer);
-    weights = optimizer = {};
+  NamedTensors weights;
+  if (communicator_.first()) {
+    weights = model_->stored();
+    optimizer.emplace_back(kRandomState, cpu_generator().get_state());
   }
-  writer_.start(state.step, copy, [this, copy, state = std::move(state), weights = std::move(weights),
-                                   optimizer = std::move(optimizer)] {
-    log_->sync();
-    const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
-      model_->save(folder, dtype, copy ? weights_copy_.tensors() : weights);
-      tokenizer_->save(folder);
-    };
-    if (config_.export_every) {
-      folder_->publish_model(fs::path("exports") / folder_->checkpoints().path(state.step).filename(),
-                            [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
-    }
-    folder_->checkpoints().save(state, [&](const fs::path& folder) {
-      write_model(folder, "fp32");
-      write_safetensors(folder / "optimizer.safetensors", copy ? optimizer_copy_.tensors() : optimizer);
-    });
+  const bool copy = config_.checkpoint_async;
+  std::vector<Piece> pieces = data_parallel_->state_pieces(optimizer);
+  if (copy) {
+    NamedTensors held;
+    for (const Piece& piece : pieces) held.emplace_back(piece.name, piece.tensor);
+    weights_copy_.take(weights);
+    optimizer_copy_.take(held);
+    weights.clear();
+    for (Piece& piece : pieces) piece.tensor.reset();
+  }
+  optimizer.clear();
+  writer_.start(state.step, copy, [this, copy, sharded, state = std::move(state), weights = std::move(weights),
+                                   pieces = std::move(pieces)] {
+    write_checkpoint(state, copy ? weights_copy_.tensors() : weights, copy ? with_tensors(pieces, optimizer_copy_.tensors()) : pieces, sharded);
   });
   checkpoint_blocked_ += seconds_since(begin);
+}
+
+// In the writer's thread.
+void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer, bool sharded) {
+  const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
+    model_->save(folder, dtype, weights);
+    tokenizer_->save(folder);
+  };
+  const auto prepare = [&] {
+    log_->sync();
+    if (!config_.export_every) return;
+    folder_->publish_model(fs::path("exports") / folder_->checkpoints().path(state.step).filename(),
+                          [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+  };
+  if (!sharded) {
+    prepare();
+    folder_->checkpoints().save(state, [&](const fs::path& folder) {
+      write_model(folder, "fp32");
+      NamedTensors tensors;
+      for (const Piece& piece : optimizer) tensors.emplace_back(piece.name, piece.tensor);
+      write_safetensors(folder / "optimizer.safetensors", tensors);
+    });
+    return;
+  }
+  CheckpointStore others(config_.output / "checkpoints", 0);
+  save_sharded(folder_ ? folder_->checkpoints() : others, state, communicator_.rank(), communicator_.size(), optimizer,
+               [&](const fs::path& folder) {
+                 prepare();
+                 write_model(folder, "fp32");
+               },
+               [this](const std::string& failure) { return communicator_.agree(failure); });
 }
 
 TrainResult Trainer::finish() {

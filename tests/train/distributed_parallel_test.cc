@@ -6,9 +6,11 @@
 #include <mutex>
 #include <thread>
 
+#include "core/error.h"
 #include "ranks.h"
 #include "train/distributed/data_parallel.h"
 #include "train/optimizer.h"
+#include "train/shared_folder.h"
 
 namespace lazy::train {
 namespace {
@@ -169,6 +171,51 @@ TEST(Communicator, TextAndSumsReachAllRanks) {
     EXPECT_EQ(ranks.broadcast(std::string()), "");
     EXPECT_EQ(ranks.sum({1.0, static_cast<double>(ranks.rank())}), (std::vector<double>{3, 3}));
   });
+}
+
+// While all are busy with sums of their own, their other threads agree: each round with its own failure, if any.
+TEST(Communicator, WritersAgreeBesideTheSums) {
+  constexpr int kRanks = 3, kRounds = 20;
+  as_ranks(kRanks, [](Communicator& ranks) {
+    std::thread writer([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        const bool fails = round % 5 == 4 && ranks.rank() == round % kRanks;
+        const std::string wanted = round % 5 == 4 ? fmt::format("round {}", round) : "";
+        EXPECT_EQ(ranks.agree(fails ? wanted : ""), wanted) << round;
+      }
+    });
+    for (int i = 0; i < 200; ++i) EXPECT_EQ(ranks.sum({1.0, static_cast<double>(i)}), (std::vector<double>{kRanks, 1.0 * kRanks * i}));
+    writer.join();
+  });
+}
+
+TEST(Communicator, AWriterThatDoesNotComeIsNamed) {
+  as_ranks(3, [](Communicator& ranks) {
+    std::string error;
+    if (ranks.rank() != 1) {
+      try {
+        ranks.agree("");
+      } catch (const Error& e) {
+        error = e.what();
+      }
+      EXPECT_EQ(error, "distributed: these ranks have not written their part of a checkpoint within 1.0 s after the others: 1");
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    }
+  }, std::chrono::seconds(1));
+}
+
+TEST(SharedFolder, IsOneThatAllSee) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch / "a");
+  std::filesystem::create_directories(scratch / "b");
+  for (const auto& [name, expected] : {std::pair{"a", true}, std::pair{"b", false}, std::pair{"nowhere", false}}) {
+    as_ranks(3, [&, name = name, expected = expected](Communicator& ranks) {
+      EXPECT_EQ(is_shared_folder(scratch / (ranks.rank() == 2 ? name : "a"), ranks), expected) << name;
+    });
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(scratch / "a"));
+  EXPECT_TRUE(std::filesystem::is_empty(scratch / "b"));
 }
 
 // A rank that lives and gives signs of life, but is somewhere else.

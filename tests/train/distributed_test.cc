@@ -99,6 +99,9 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   const auto at = CheckpointStore(scratch / "run/checkpoints", 0).steps();
   ASSERT_GE(at.back(), 13);
   ASSERT_LT(at.back(), kSteps);
+  const fs::path saved = CheckpointStore(scratch / "run/checkpoints", 0).path(at.back());
+  EXPECT_TRUE(fs::exists(saved / "optimizer-00002-of-00002.safetensors"));
+  EXPECT_FALSE(fs::exists(saved / "optimizer.safetensors"));
   auto resumed = arguments(scratch, "replicate", {"training.steps=40"});
   resumed.push_back("--resume");
   {
@@ -113,10 +116,75 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
+// As if the run had ended after this checkpoint.
+void back_to(const fs::path& run, int64_t step) {
+  const CheckpointStore store(run / "checkpoints", 0);
+  for (const int64_t later : store.steps()) {
+    if (later > step) fs::remove_all(store.path(later));
+  }
+  ASSERT_TRUE(fs::exists(store.path(step)));
+  fs::remove_all(run / "model");
+}
+
+// The second rank's run folder is another one: rank 0 then writes everything, and the others read nothing.
+TEST(Distributed, RanksWithoutACommonFolder) {
+  const ScratchFolder scratch;
+  const auto run_apart = [&] {
+    auto command = arguments(scratch, "zero2");
+    command.push_back("--resume");
+    auto other = command;
+    other.insert(other.end(), {"--set", "training.output=" + (scratch / "elsewhere").string()});
+    const std::string port = std::to_string(free_port());
+    std::vector<Child> children;
+    for (int rank = 0; rank < 2; ++rank) {
+      fs::create_directories(scratch / std::to_string(rank));
+      children.emplace_back(rank ? other : command, scratch / std::to_string(rank), 0,
+                            Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
+                                               {"MASTER_PORT", port}});
+    }
+    for (Child& child : children) expect_success({child.wait()});
+  };
+  run_apart();
+  EXPECT_TRUE(fs::exists(scratch / "run/checkpoints/step-00000030/optimizer.safetensors"));
+  back_to(scratch / "run", 30);
+  run_apart();
+  EXPECT_FALSE(fs::exists(scratch / "elsewhere"));
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
+// The second rank may write no file as large as its share: nobody's checkpoint stays, and both say why.
+TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
+  const ScratchFolder scratch;
+  auto command = arguments(scratch, "zero2", {"checkpoint.keep_last=0", "training.communication_timeout=4"});
+  command.push_back("--resume");
+  expect_success(run_ranks(2, command, scratch.path()));
+  back_to(scratch / "run", 10);
+  const auto share = fs::file_size(scratch / "run/checkpoints/step-00000010/optimizer-00002-of-00002.safetensors");
+  const std::string port = std::to_string(free_port());
+  std::vector<Child> children;
+  for (int rank = 0; rank < 2; ++rank) {
+    children.emplace_back(command, scratch / ("rank-" + std::to_string(rank)), rank ? static_cast<int64_t>(share) - 1 : 0,
+                          Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", port}});
+  }
+  for (Child& child : children) {
+    const Ended ended = child.wait();
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.errors, HasSubstr("checkpoint of step 20 not saved: "));
+    EXPECT_THAT(ended.errors, HasSubstr("optimizer-00002-of-00002.safetensors"));
+    EXPECT_THAT(ended.errors, HasSubstr("File too large"));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "run/checkpoints"), fs::directory_iterator()), 1);
+  expect_success(run_ranks(2, command, scratch.path()));  // room again
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
 // The others end, name the rank, and the run goes on where it was.
 void fail_one(int count, int victim, int signal, const char* sharding, double limit) {
   const ScratchFolder scratch;
-  auto command = arguments(scratch, sharding, {"training.communication_timeout=4"});
+  // Where all write, a checkpoint is under way at most moments.
+  auto command = arguments(scratch, sharding, {"training.communication_timeout=2",
+                                               sharding == std::string("zero2") ? "checkpoint.every=1" : "checkpoint.every=10"});
   command.push_back("--resume");
   {
     Ranks ranks(count, command, scratch.path());
@@ -137,6 +205,7 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
     ranks[victim].send(SIGKILL);
     ranks[victim].wait();
   }
+  command.insert(command.end(), {"--set", "training.communication_timeout=60"});  // a busy machine starts slowly
   expect_success(run_ranks(count, command, scratch.path()));
   expect_same_curve(losses(scratch / "run"), one_process());
 }
@@ -148,18 +217,18 @@ TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate", 30); }
 
 TEST(RankFaults, ARankThatNeverComesIsNamed) {
   const ScratchFolder scratch;
-  const auto command = arguments(scratch, "replicate", {"training.communication_timeout=2"});
+  const auto command = arguments(scratch, "replicate", {"training.communication_timeout=1"});
   const Ended ended = Child(command, scratch.path(), 0,
                             {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}})
                           .wait();
   EXPECT_EQ(ended.exit_code, 1);
-  EXPECT_THAT(ended.errors, HasSubstr("of 2 ranks these have not come within 2.0 s: 1"));
+  EXPECT_THAT(ended.errors, HasSubstr("of 2 ranks these have not come within 1.0 s: 1"));
 }
 
 // Two ranks, the second with a setting more.
 std::vector<Ended> run_unequal(const std::string& setting) {
   const ScratchFolder scratch;
-  const auto command = arguments(scratch);
+  const auto command = arguments(scratch, "replicate", {"training.communication_timeout=4"});
   auto other = command;
   other.insert(other.end(), {"--set", setting});
   const std::string port = std::to_string(free_port());
@@ -198,9 +267,9 @@ TEST(RankFaults, TorchrunRestartsTheRun) {
   std::string command = fmt::format("{} -m torch.distributed.run --no-python --nproc-per-node 2 --max-restarts 3 --master-port {} {} train",
                                     python, free_port(), LAZY_BINARY);
   for (const auto& word : arguments(scratch, "zero2", {"training.communication_timeout=4"})) command += " " + word;
-  // The second rank of the first attempt ends itself by SIGKILL once the run has its second checkpoint.
+  // The second rank of the first attempt ends itself by SIGKILL once the run has its first checkpoint.
   std::ofstream(scratch / "kill.sh") << fmt::format(
-      "while [ ! -e {0}/run/checkpoints/step-00000020 ]; do sleep 0.02; done\n"
+      "while [ ! -e {0}/run/checkpoints/step-00000010 ]; do sleep 0.01; done\n"
       "for p in /proc/[0-9]*; do\n"
       "  grep -qsz LAZY_TEST_RUN={0} $p/environ && grep -qszx RANK=1 $p/environ && kill -9 ${{p#/proc/}}\n"
       "done\n", scratch.path().string());

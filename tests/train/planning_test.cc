@@ -87,11 +87,12 @@ MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
 // Every part is exact but for scalars: the step counter, the loss.
 TEST(PlannedMemory, IsWhatAStepAllocates) {
   constexpr int64_t kScalars = 64;
-  for (const char* checkpointing : {"none", "attention", "full"}) {
+  for (const char* checkpointing : {"none", "mlp", "attention", "full"}) {
     for (const auto& [normalizer, bf16] :
          {std::pair{"softmax", false}, {"softmax", true}, {"elastic", false}, {"elastic", true}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, bf16 ? "bf16" : "fp32", checkpointing));
       MemoryQuestion q = tiny(normalizer, bf16);
+      q.gpu = false;
       q.checkpointing = checkpointing_from(checkpointing);
       const auto state = state_parts(q);
       ASSERT_EQ(state[1].name, "gradients, fp32");

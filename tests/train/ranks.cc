@@ -44,6 +44,7 @@ void as_ranks(int count, const std::function<void(Communicator&)>& body, std::ch
   // c10d's recorder of collectives adds each group of a process to a map before it takes its lock (PyTorch 2.11,
   // FlightRecorderDetail.hpp). `lazy train` has one group a process; here groups of several threads begin at once.
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // read when the first group of the process records
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // as in Child
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;

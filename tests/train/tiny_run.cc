@@ -126,6 +126,8 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   }
   // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits for.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  // c10d looks up the name of every address, which a name server may take seconds to leave unanswered.
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   ::execv(argv[0], argv.data());
   ::_exit(127);

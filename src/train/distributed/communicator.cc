@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "train/distributed/agreement.h"
 #include "train/distributed/backend.h"
 #include "train/distributed/watch.h"
 
@@ -69,6 +70,7 @@ struct Communicator::Impl {
   milliseconds timeout{};
   StorePtr store;
   std::unique_ptr<Watch> watch;
+  std::unique_ptr<Agreement> agreement;
   BackendPtr backend;
   bool finished = false;
 
@@ -104,7 +106,9 @@ Communicator::Communicator(World world, at::Device device, milliseconds timeout)
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   impl_->store = connect(w, timeout, w.rank == 0 && !w.agent_store);
   wait_for_all(*impl_->store, w, "came", timeout);
-  impl_->watch = std::make_unique<Watch>(connect(w, timeout, false), w, timeout);
+  const StorePtr beside = connect(w, timeout, false);  // for all threads but this one
+  impl_->watch = std::make_unique<Watch>(beside, w, timeout);
+  impl_->agreement = std::make_unique<Agreement>(beside, w, timeout, *impl_->watch);
   try {
     const Waiting waiting(*this, "the connections");
     const StorePtr store = c10::make_intrusive<c10d::PrefixStore>("group", impl_->store);
@@ -197,11 +201,22 @@ std::string Communicator::broadcast(const std::string& text) {
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<size_t>(bytes)};
 }
 
+std::string Communicator::agree(const std::string& failure) {
+  return impl_->agreement ? impl_->agreement->agree(failure) : failure;
+}
+
 Communicator::Waiting::Waiting(Communicator& communicator, const char* what) : communicator_(communicator) {
   if (communicator_.impl_->watch) communicator_.impl_->watch->wait_begins(what);
 }
 Communicator::Waiting::~Waiting() {
   if (communicator_.impl_->watch) communicator_.impl_->watch->wait_ends();
+}
+
+Communicator::Blocked::Blocked(Communicator& communicator) : communicator_(communicator) {
+  if (communicator_.impl_->watch) communicator_.impl_->watch->blocked(true);
+}
+Communicator::Blocked::~Blocked() {
+  if (communicator_.impl_->watch) communicator_.impl_->watch->blocked(false);
 }
 
 void Communicator::at_step(int64_t step) {
@@ -215,6 +230,7 @@ void Communicator::announce(const std::string& failure) noexcept {
 void Communicator::finish() {
   if (size() == 1) return;
   barrier("the end");
+  impl_->agreement.reset();
   impl_->watch.reset();
   // Rank 0 holds the store: it leaves last.
   const World& w = impl_->world;

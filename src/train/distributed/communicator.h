@@ -52,11 +52,26 @@ class Communicator {
   // Rank 0's text, on all ranks.
   std::string broadcast(const std::string& text);
 
+  // In a thread beside training, without the collectives: each rank passes what went wrong there, or "". Returns when all
+  // have called it: a failure that one of them passed, or "".
+  std::string agree(const std::string& failure);
+
   // Around anything that waits for other ranks: `what` names it, `limit` applies from here on.
   class Waiting {
    public:
     Waiting(Communicator& communicator, const char* what);
     ~Waiting();
+
+   private:
+    Communicator& communicator_;
+  };
+
+  // Around a wait for this rank's own thread that may be in agree(): as long as that takes, but no longer than the other
+  // ranks live, even where the thread hangs.
+  class Blocked {
+   public:
+    explicit Blocked(Communicator& communicator);
+    ~Blocked();
 
    private:
     Communicator& communicator_;
@@ -71,6 +86,7 @@ class Communicator {
 
  private:
   friend class Waiting;
+  friend class Blocked;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/checkpoint_pieces.h"
 #include "train/distributed/bucket.h"
 #include "train/distributed/communicator.h"
 #include "train/distributed/pieces.h"
@@ -48,8 +49,9 @@ class DataParallel {
   // the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are. Collective.
   Parameters gather_state(const Parameters& state);
   std::map<std::string, at::Tensor> spread_state(std::map<std::string, at::Tensor> state, const std::string& file);
-  // The same state as pieces, for a checkpoint that each rank writes its part of.
+  // The same state as pieces, for a checkpoint that each rank writes its part of; and what this rank needs of one.
   std::vector<Piece> state_pieces(const Parameters& state) const;
+  std::map<std::string, at::Tensor> read_state(const PieceReader& reader, const std::string& file) const;
 
  private:
   struct Hook;

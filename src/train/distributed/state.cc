@@ -28,12 +28,38 @@ std::vector<Piece> DataParallel::state_pieces(const Parameters& state) const {
   for (const auto& [name, tensor] : state) {
     const auto found = piece_of.find(cut(name).second);
     Piece piece{.name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
-    if (found != piece_of.end()) {
+    if (found == piece_of.end()) {
+      if (!communicator_.first()) continue;
+    } else {
       piece.global_shape = found->second->global_shape;
       piece.begin = found->second->begin;
       piece.end = found->second->end;
     }
     out.push_back(std::move(piece));
+  }
+  return out;
+}
+
+std::map<std::string, at::Tensor> DataParallel::read_state(const PieceReader& reader, const std::string& file) const {
+  std::map<std::string, std::vector<int64_t>> trained;
+  for (const auto& [name, tensor] : parameters_) trained[name] = tensor.sizes().vec();
+  std::map<std::string, const Piece*> piece_of;
+  for (const Piece& piece : pieces_) piece_of[piece.name] = &piece;
+  std::map<std::string, at::Tensor> out;
+  for (const std::string& name : reader.names()) {
+    const auto parameter = trained.find(cut(name).second);
+    if (parameter == trained.end()) {
+      out[name] = reader.read(name);
+      continue;
+    }
+    if (reader.shape(name) != parameter->second) {
+      fail("checkpoint", "{}: {}: expected shape {}, found {}", file, name, c10::str(at::IntArrayRef(parameter->second)),
+           c10::str(at::IntArrayRef(reader.shape(name))));
+    }
+    const auto mine = piece_of.find(parameter->first);
+    if (mine == piece_of.end()) continue;
+    const Piece& piece = *mine->second;
+    out[name] = sharded() ? reader.read(name, piece.begin, piece.end) : reader.read(name);
   }
   return out;
 }

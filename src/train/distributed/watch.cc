@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/stop.h"
 
 namespace lazy::train {
 using namespace std::chrono_literals;
@@ -15,6 +16,10 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr const char* kFailure = "failure";
+// Signs come from a thread that nothing holds up: a rank without one for this long has ended or hangs, however long the
+// collectives may take (NCCL does not notice that a rank is gone).
+constexpr auto kSilence = 30s;
+constexpr auto kLongWait = 5s;
 
 double seconds(Watch::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -84,8 +89,8 @@ void Watch::exchange_signs() {
         failed_ = true;
       }
       const auto since = waiting_since_.load();
-      const bool long_wait = since != Clock::time_point::max() && Clock::now() - since > timeout_ / 2;
-      if (world_.rank == 0 || suspicious_ || long_wait) read_signs();
+      const bool long_wait = since != Clock::time_point::max() && Clock::now() - since > std::min<Clock::duration>(timeout_ / 2, kLongWait);
+      if (world_.rank == 0 || suspicious_ || looking_ > 0 || long_wait) read_signs();
       heard_from_store_ = Clock::now();
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, interval_, [&] { return stop_ || (!announced_ && !announcement_.empty()); });
@@ -153,12 +158,17 @@ void Watch::guard() {
     const auto since = waiting_since_.load();
     const bool waiting = since != Clock::time_point::max();
     const bool overdue = waiting && now - since > timeout_;
-    std::string failure = judge(overdue ? Clock::duration(4 * interval_) : Clock::duration(timeout_), overdue);
+    // A launcher that has lost a rank asks the others to stop, and one that is blocked cannot.
+    const bool asked = stop_signal() != 0 && waiting && now - since > kLongWait;
+    const auto silence = overdue || asked ? Clock::duration(4 * interval_) : std::min<Clock::duration>(timeout_, kSilence);
+    std::string failure = judge(silence, overdue);
     if (failure.empty()) continue;
     if (!failed_) announce(failure);
+    const auto blocked = blocked_since_.load();
+    const bool stuck = blocked != Clock::time_point::max() && now - blocked >= 1s;
     // A main thread that does not wait comes to its next wait and ends there, after what it is doing.
-    if (!waiting || now - since < 1s) continue;
-    if (suspicious_) continue;  // it is in explain()
+    if (!stuck && (!waiting || now - since < 1s)) continue;
+    if (!stuck && suspicious_) continue;  // it is in explain()
     const std::lock_guard lock(mutex_);
     const std::string speaker = world_.rank == 0 ? "" : fmt::format("rank {}: ", world_.rank);
     std::fputs(fmt::format("lazy: {}{}\n", speaker, failure_.empty() ? failure : failure_).c_str(), stderr);
@@ -178,6 +188,12 @@ void Watch::announce(const std::string& failure) noexcept {
   lock.unlock();
   // The others read it while the store lives.
   if (world_.rank == 0 && !world_.agent_store) std::this_thread::sleep_for(2 * interval_);
+}
+
+std::string Watch::failure() {
+  if (!failed_) return {};
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void Watch::explain(const std::string& error) {

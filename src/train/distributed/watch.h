@@ -20,7 +20,7 @@ class Watch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `store`: a connection of its own.
+  // `store`: another connection than the main thread's.
   Watch(StorePtr store, const World& world, std::chrono::milliseconds timeout);
   ~Watch();
 
@@ -29,9 +29,24 @@ class Watch {
   void wait_begins(const char* what);
   void wait_ends() { waiting_since_ = Clock::time_point::max(); }
 
+  // The main thread waits for a thread of its own, which may hang where another rank has failed.
+  void blocked(bool begins) { blocked_since_ = begins ? Clock::now() : Clock::time_point::max(); }
+
   // A collective failed: finds out which rank did it, which takes a few signs of life.
   [[noreturn]] void explain(const std::string& error);
   void announce(const std::string& failure) noexcept;
+  // The first failure that is known here, empty if none. From any thread.
+  std::string failure();
+
+  // While another thread than the main one waits for the others: looks after all ranks, as in a long wait.
+  class Looking {
+   public:
+    explicit Looking(Watch& watch) : watch_(watch) { ++watch_.looking_; }
+    ~Looking() { --watch_.looking_; }
+
+   private:
+    Watch& watch_;
+  };
 
  private:
   struct Sign {
@@ -53,8 +68,10 @@ class Watch {
   std::atomic<int64_t> step_ = 0, waits_ = 0;
   std::atomic<const char*> what_ = "";
   std::atomic<Clock::time_point> waiting_since_ = Clock::time_point::max();
+  std::atomic<Clock::time_point> blocked_since_ = Clock::time_point::max();
   std::atomic<Clock::time_point> heard_from_store_ = Clock::now();
   std::atomic<bool> suspicious_ = false;
+  std::atomic<int> looking_ = 0;
 
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

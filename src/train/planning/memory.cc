@@ -23,20 +23,25 @@ struct Sizes {
         vocabulary(q.model.vocab_size),
         element(q.bf16 ? 2 : 4),
         parameters(count_parameters(q.model).total),
-        layer_matrices(width * (2 * queries + 2 * keys + 3 * inner)) {}
+        layer_matrices(width * (2 * queries + 2 * keys + 3 * inner)),
+        gpu(q.gpu) {}
   int64_t layers, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
+  bool gpu;
 };
 
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention keeps of one layer: the joint projection (v is a view of it), q and k rotated, the output.
+// What attention keeps of one layer: q and k rotated, v and the output; on a CPU also the joint projection, of which v is a
+// view.
 int64_t attention_bytes(const Sizes& s) {
-  return s.tokens * ((s.queries + 2 * s.keys) + (s.queries + s.keys) + s.queries) * s.element;
+  const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys;
+  return s.tokens * (projection + (s.queries + s.keys) + s.queries) * s.element;
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-int64_t mlp_bytes(const Sizes& s) { return s.tokens * 3 * s.inner * s.element; }   // gate, up, their product
+int64_t mlp_bytes(const Sizes& s) { return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element; }  // gate, up; their product
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
-int64_t norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the sum and its norm
+int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum; its norm
+int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }           // the loss keeps the norm
 
 }  // namespace
 
@@ -46,6 +51,7 @@ const char* name(StateSharding sharding) {
 
 const char* name(Checkpointing checkpointing) {
   return checkpointing == Checkpointing::none        ? "none"
+         : checkpointing == Checkpointing::mlp       ? "mlp"
          : checkpointing == Checkpointing::attention ? "attention"
                                                      : "full";
 }
@@ -78,15 +84,15 @@ std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
   std::vector<MemoryPart> parts{{"tokens", tokens}};
   if (q.checkpointing == Checkpointing::full) {
     parts.push_back({"inputs of the layers", (2 * s.layers - 1) * stream_bytes(s)});  // branch, residual; the first has none
-    parts.push_back({"final norm", norm_bytes(s)});
+    parts.push_back({"final norm", final_norm_bytes(s)});
   } else if (q.checkpointing == Checkpointing::attention) {
     parts.push_back({"inputs of attention", s.layers * stream_bytes(s)});  // the branch; the MLP's norm keeps the residual
-    parts.push_back({"norms and residuals", (s.layers + 1) * norm_bytes(s)});
+    parts.push_back({"norms and residuals", s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   } else {
-    parts.push_back({"norms and residuals", (2 * s.layers + 1) * norm_bytes(s)});
+    parts.push_back({"norms and residuals", 2 * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"attention", s.layers * (attention_bytes(s) + log_sum_bytes(s))});
-    parts.push_back({"MLP", s.layers * mlp_bytes(s)});
+    if (q.checkpointing != Checkpointing::mlp) parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   }
   parts.push_back({"gradients of the loss", loss});
   return parts;
@@ -101,10 +107,12 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
   // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
   const int64_t attention =
       s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
-  const int64_t mlp = mlp_bytes(s) + s.tokens * s.width * s.element;
+  const int64_t products = s.tokens * 3 * s.inner * s.element;
+  const int64_t mlp = products + s.tokens * s.width * s.element;
   int64_t again = 0;  // what the layer keeps without checkpointing is there again
-  if (q.checkpointing != Checkpointing::none) again += norm_bytes(s) + attention_bytes(s) + log_sum_bytes(s);
-  if (q.checkpointing == Checkpointing::full) again += norm_bytes(s) + mlp_bytes(s);
+  if (q.checkpointing == Checkpointing::mlp) again += products;
+  if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) again += norm_bytes(s) + attention_bytes(s) + log_sum_bytes(s);
+  if (q.checkpointing == Checkpointing::full) again += norm_bytes(s) + products;
   return {{"logits chunk", logits}, {"backward of a layer", std::max(attention, mlp) + again}};
 }
 
