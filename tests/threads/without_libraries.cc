@@ -1,5 +1,7 @@
 // Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to build.
+// Parquet is read by another process.
 #include "core/error.h"
+#include "data/corpus/parquet.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
 #include "data/tokenizers/bytes.h"
@@ -14,6 +16,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>&, int64_t) {
   fail_run("tokenizer", "this build has no SentencePiece");
+}
+
+std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string&) {
+  fail_run("parquet", "{}: this build reads none", path.string());
 }
 
 }  // namespace lazy
