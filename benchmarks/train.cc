@@ -20,6 +20,7 @@
 #include "train/memory.h"
 #include "train/optimizer.h"
 #include "train/throughput.h"
+#include "train/trace.h"
 
 namespace lazy::benchmarks {
 
@@ -106,16 +107,10 @@ class Training {
 
 // Kernels (operators on a CPU) of a step by the time that they take.
 Json profile_step(Training& training) {
-  namespace profiler = torch::autograd::profiler;
-  using torch::profiler::impl::ActivityType;
   const bool gpu = training.device().is_cuda();
-  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
-  std::set<ActivityType> activities{ActivityType::CPU};
-  if (gpu) activities.insert(ActivityType::CUDA);
-  profiler::prepareProfiler(config, activities);
-  profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION});
+  train::Trace trace(training.device(), /*shapes=*/false);
   training.step();
-  const auto result = profiler::disableProfiler();
+  const auto result = trace.stop();
   struct Kernel {
     double ms = 0;
     int64_t calls = 0;

@@ -113,13 +113,23 @@ void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
+namespace {
+
+constexpr std::pair<const char*, Checkpointing> kCheckpointings[] = {{"none", Checkpointing::none},
+                                                                     {"mlp", Checkpointing::mlp},
+                                                                     {"attention", Checkpointing::attention},
+                                                                     {"full", Checkpointing::full}};
+
+}  // namespace
+
 Checkpointing checkpointing_from(const std::string& name) {
-  if (name == "none") return Checkpointing::none;
-  if (name == "mlp") return Checkpointing::mlp;
-  if (name == "attention") return Checkpointing::attention;
-  if (name == "full") return Checkpointing::full;
+  for (const auto& [known, checkpointing] : kCheckpointings) {
+    if (name == known) return checkpointing;
+  }
   fail("model", "activation checkpointing: expected none, mlp, attention or full, found '{}'", name);
 }
+
+const char* name(Checkpointing checkpointing) { return kCheckpointings[static_cast<size_t>(checkpointing)].first; }
 
 void LanguageModel::to(at::Device device) {
   if (device == impl_->device) return;
@@ -189,6 +199,10 @@ bool LanguageModel::decays(const std::string& name) {
   return true;
 }
 
+bool LanguageModel::stays_wide(const std::string& name) {
+  return name.find("learnable_bias") != std::string::npos || name.find("softmax_offset") != std::string::npos;
+}
+
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   return impl_->blocks.at(static_cast<size_t>(layer)).attention.distance_bias;
 }
@@ -222,9 +236,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);
   NamedTensors out;
   for (const auto& [name, tensor] : tensors) {
-    // Offsets and distance biases decide which pairs are alive: they stay in fp32.
-    const bool wide = dtype == "fp32" || name.find("learnable_bias") != std::string::npos ||
-                      name.find("softmax_offset") != std::string::npos;
+    const bool wide = dtype == "fp32" || stays_wide(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
   nlohmann::ordered_json config = impl_->config.to_json();

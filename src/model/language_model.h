@@ -38,6 +38,7 @@ struct ForwardResult {
 // each layer's attention half, or whole layers.
 enum class Checkpointing { none, mlp, attention, full };
 Checkpointing checkpointing_from(const std::string& name);  // "none", "mlp", "attention", "full"
+const char* name(Checkpointing checkpointing);
 
 class LanguageModel {
  public:
@@ -74,6 +75,8 @@ class LanguageModel {
   // place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
   static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
+  // Whether a saved bf16 model keeps it in fp32: offsets and distance biases decide which pairs are alive.
+  static bool stays_wide(const std::string& parameter_name);
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined

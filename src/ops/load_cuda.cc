@@ -4,12 +4,17 @@
 #include <dlfcn.h>
 #include <torch/library.h>
 
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 
 namespace lazy::ops {
+
+std::filesystem::path library_beside(const char* name) {
+  Dl_info here;
+  dladdr(reinterpret_cast<void*>(&load_cuda), &here);
+  return std::filesystem::path(here.dli_fname).parent_path() / name;
+}
 
 namespace {
 
@@ -18,11 +23,7 @@ CudaChoice& loaded() {
   return choice;
 }
 
-std::filesystem::path library_path() {
-  Dl_info here;
-  dladdr(reinterpret_cast<void*>(&load_cuda), &here);
-  return std::filesystem::path(here.dli_fname).parent_path() / "liblazy_ops_cuda.so";
-}
+std::filesystem::path library_path() { return library_beside("liblazy_ops_cuda.so"); }
 
 // Empty when it went well. RTLD_GLOBAL, as PyTorch's own libraries are.
 std::string open(const std::string& library) {

@@ -3,21 +3,15 @@
 #include <chrono>
 #include <utility>
 
+#include "train/clock.h"
+
 namespace lazy::train {
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
 
 void CheckpointWriter::start(int64_t step, bool background, std::function<void()> write) {
   wait();
   started_ = step;
   const auto timed = [write = std::move(write)] {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     write();
     return seconds_since(begin);
   };
@@ -26,7 +20,7 @@ void CheckpointWriter::start(int64_t step, bool background, std::function<void()
 }
 
 double CheckpointWriter::wait() {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   if (under_way_.valid()) finish();
   return seconds_since(begin);
 }

@@ -12,9 +12,8 @@ namespace fs = std::filesystem;
 namespace profiler = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 
-Trace::Trace(at::Device device) {
-  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO,
-                                                     /*report_input_shapes=*/true);
+Trace::Trace(at::Device device, bool shapes) {
+  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO, shapes);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (device.is_cuda()) activities.insert(ActivityType::CUDA);
   profiler::prepareProfiler(config, activities);
@@ -25,9 +24,13 @@ Trace::~Trace() {
   if (recording_) profiler::disableProfiler();
 }
 
-void Trace::save(const fs::path& path) {
+std::unique_ptr<profiler::ProfilerResult> Trace::stop() {
   recording_ = false;
-  const auto result = profiler::disableProfiler();
+  return profiler::disableProfiler();
+}
+
+void Trace::save(const fs::path& path) {
+  const auto result = stop();
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   const fs::path unfinished = path.string() + ".tmp";

@@ -54,14 +54,20 @@ void DataParallel::cut_pieces() {
     if (sharded()) {
       const Bucket& bucket = buckets_[place_[i].first];
       const Bucket::Slot& slot = bucket.slots[place_[i].second];
-      const int64_t part = bucket.padded / communicator_.size(), first = part * communicator_.rank();
+      const int64_t part = share_size(bucket), first = share_begin(bucket);
       piece.begin = std::clamp<int64_t>(first - slot.begin, 0, slot.numel);
       piece.end = std::clamp<int64_t>(first + part - slot.begin, 0, slot.numel);
       if (piece.begin == piece.end) continue;
       piece.tensor = tensor.detach().view({-1}).slice(0, piece.begin, piece.end).requires_grad_(true);
     }
+    piece_index_[name] = pieces_.size();
     pieces_.push_back(std::move(piece));
   }
+}
+
+const Piece* DataParallel::piece_of(const std::string& parameter) const {
+  const auto found = piece_index_.find(parameter);
+  return found == piece_index_.end() ? nullptr : &pieces_[found->second];
 }
 
 DataParallel::Parameters DataParallel::optimized() const {
@@ -86,7 +92,7 @@ void DataParallel::begin_ready() {
   for (; begun_ < buckets_.size() && buckets_[begun_].complete(); ++begun_) {
     Bucket& bucket = buckets_[begun_];
     if (sharded()) {
-      bucket.share = at::empty({bucket.padded / communicator_.size()}, bucket.flat.options());
+      bucket.share = at::empty({share_size(bucket)}, bucket.flat.options());
       bucket.handle = communicator_.reduce_scatter(bucket.share, bucket.flat);
     } else {
       bucket.handle = communicator_.all_reduce(bucket.flat);
@@ -112,15 +118,12 @@ void DataParallel::finish_gradients() {
     bucket.flat.reset();
   }
   if (!sharded()) return;
-  std::map<std::string, Piece*> piece_of;
-  for (Piece& piece : pieces_) piece_of[piece.name] = &piece;
   for (const Bucket& bucket : buckets_) {
-    const int64_t first = bucket.padded / communicator_.size() * communicator_.rank();
     for (const Bucket::Slot& slot : bucket.slots) {
-      const auto found = piece_of.find(parameters_[slot.parameter].first);
-      if (found == piece_of.end()) continue;
-      Piece& piece = *found->second;
-      piece.tensor.mutable_grad() = bucket.share.narrow(0, slot.begin + piece.begin - first, piece.end - piece.begin);
+      const Piece* const piece = piece_of(parameters_[slot.parameter].first);
+      if (!piece) continue;
+      at::Tensor leaf = piece->tensor;
+      leaf.mutable_grad() = bucket.share.narrow(0, slot.begin + piece->begin - share_begin(bucket), piece->end - piece->begin);
     }
   }
 }
@@ -147,7 +150,7 @@ void DataParallel::gather_weights() {
     const Bucket& bucket = buckets_[b];
     // The parameters in the bucket's layout; only our share of it is sent.
     at::Tensor whole = at::empty({bucket.padded}, bucket.slots.front().tensor.options().requires_grad(false));
-    const int64_t part = bucket.padded / communicator_.size(), first = part * communicator_.rank();
+    const int64_t part = share_size(bucket), first = share_begin(bucket);
     const at::Tensor share = at::zeros({part}, whole.options());
     for (const Bucket::Slot& slot : bucket.slots) {
       const int64_t low = std::max(first, slot.begin), high = std::min(first + part, slot.begin + slot.numel);

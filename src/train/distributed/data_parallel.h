@@ -58,6 +58,11 @@ class DataParallel {
   void on_gradient(size_t parameter);
   void begin_ready();
   void cut_pieces();
+  // This rank's piece of a parameter; null when all of it is others'.
+  const Piece* piece_of(const std::string& parameter) const;
+  // Elements of a bucket that are a rank's share, and where ours begin.
+  int64_t share_size(const Bucket& bucket) const { return bucket.padded / communicator_.size(); }
+  int64_t share_begin(const Bucket& bucket) const { return share_size(bucket) * communicator_.rank(); }
 
   Parameters parameters_;
   Communicator& communicator_;
@@ -65,6 +70,7 @@ class DataParallel {
   std::vector<Bucket> buckets_;
   std::vector<std::pair<size_t, size_t>> place_;  // of each parameter: bucket, slot in it
   std::vector<Piece> pieces_;
+  std::map<std::string, size_t> piece_index_;  // by the parameter's name
   bool last_ = false;
   size_t begun_ = 0;  // buckets whose sum is under way: all ranks begin them in this order
 };

@@ -1,7 +1,5 @@
 #include <dlfcn.h>
 
-#include <filesystem>
-
 #include "core/error.h"
 #include "ops/load_cuda.h"
 #include "train/distributed/backend.h"
@@ -9,19 +7,8 @@
 
 namespace lazy::train {
 
-namespace {
-
-// liblazy_nccl.so lies beside liblazy_ops.so.
-std::filesystem::path library_path() {
-  Dl_info operators;
-  dladdr(reinterpret_cast<void*>(&ops::load_cuda), &operators);
-  return std::filesystem::path(operators.dli_fname).parent_path() / "liblazy_nccl.so";
-}
-
-}  // namespace
-
 BackendPtr make_nccl(const StorePtr& store, const World& world, at::Device device, std::chrono::milliseconds timeout) {
-  const auto path = library_path();
+  const auto path = ops::library_beside("liblazy_nccl.so");
   if (!std::filesystem::exists(path)) {
     fail("distributed", "{} ranks were started on GPUs, but this build has no NCCL ({} does not exist)", world.size, path.string());
   }

@@ -19,7 +19,6 @@ struct Piece {
     for (const int64_t size : global_shape) n *= size;
     return n;
   }
-  bool whole() const { return begin == 0 && end == global_numel(); }
 };
 
 }  // namespace lazy::train

@@ -22,18 +22,16 @@ constexpr const char* kPrefixes[] = {"exp_avg", "exp_avg_sq"};
 }  // namespace
 
 std::vector<Piece> DataParallel::state_pieces(const Parameters& state) const {
-  std::map<std::string, const Piece*> piece_of;
-  for (const Piece& piece : pieces_) piece_of[piece.name] = &piece;
   std::vector<Piece> out;
   for (const auto& [name, tensor] : state) {
-    const auto found = piece_of.find(cut(name).second);
+    const Piece* const mine = piece_of(cut(name).second);
     Piece piece{.name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
-    if (found == piece_of.end()) {
-      if (!communicator_.first()) continue;
-    } else {
-      piece.global_shape = found->second->global_shape;
-      piece.begin = found->second->begin;
-      piece.end = found->second->end;
+    if (mine) {
+      piece.global_shape = mine->global_shape;
+      piece.begin = mine->begin;
+      piece.end = mine->end;
+    } else if (!communicator_.first()) {
+      continue;
     }
     out.push_back(std::move(piece));
   }
@@ -43,8 +41,6 @@ std::vector<Piece> DataParallel::state_pieces(const Parameters& state) const {
 std::map<std::string, at::Tensor> DataParallel::read_state(const PieceReader& reader, const std::string& file) const {
   std::map<std::string, std::vector<int64_t>> trained;
   for (const auto& [name, tensor] : parameters_) trained[name] = tensor.sizes().vec();
-  std::map<std::string, const Piece*> piece_of;
-  for (const Piece& piece : pieces_) piece_of[piece.name] = &piece;
   std::map<std::string, at::Tensor> out;
   for (const std::string& name : reader.names()) {
     const auto parameter = trained.find(cut(name).second);
@@ -56,10 +52,9 @@ std::map<std::string, at::Tensor> DataParallel::read_state(const PieceReader& re
       fail("checkpoint", "{}: {}: expected shape {}, found {}", file, name, c10::str(at::IntArrayRef(parameter->second)),
            c10::str(at::IntArrayRef(reader.shape(name))));
     }
-    const auto mine = piece_of.find(parameter->first);
-    if (mine == piece_of.end()) continue;
-    const Piece& piece = *mine->second;
-    out[name] = sharded() ? reader.read(name, piece.begin, piece.end) : reader.read(name);
+    const Piece* const piece = piece_of(parameter->first);
+    if (!piece) continue;
+    out[name] = sharded() ? reader.read(name, piece->begin, piece->end) : reader.read(name);
   }
   return out;
 }
@@ -75,8 +70,8 @@ DataParallel::Parameters DataParallel::gather_state(const Parameters& state) {
   }
   for (const char* prefix : kPrefixes) {
     for (const Bucket& bucket : buckets_) {
-      const int64_t part = bucket.padded / communicator_.size(), first = part * communicator_.rank();
-      const at::Tensor share = at::zeros({part}, bucket.slots.front().tensor.options().requires_grad(false));
+      const int64_t first = share_begin(bucket);
+      const at::Tensor share = at::zeros({share_size(bucket)}, bucket.slots.front().tensor.options().requires_grad(false));
       const auto name_of = [&](const Bucket::Slot& slot) { return std::string(prefix) + "." + parameters_[slot.parameter].first; };
       for (const Bucket::Slot& slot : bucket.slots) {
         const auto found = mine.find(name_of(slot));
@@ -97,8 +92,6 @@ DataParallel::Parameters DataParallel::gather_state(const Parameters& state) {
 std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::string, at::Tensor> state, const std::string& file) {
   if (communicator_.size() == 1) return state;
   const at::NoGradGuard no_grad;
-  std::map<std::string, const Piece*> piece_of;
-  for (const Piece& piece : pieces_) piece_of[piece.name] = &piece;
   for (const char* prefix : kPrefixes) {
     for (const auto& [name, parameter] : parameters_) {
       const std::string key = std::string(prefix) + "." + name;
@@ -113,11 +106,10 @@ std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::strin
         whole.copy_(found->second);
       }
       communicator_.broadcast(whole).wait();
-      const auto piece = piece_of.find(name);
-      if (piece == piece_of.end()) {
-        state.erase(key);
+      if (const Piece* const piece = piece_of(name)) {
+        state[key] = sharded() ? whole.view({-1}).slice(0, piece->begin, piece->end).clone() : whole;
       } else {
-        state[key] = sharded() ? whole.view({-1}).slice(0, piece->second->begin, piece->second->end).clone() : whole;
+        state.erase(key);
       }
     }
   }

@@ -49,13 +49,6 @@ const char* name(StateSharding sharding) {
   return sharding == StateSharding::replicate ? "replicate" : sharding == StateSharding::zero2 ? "zero2" : "full_shard";
 }
 
-const char* name(Checkpointing checkpointing) {
-  return checkpointing == Checkpointing::none        ? "none"
-         : checkpointing == Checkpointing::mlp       ? "mlp"
-         : checkpointing == Checkpointing::attention ? "attention"
-                                                     : "full";
-}
-
 std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   const Sizes s(q);
   const bool zero2 = q.sharding == StateSharding::zero2 && q.ranks > 1,

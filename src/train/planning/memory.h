@@ -14,8 +14,6 @@ enum class StateSharding { replicate, zero2, full_shard };
 const char* name(StateSharding sharding);
 inline constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding::zero2};  // what data_parallel takes
 
-const char* name(Checkpointing checkpointing);
-
 struct MemoryQuestion {
   ModelConfig model;
   int64_t batch_size = 1, seq_len = 1;

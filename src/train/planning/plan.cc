@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "model/language_model.h"
 #include "model/parameter_shapes.h"
 #include "train/description.h"
 #include "train/planning/advice.h"
@@ -129,14 +130,11 @@ Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
     if (speed->peak_memory) plan["speed"]["measured_peak_memory_bytes"] = *speed->peak_memory;
   }
   plan["data"] = data_plan(config, sequences ? &*sequences : nullptr);
-  int64_t narrow = 0;  // bytes of the model in bf16: offsets and distance biases stay fp32
+  int64_t stored = 0, narrow = 0;  // numbers; bytes of the model in bf16
   for (const ParameterShape& p : parameter_shapes(config.model)) {
-    const bool wide =
-        p.name.find("learnable_bias") != std::string::npos || p.name.find("softmax_offset") != std::string::npos;
-    narrow += p.count() * (wide ? 4 : 2);
+    stored += p.count();
+    narrow += p.count() * (LanguageModel::stays_wide(p.name) ? 4 : 2);
   }
-  int64_t stored = 0;
-  for (const ParameterShape& p : parameter_shapes(config.model)) stored += p.count();
   const int64_t checkpoint = 4 * stored + 8 * count.total;
   plan["checkpoint"] = {{"bytes", checkpoint},
                         {"kept", config.keep_last},
