@@ -68,4 +68,10 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   return scores;
 }
 
+std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options) {
+  std::vector<Window> windows;
+  for (const Request& request : requests) windows.push_back(window_of(request, max_length));
+  return score(model, windows, options);
+}
+
 }  // namespace lazy::eval

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/request.h"
 #include "eval/windows.h"
 #include "model/language_model.h"
 
@@ -22,5 +23,7 @@ struct ScoreOptions {
 // One score a window, in the order given. Windows are sorted by length, so that little is padded; equal results in any
 // batch size up to the rounding of the products. Error on an id outside the vocabulary.
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options);
+// The same for questions; longer ones are cut as window_of says.
+std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options);
 
 }  // namespace lazy::eval
