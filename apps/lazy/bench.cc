@@ -6,6 +6,7 @@
 
 #include "benchmarks/attention.h"
 #include "benchmarks/decode.h"
+#include "benchmarks/eval.h"
 #include "benchmarks/fused.h"
 #include "benchmarks/tokenizer.h"
 #include "benchmarks/train.h"
@@ -99,18 +100,36 @@ static void bench_fused(CLI::App& command) {
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
 
+// What the benchmarks of whole models share.
+template <typename Benchmark>
+struct ModelSettings : Settings<Benchmark> {
+  std::string config;
+  std::vector<std::string> overrides;
+
+  void add(CLI::App& command) {
+    command.add_option("config", config, "Configuration with a [model]")->required()->check(CLI::ExistingFile);
+    command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)")
+        ->expected(1)->take_all()->allow_extra_args(false);
+    Benchmark& b = this->benchmark;
+    command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+    command.add_option("--dtype", b.dtype, "Precision")->check(CLI::IsMember({"auto", "fp32", "bf16"}))->capture_default_str();
+    add_json(command, this->json);
+  }
+
+  Benchmark& read() {
+    Config file = Config::load(config, overrides);
+    Benchmark& b = this->benchmark;
+    b.model = ModelConfig::from_toml(file);
+    if (b.model.vocab_size == 0) b.model.vocab_size = 32000;
+    b.name = std::filesystem::path(config).stem().string();
+    return b;
+  }
+};
+
 static void bench_train(CLI::App& command) {
-  struct TrainSettings : Settings<benchmarks::TrainBenchmark> {
-    std::string config;
-    std::vector<std::string> overrides;
-  };
-  auto s = std::make_shared<TrainSettings>();
+  auto s = std::make_shared<ModelSettings<benchmarks::TrainBenchmark>>();
+  s->add(command);
   benchmarks::TrainBenchmark& b = s->benchmark;
-  command.add_option("config", s->config, "Configuration whose [model] is trained")->required()->check(CLI::ExistingFile);
-  command.add_option("--set", s->overrides, "Override a key: model.key=value (may be repeated)")
-      ->expected(1)->take_all()->allow_extra_args(false);
-  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command.add_option("--dtype", b.dtype, "Precision")->check(CLI::IsMember({"auto", "fp32", "bf16"}))->capture_default_str();
   command.add_option("--batch", b.batch, "Sequences a micro-batch")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--length", b.length, "Tokens a sequence")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--accumulation", b.accumulation, "Micro-batches a step")->check(CLI::PositiveNumber)->capture_default_str();
@@ -118,15 +137,20 @@ static void bench_train(CLI::App& command) {
   command.add_option("--checkpointing", b.checkpointing, "Activations computed again in the backward pass")
       ->check(CLI::IsMember({"none", "mlp", "attention", "full"}))->capture_default_str();
   command.add_flag("--profile", b.profile, "Also the ten most expensive kernels");
-  add_json(command, s->json);
-  command.callback([s] {
-    Config config = Config::load(s->config, s->overrides);
-    auto& b = s->benchmark;
-    b.model = ModelConfig::from_toml(config);
-    if (b.model.vocab_size == 0) b.model.vocab_size = 32000;
-    b.name = std::filesystem::path(s->config).stem().string();
-    write_json(benchmarks::run_train(b), s->json);
-  });
+  command.callback([s] { write_json(benchmarks::run_train(s->read()), s->json); });
+}
+
+static void bench_eval(CLI::App& command) {
+  auto s = std::make_shared<ModelSettings<benchmarks::EvalBenchmark>>();
+  s->add(command);
+  benchmarks::EvalBenchmark& b = s->benchmark;
+  command.add_option("--questions", b.questions, "Questions")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--choices", b.choices, "Choices a question")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--context", b.context, "Tokens of a question, on average")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--choice", b.choice, "Tokens of a choice, on average")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", b.batch, "Rows a batch of the plain way")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
 static void bench_tokenizer(CLI::App& command) {
@@ -143,11 +167,12 @@ static void bench_tokenizer(CLI::App& command) {
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n"
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n"
                  "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
   lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
   lazy::cli::bench_train(*command.add_subcommand("train", "Whole training steps of a configuration's model"));
+  lazy::cli::bench_eval(*command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
   lazy::cli::bench_tokenizer(*command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });

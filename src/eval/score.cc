@@ -1,70 +1,132 @@
 #include "eval/score.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <memory>
+#include <optional>
 
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/stop.h"
+#include "eval/batch.h"
+#include "train/distributed/communicator.h"
 
 namespace lazy::eval {
 
+namespace {
+
+// Enough tokens to keep the processor's products busy; more only takes memory.
+constexpr int64_t kTokensCpu = 2048, kTokensCuda = 32768;
+
+void check(const Window& w, int64_t vocabulary) {
+  if (w.targets.empty() || w.input.size() < w.targets.size()) {
+    fail("eval", "window: expected 1 to {} targets, found {}", w.input.size(), w.targets.size());
+  }
+  for (const auto* ids : {&w.input, &w.targets}) {
+    for (int32_t id : *ids) {
+      if (id < 0 || id >= vocabulary) fail("eval", "token id {}: expected 0 to {} (the model's vocabulary)", id, vocabulary - 1);
+    }
+  }
+}
+
+// Where the groups from `begin` on end that go through the model together: at least one.
+size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens) {
+  size_t end = begin;
+  auto windows = int64_t{0}, tokens = int64_t{0};
+  for (; end < last; ++end) {
+    windows += static_cast<int64_t>(groups[end].count);
+    tokens += groups[end].computed;
+    if (end > begin && (batch_size > 0 ? windows > batch_size : tokens > max_tokens)) break;
+  }
+  return end;
+}
+
+// A batch on its way: on a GPU the host prepares the next one meanwhile.
+struct Pending {
+  Batch batch;
+  at::Tensor log_likelihood, greedy;
+
+  void collect(std::vector<Score>& scores) const {
+    const at::Tensor values = log_likelihood.cpu().contiguous(), best = greedy.cpu().contiguous();
+    const float* value = values.const_data_ptr<float>();
+    const bool* is_best = best.const_data_ptr<bool>();
+    for (size_t n = 0; n + 1 < batch.begins.size(); ++n) {
+      Score& score = scores[batch.first + n];
+      for (int64_t row = batch.begins[n]; row < batch.begins[n + 1]; ++row) {
+        score.log_likelihood += value[row];
+        score.greedy = score.greedy && is_best[row];
+      }
+    }
+  }
+};
+
+// The groups that a rank computes: neighbours, with as many tokens as the other ranks' within one group.
+std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens, const train::Communicator* ranks) {
+  if (!ranks) return {0, groups.size()};
+  const auto begin_of = [&](int rank) {
+    const uint64_t before = tokens * static_cast<uint64_t>(rank) / static_cast<uint64_t>(ranks->size());
+    size_t group = 0;
+    for (uint64_t sum = 0; group < groups.size() && sum < before; ++group) sum += static_cast<uint64_t>(groups[group].computed);
+    return group;
+  };
+  return {begin_of(ranks->rank()), ranks->rank() + 1 == ranks->size() ? groups.size() : begin_of(ranks->rank() + 1)};
+}
+
+// Every rank gets the scores that the others have computed: all but one of each window's are zero.
+void exchange(std::vector<Score>& scores, size_t begin, size_t end, train::Communicator& ranks) {
+  std::vector<double> all(2 * scores.size());
+  for (size_t i = begin; i < end; ++i) {
+    all[2 * i] = scores[i].log_likelihood;
+    all[2 * i + 1] = scores[i].greedy;
+  }
+  all = ranks.sum(all);
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = {all[2 * i], all[2 * i + 1] != 0};
+}
+
+}  // namespace
+
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   const at::NoGradGuard no_grad;
-  const int64_t vocabulary = model.config().vocab_size;
-  uint64_t tokens = 0;
-  for (const Window& w : windows) {
-    if (w.targets.empty() || w.input.size() < w.targets.size()) {
-      fail("eval", "window: expected 1 to {} targets, found {}", w.input.size(), w.targets.size());
-    }
-    for (const auto* ids : {&w.input, &w.targets}) {
-      for (int32_t id : *ids) {
-        if (id < 0 || id >= vocabulary) fail("eval", "token id {}: expected 0 to {} (the model's vocabulary)", id, vocabulary - 1);
-      }
-    }
-    tokens += w.input.size();
+  for (const Window& w : windows) check(w, model.config().vocab_size);
+  const std::vector<PrefixGroup> groups = group_by_prefix(windows);
+  int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
+  uint64_t all = 0, done = 0;
+  for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);
+  const auto [first, last] = share_of(groups, all, options.ranks);
+  if (options.ranks) {
+    all = 0;
+    for (size_t i = first; i < last; ++i) all += static_cast<uint64_t>(groups[i].computed);
   }
-  // Longest first: what does not fit into memory fails at once, and the time left is never underestimated.
-  std::vector<size_t> order(windows.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
+  std::unique_ptr<Progress> progress;
+  if (!options.title.empty() && all > 0 && (!options.ranks || options.ranks->first())) progress = std::make_unique<Progress>(options.title, all, "tokens");
 
   std::vector<Score> scores(windows.size());
-  std::unique_ptr<Progress> progress;
-  if (!options.title.empty()) progress = std::make_unique<Progress>(options.title, tokens, "tokens");
-  uint64_t done = 0;
-  const auto batch_size = static_cast<size_t>(std::max<int64_t>(1, options.batch_size));
-  for (size_t begin = 0; begin < order.size(); begin += batch_size) {
-    if (stop_requested()) fail_run("eval", "stopped by signal {}", stop_signal());
-    const size_t count = std::min(batch_size, order.size() - begin);
-    const auto length = static_cast<int64_t>(windows[order[begin]].input.size());
-    // Padding stands on the right, where causal attention never sees it from a real token.
-    at::Tensor ids = at::zeros({static_cast<int64_t>(count), length}, at::kLong);
-    at::Tensor labels = at::full({static_cast<int64_t>(count), length}, -100, at::kLong);
-    for (size_t row = 0; row < count; ++row) {
-      const Window& w = windows[order[begin + row]];
-      std::copy(w.input.begin(), w.input.end(), ids[static_cast<int64_t>(row)].data_ptr<int64_t>());
-      std::copy(w.targets.begin(), w.targets.end(),
-                labels[static_cast<int64_t>(row)].data_ptr<int64_t>() + (w.input.size() - w.targets.size()));
+  std::optional<Pending> pending;
+  for (size_t begin = first; begin < last;) {
+    if (stop_requested()) throw Interrupted(fmt::format("eval: stopped by {}", stop_signal_name(stop_signal())), stop_signal());
+    const size_t end = batch_end(groups, begin, last, options.batch_size, max_tokens);
+    try {
+      Batch batch = lay_out(windows, std::span(groups).subspan(begin, end - begin), model.device());
+      auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
+      if (pending) pending->collect(scores);
+      pending = Pending{std::move(batch), likelihood, best};
+    } catch (const c10::OutOfMemoryError&) {
+      // Half as much at a time, unless the user has said how much or it cannot be less.
+      if (options.batch_size > 0 || end == begin + 1) throw;
+      max_tokens = std::max<int64_t>(1, max_tokens / 2);
+      continue;
     }
-    auto [likelihood, best] = model.log_likelihood(ids.to(model.device()), labels.to(model.device()));
-    likelihood = likelihood.to(at::kCPU).contiguous();
-    best = best.to(at::kCPU).contiguous();
-    for (size_t row = 0; row < count; ++row) {
-      const Window& w = windows[order[begin + row]];
-      Score& result = scores[order[begin + row]];
-      const auto r = static_cast<int64_t>(row), first = static_cast<int64_t>(w.input.size() - w.targets.size());
-      for (int64_t t = first; t < static_cast<int64_t>(w.input.size()); ++t) {
-        result.log_likelihood += likelihood.data_ptr<float>()[r * length + t];
-        result.greedy = result.greedy && best.data_ptr<bool>()[r * length + t];
-      }
-      done += w.input.size();
-    }
+    for (; begin < end; ++begin) done += static_cast<uint64_t>(groups[begin].computed);
     if (progress) progress->update(done);
   }
+  if (pending) pending->collect(scores);
   if (progress) progress->finish();
+  if (options.ranks && options.ranks->size() > 1 && !windows.empty()) {
+    const size_t end = last < groups.size() ? groups[last].first : windows.size();
+    exchange(scores, first < groups.size() ? groups[first].first : windows.size(), end, *options.ranks);
+  }
   return scores;
 }
 

@@ -1,4 +1,4 @@
-// The one place that asks the model: log-likelihoods of windows, batched by length.
+// The one place that asks the model: log-likelihoods of windows, laid end to end without padding.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,6 +8,10 @@
 #include "eval/windows.h"
 #include "model/language_model.h"
 
+namespace lazy::train {
+class Communicator;
+}
+
 namespace lazy::eval {
 
 struct Score {
@@ -16,11 +20,12 @@ struct Score {
 };
 
 struct ScoreOptions {
-  int64_t batch_size = 8;            // windows a batch
+  int64_t batch_size = 0;            // windows a batch; 0: as many as fill the processor, fewer where memory ends
   std::string title = "evaluating";  // of the progress bar; empty: none
+  train::Communicator* ranks = nullptr;  // share the windows; each passes all of them and gets all scores
 };
 
-// One score a window, in the order given. Windows are sorted by length, so that little is padded; equal results in any
+// One score a window, in the order given; what neighbours share at their beginning is computed once. Equal results in any
 // batch size up to the rounding of the products. Error on an id outside the vocabulary.
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options);
 // The same for questions; longer ones are cut as window_of says.

@@ -151,12 +151,19 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
+  if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   Stream stream{at::embedding(impl_->embedding, ids).to(impl_->dtype), {}};
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
     const DecoderBlock& block = impl_->blocks[i];
     const auto layer = static_cast<int64_t>(i);
-    if (!recompute || impl_->checkpointing == Checkpointing::none) {
+    if (options.rows.defined() && i + 1 == impl_->blocks.size()) {
+      // Beyond the last attention no token looks at another: only what is asked for is computed.
+      block.attend(stream, layer, all, options.return_stats ? &stats : nullptr);
+      stream.branch = stream.branch.index_select(1, options.rows);
+      stream.residual = stream.residual.index_select(1, options.rows);
+      block.feed_forward(stream);
+    } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
     } else if (impl_->checkpointing == Checkpointing::mlp) {
       block.attend(stream, layer, all, nullptr);
@@ -190,6 +197,17 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor
   const auto [loss, log_prob, best] =
       ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
+}
+
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
+                                                                const at::Tensor& labels) {
+  const at::NoGradGuard guard;
+  ForwardOptions options;
+  options.packed = &packed;
+  options.rows = rows;
+  const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
+  const auto [loss, log_prob, best] = ops::linear_cross_entropy(hidden.squeeze(0), impl_->head_matrix(), labels);
+  return {log_prob, best};
 }
 
 bool LanguageModel::decays(const std::string& name) {

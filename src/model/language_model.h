@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/packed.h"
 
 namespace lazy {
 
@@ -27,10 +28,12 @@ struct ForwardOptions {
   // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
   // pictures.
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
+  const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
+  at::Tensor rows;  // int64: the tokens of a packed pass whose hidden states are asked for, in this order; undefined: all
 };
 
 struct ForwardResult {
-  at::Tensor hidden;              // (batch, length, hidden_size) after the final norm
+  at::Tensor hidden;              // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) of some
   std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention
 };
 
@@ -69,6 +72,8 @@ class LanguageModel {
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
+  // The same for labels (N) that follow the tokens `rows` (N) of packed sequences; both int64, on the model's device.
+  std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows, const at::Tensor& labels);
 
   // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear
   // once. Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in

@@ -57,8 +57,10 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   const int64_t batch = x.value.size(0), length = x.value.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
-  const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start);
-  at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start);
+  ops::RopeOptions rotation;
+  if (options.packed) rotation.positions = options.packed->positions;
+  const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start, rotation);
+  at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start, rotation);
   at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);
@@ -72,12 +74,26 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   attention.window = window_;
   attention.return_stats = stats != nullptr;
   attention.deterministic = options.deterministic;
+  if (options.packed) {
+    return output.forward(attend_packed(q, k, v, *options.packed, attention, stats).reshape({batch, length, heads_ * head_dim_}))[0];
+  }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return output.forward(out.reshape({batch, length, heads_ * head_dim_}))[0];
+}
+
+at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
+                                         ops::AttentionOptions options, at::Tensor* stats) const {
+  k = k.squeeze(0), v = v.squeeze(0);
+  if (packed.keys.defined()) k = k.index_select(0, packed.keys), v = v.index_select(0, packed.keys);
+  options.cu_seqlens_q = packed.cu_seqlens_q;
+  options.cu_seqlens_k = packed.cu_seqlens_k;
+  const auto [out, lse, statistics] = ops::attention(q.squeeze(0), k, v, distance_bias, tau, options);
+  if (stats) *stats = statistics;
+  return out;
 }
 
 }  // namespace lazy

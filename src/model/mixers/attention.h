@@ -5,10 +5,12 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
+#include "ops/attention.h"
 
 namespace lazy {
 
 struct ForwardOptions;
+struct PackedSequences;
 
 class AttentionMixer {
  public:
@@ -23,6 +25,10 @@ class AttentionMixer {
   at::Tensor tau;            // (heads) fp32, undefined when there is none
 
  private:
+  // q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim)
+  at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
+                           ops::AttentionOptions options, at::Tensor* stats) const;
+
   int64_t heads_, kv_heads_, head_dim_, window_;
   double rope_base_;
   std::string normalizer_, offset_;

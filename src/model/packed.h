@@ -1,0 +1,17 @@
+// Token sequences laid end to end without padding, for one pass of the model. A sequence may continue another one: it
+// brings only its own tokens and attends to the keys of both.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lazy {
+
+struct PackedSequences {
+  at::Tensor ids;        // (tokens) int64
+  at::Tensor positions;  // (tokens) int64: places in the sequences, from 0, which RoPE turns by
+  // (sequences + 1) int32: where the queries of each sequence begin, and its keys.
+  at::Tensor cu_seqlens_q, cu_seqlens_k;
+  // (keys) int64: the token whose key stands there. Undefined: every sequence has its own tokens' keys and no others.
+  at::Tensor keys;
+};
+
+}  // namespace lazy

@@ -1,0 +1,165 @@
+// The scoring engine beside the model asked plainly: one window at a time, nothing shared, nothing left out.
+#include "eval/score.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/error.h"
+#include "eval/prefix.h"
+#include "../train/ranks.h"
+#include "plain_score.h"
+
+namespace lazy::eval {
+namespace {
+
+constexpr int64_t kVocabulary = 97;
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 48;
+  config.num_layers = 3;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 12;
+  config.init_std = 0.3;
+  config.max_length = 64;
+  return config;
+}
+
+ModelConfig lazy_kind() {
+  ModelConfig config = tiny();
+  config.normalizer = "elastic";
+  config.distance_bias_window = 20;
+  config.distance_bias_init_std = 0.5;
+  return config;
+}
+
+ModelConfig sliding() {
+  ModelConfig config = tiny();
+  config.window = 7;
+  config.tie_embeddings = true;
+  return config;
+}
+
+std::vector<int32_t> random_ids(std::mt19937& random, int64_t count) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(random() % kVocabulary));
+  return ids;
+}
+
+// Questions of every kind that the benchmarks have.
+std::vector<Request> questions() {
+  std::mt19937 random(3);
+  std::vector<Request> out;
+  for (int64_t length : {1, 5, 23, 60}) {
+    const auto context = random_ids(random, length);
+    for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});  // one context, choices
+    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});                 // answers of one token
+    const auto ending = random_ids(random, 6);
+    for (int n = 0; n < 2; ++n) {  // contexts that part ways, one ending
+      auto other = context;
+      const auto more = random_ids(random, 2 + n);
+      other.insert(other.end(), more.begin(), more.end());
+      out.push_back({other, ending});
+    }
+    out.push_back({random_ids(random, 9), random_ids(random, 4)});  // one on its own
+  }
+  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // longer than the model
+  out.push_back({out.back().context, random_ids(random, 2)});
+  out.push_back(out.back());  // twice the same
+  return out;
+}
+
+struct Kind {
+  const char* name;
+  ModelConfig (*config)();
+};
+
+class Scores : public testing::TestWithParam<Kind> {};
+
+TEST_P(Scores, AreThoseOfTheModelAskedPlainly) {
+  LanguageModel model(GetParam().config(), 11);
+  const auto requests = questions();
+  const int64_t max_length = 64;
+  std::vector<Window> windows;
+  for (const Request& request : requests) windows.push_back(window_of(request, max_length));
+  // The greedy continuation of a context, so that `greedy` is true somewhere.
+  Window greedy = windows[0];
+  for (int n = 0; n < 3; ++n) {
+    const std::vector<int64_t> wide(greedy.input.begin(), greedy.input.end());
+    const at::Tensor logits = model.logits(model.forward(at::tensor(wide).unsqueeze(0)).hidden);
+    greedy.targets.assign(1, static_cast<int32_t>(logits[0][-1].argmax().item<int64_t>()));
+    if (n < 2) greedy.input.push_back(greedy.targets[0]);
+  }
+  windows.push_back(greedy);
+  for (const int64_t batch_size : {0, 1, 3, 1000}) {
+    const auto found = score(model, windows, {batch_size, ""});
+    ASSERT_EQ(found.size(), windows.size());
+    int64_t greedy_count = 0;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      const Score expected = plain_score(model, windows[i]);
+      EXPECT_NEAR(found[i].log_likelihood, expected.log_likelihood, 1e-4 * windows[i].targets.size()) << i;
+      EXPECT_EQ(found[i].greedy, expected.greedy) << i;
+      greedy_count += found[i].greedy;
+    }
+    EXPECT_GE(greedy_count, 1);
+  }
+  const auto cut = score(model, requests, max_length, {0, ""});
+  const auto uncut = score(model, windows, {0, ""});
+  for (size_t i = 0; i < cut.size(); ++i) EXPECT_NEAR(cut[i].log_likelihood, uncut[i].log_likelihood, 1e-4) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Scores, testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Score, RanksShareTheWindows) {
+  const auto requests = questions();
+  LanguageModel alone(tiny(), 11);
+  const auto expected = score(alone, requests, 64, {0, ""});
+  for (const int ranks : {2, 3, 5}) {
+    train::as_ranks(ranks, [&](train::Communicator& communicator) {
+      LanguageModel model(tiny(), 11);
+      const auto found = score(model, requests, 64, {0, "", &communicator});
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_NEAR(found[i].log_likelihood, expected[i].log_likelihood, 1e-4) << i;
+        EXPECT_EQ(found[i].greedy, expected[i].greedy) << i;
+      }
+      // More ranks than windows.
+      EXPECT_NEAR(score(model, std::vector<Window>{{{1, 2}, {3}}}, {0, "", &communicator})[0].log_likelihood,
+                  plain_score(model, {{1, 2}, {3}}).log_likelihood, 1e-5);
+    });
+  }
+}
+
+TEST(Score, RefusesIdsOutsideTheVocabulary) {
+  LanguageModel model(tiny(), 1);
+  EXPECT_THROW(score(model, std::vector<Window>{{{1, kVocabulary}, {2}}}, {}), Error);
+  EXPECT_THROW(score(model, std::vector<Window>{{{1, 2}, {-1}}}, {}), Error);
+  EXPECT_THROW(score(model, std::vector<Window>{{{1, 2}, {}}}, {}), Error);
+  EXPECT_TRUE(score(model, std::vector<Window>{}, {}).empty());
+}
+
+TEST(Requests, AreCutOnTheLeft) {
+  EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 10), (Window{{1, 2, 3, 4}, {4, 5}}));
+  EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 4), (Window{{1, 2, 3, 4}, {4, 5}}));
+  EXPECT_EQ(window_of({{1, 2, 3}, {4, 5}}, 2), (Window{{3, 4}, {4, 5}}));
+  EXPECT_THROW(window_of({{1, 2, 3}, {4, 5}}, 1), Error);
+  EXPECT_THROW(window_of({{1}, {}}, 4), Error);
+  EXPECT_THROW(window_of({{}, {1}}, 4), Error);
+}
+
+TEST(Prefix, NeighboursThatBeginAlikeAreOneGroup) {
+  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}}, {{1, 2, 3}, {9}},  // shared: 3
+                                       {{7, 2, 3}, {9}},                                                // alone
+                                       {{8, 8, 8, 8}, {9}}, {{8, 8, 8, 8}, {9}},                       // the same
+                                       {{8, 1}, {9}}};  // one token in common is less than the two save
+  EXPECT_EQ(group_by_prefix(windows), (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
+  EXPECT_TRUE(group_by_prefix({}).empty());
+}
+
+}  // namespace
+}  // namespace lazy::eval
