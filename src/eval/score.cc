@@ -49,7 +49,9 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
       std::copy(w.targets.begin(), w.targets.end(),
                 labels[static_cast<int64_t>(row)].data_ptr<int64_t>() + (w.input.size() - w.targets.size()));
     }
-    auto [likelihood, best] = model.log_likelihood(ids.to(model.device()), labels.to(model.device()));
+    KVCache cache{.streaming = options.cache};
+    auto [likelihood, best] = model.log_likelihood(ids.to(model.device()), labels.to(model.device()),
+                                                   {.cache = options.cache ? &cache : nullptr});
     likelihood = likelihood.to(at::kCPU).contiguous();
     best = best.to(at::kCPU).contiguous();
     for (size_t row = 0; row < count; ++row) {

@@ -1,6 +1,7 @@
 // The one place that asks the model: log-likelihoods of windows, batched by length.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Score {
 
 struct ScoreOptions {
   int64_t batch_size = 8;            // windows a batch
+  std::optional<StreamingCache> cache;  // every window through a cache that keeps so many tokens; none: all of them
   std::string title = "evaluating";  // of the progress bar; empty: none
 };
 

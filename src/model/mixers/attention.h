@@ -5,14 +5,16 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
+#include "ops/attention.h"
 
 namespace lazy {
 
 struct ForwardOptions;
+struct KVCache;
 
 class AttentionMixer {
  public:
-  AttentionMixer(const ModelConfig& config, at::Device device);
+  AttentionMixer(const ModelConfig& config, int64_t layer, at::Device device);
 
   // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
   // receives (3, batch, heads, length) when not null.
@@ -21,11 +23,19 @@ class AttentionMixer {
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
   at::Tensor tau;            // (heads) fp32, undefined when there is none
+  at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
+  at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
 
  private:
+  // One of qkv's parts as (batch, length, heads, head_dim), with its bias and norm where there are any.
+  at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const;
+
+  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;  // with a streaming cache
+  ops::AttentionOptions attention_options() const;
+  at::Tensor project(const at::Tensor& heads) const;  // (batch, length, heads, head_dim) through o_proj
+
+  ModelConfig config_;
   int64_t heads_, kv_heads_, head_dim_, window_;
-  double rope_base_;
-  std::string normalizer_, offset_;
 };
 
 }  // namespace lazy
