@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "eval/evaluate.h"
 #include "model/tokenizer_match.h"
+#include "model_options.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -21,6 +22,7 @@ struct EvalArguments {
   std::string model, data, corpus, split = "validation", text, output, dtype = "fp32";
   std::vector<std::string> tasks;
   lazy::eval::EvalOptions options;
+  lazy::ModelOptions model_options;
   int64_t limit = 0;
   bool json = false;
 };
@@ -48,12 +50,14 @@ std::vector<std::string> wanted_tasks(const EvalArguments& a) {
 void evaluate(const EvalArguments& a) {
   const auto names = wanted_tasks(a);
   if (!a.output.empty() && fs::is_directory(a.output)) lazy::fail("eval", "--output {}: expected a file's name, found a folder", a.output);
-  auto model = lazy::LanguageModel::load(a.model);
+  const auto streaming = a.model_options.streaming();
+  auto model = lazy::open_model(a.model, a.model_options);
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   lazy::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
   lazy::eval::EvalOptions options = a.options;
   if (a.limit > 0) options.limit = a.limit;
+  options.cache = streaming;
 
   std::vector<lazy::eval::TaskResult> results;
   for (const auto& name : names) {
@@ -70,6 +74,7 @@ void evaluate(const EvalArguments& a) {
   info.model_kind = model.config().kind();
   info.command = fmt::format("lazy eval {}{}{}{}{}", a.model, a.corpus.empty() ? "" : " --corpus " + a.corpus, a.text.empty() ? "" : " --text " + a.text,
                              a.data.empty() ? "" : " --data " + a.data, a.tasks.empty() ? "" : fmt::format(" --tasks {}", fmt::join(a.tasks, ",")));
+  info.command += a.model_options.command_line();
   if (a.options.bos) info.command += " --bos";
   if (a.options.max_length > 0) info.command += fmt::format(" --max-length {}", a.options.max_length);
   if (a.limit > 0) info.command += fmt::format(" --limit {}", a.limit);
@@ -98,6 +103,7 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& comma
   command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
   command.add_option("--text", a->text, "Text file, for heldout");
   command.add_option("--max-length", a->options.max_length, "Tokens a window (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
+  lazy::cli::add_model_options(command, a->model_options);
   command.add_flag("--bos", a->options.bos, "BOS before every text or sequence");
   command.add_option("--batch-size", a->options.batch_size, "Windows a batch")->check(CLI::Range(1, 1 << 16))->capture_default_str();
   command.add_option("--limit", a->limit, "Documents (corpus: sequences) at most")->check(CLI::PositiveNumber);
@@ -109,6 +115,8 @@ Examples:
   lazy eval runs/lazy/model --corpus corpus --output runs/lazy/eval.json
   lazy eval runs/lazy/model --text book.txt --max-length 512
   lazy eval runs/lazy/model --tasks wikitext --data data/eval
+  lazy eval runs/lazy/model --text book.txt --max-length 8192 --positions yarn:4
+  lazy eval runs/lazy/model --text book.txt --max-length 8192 --cache streaming:4+508
 
 heldout: loss in nats per token, bits per byte, perplexity per token.
 wikitext: WikiText-2 raw documents; perplexity per word of the original text, as lm-evaluation-harness computes it.

@@ -64,7 +64,7 @@ void run(const ExportOptions& options) {
     throw;
   }
   fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
-             folder.model.config().is_plain_llama() ? "LlamaForCausalLM" : "LazyForCausalLM");
+             folder.model.config().architecture());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "model_options.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -20,6 +21,7 @@ struct GenerateArguments {
   std::string model, json, prompt_file, dtype = "fp32";
   std::vector<std::string> prompts;
   GenerateOptions generate;
+  ModelOptions model_options;
   int64_t samples = 1;
   bool no_bos = false;
 };
@@ -33,21 +35,22 @@ void run(GenerateArguments options) {
   if (!options.prompt_file.empty()) options.prompts.push_back(read_file(options.prompt_file));
   if (options.prompts.empty()) options.prompts.emplace_back();
   options.generate.sampling.validate();
+  const auto streaming = options.model_options.streaming();
   install_stop_handlers();
-  ModelFolder folder = load_model_folder(options.model);
+  ModelFolder folder = load_model_folder(options.model, options.model_options);
   if (options.dtype == "bf16") folder.model.set_compute_dtype(at::kBFloat16);
   if (folder.model.config().eos_token_id >= 0)
     options.generate.stop_tokens.push_back(folder.model.config().eos_token_id);
   if (folder.tokenizer->eos_id()) options.generate.stop_tokens.push_back(*folder.tokenizer->eos_id());
 
-  Generator generator(folder.model);
+  Generator generator(folder.model, streaming);
   const uint64_t seed = options.generate.sampling.seed;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   bool first = true;
   for (const std::string& prompt : options.prompts) {
     const std::vector<int64_t> ids = encode_prompt(*folder.tokenizer, prompt, !options.no_bos);
     generator.set_prompt(ids);
-    if (static_cast<int64_t>(ids.size()) + options.generate.max_tokens > folder.model.config().max_length) {
+    if (!streaming && static_cast<int64_t>(ids.size()) + options.generate.max_tokens > folder.model.config().max_length) {
       log::debug("the text may pass the model's training length of {} tokens", folder.model.config().max_length);
     }
     for (int64_t sample = 0; sample < options.samples && !stop_requested(); ++sample) {
@@ -102,13 +105,15 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](CLI::App& command) {
   command.add_option("--dtype", o->dtype, "Precision of the computation")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos, "Do not begin with the BOS token");
   command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");
   command.footer(
       "Examples:\n"
       "  lazy generate run/model --prompt 'Once upon a time'\n"
       "  lazy generate run/model --prompt 'The' --temperature 0 --max-tokens 40\n"
-      "  lazy generate run/model --prompt 'A' --prompt 'B' --samples 3 --json samples.json");
+      "  lazy generate run/model --prompt 'A' --prompt 'B' --samples 3 --json samples.json\n"
+      "  lazy generate run/model --prompt 'Chapter 1' --max-tokens 20000 --cache streaming:4+508");
   command.callback([o] { run(*o); });
 });
 

@@ -152,7 +152,8 @@ void print_model(const ModelConfig& m) {
              m.head_dim, m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads),
              m.intermediate());
   fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
-  fmt::print("positions     RoPE base {:g}, training length {}\n", m.rope_base, m.max_length);
+  fmt::print("positions     RoPE base {:g}{}, training length {}\n", m.rope_base,
+             m.rope_scaling.type == "none" ? "" : fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor), m.max_length);
   fmt::print("normalizer    {}{}{}\n", m.normalizer,
              m.has_offset()
                  ? fmt::format(", offset {} from {:g}{}", m.offset, m.offset_init, m.offset_trainable ? "" : ", fixed")

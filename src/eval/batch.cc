@@ -38,6 +38,7 @@ Batch lay_out(const std::vector<Window>& windows, std::span<const PrefixGroup> g
     for (size_t w = group.first; w < group.first + group.count; ++w) {
       const Window& window = windows[w];
       const auto size = static_cast<int64_t>(window.input.size()), own_begin = static_cast<int64_t>(ids.size());
+      batch.tokens.longest = std::max(batch.tokens.longest, size);
       if (size > group.shared) {
         append(window.input, group.shared, size, shared_begin);
         shares |= group.shared > 0;

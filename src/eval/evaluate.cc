@@ -56,7 +56,7 @@ Totals score_documents(LanguageModel& model, const Tokenizer& tokenizer, const s
     totals.words += document.words;
     totals.bytes += document.bytes;
   }
-  for (const Score& s : score(model, windows, {options.batch_size, options.progress ? title : ""})) totals.log_likelihood += s.log_likelihood;
+  for (const Score& s : score(model, windows, {.batch_size = options.batch_size, .title = options.progress ? title : "", .cache = options.cache})) totals.log_likelihood += s.log_likelihood;
   return totals;
 }
 
@@ -81,7 +81,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
     windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
   }
   Totals totals;
-  for (const Score& s : score(model, windows, {options.batch_size, options.progress ? "held-out loss" : ""})) totals.log_likelihood += s.log_likelihood;
+  for (const Score& s : score(model, windows, {.batch_size = options.batch_size, .title = options.progress ? "held-out loss" : "", .cache = options.cache})) totals.log_likelihood += s.log_likelihood;
   totals.tokens = count * (how.length - 1);
   TaskResult result{.name = "heldout", .original = available, .effective = count, .seconds = clock.seconds()};
   const double loss = per(totals, totals.tokens);

@@ -16,6 +16,7 @@ struct EvalOptions {
   int64_t max_length = 0;          // tokens a window; 0: the model's training length (decision A10)
   bool bos = false;                // BOS before every text (or corpus sequence), as lm-evaluation-harness's add_bos_token
   int64_t batch_size = 8;
+  std::optional<StreamingCache> cache;  // see ScoreOptions
   std::optional<int64_t> limit;    // documents (corpus: sequences) at most
   bool progress = true;
 };

@@ -26,4 +26,10 @@ std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
   return groups;
 }
 
+std::vector<PrefixGroup> each_alone(const std::vector<Window>& windows) {
+  std::vector<PrefixGroup> groups;
+  for (size_t i = 0; i < windows.size(); ++i) groups.push_back({i, 1, 0, static_cast<int64_t>(windows[i].input.size())});
+  return groups;
+}
+
 }  // namespace lazy::eval

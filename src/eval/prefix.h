@@ -17,5 +17,6 @@ struct PrefixGroup {
 
 // Neighbours are grouped as long as each one that joins lowers the number of tokens to compute.
 std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows);
+std::vector<PrefixGroup> each_alone(const std::vector<Window>& windows);
 
 }  // namespace lazy::eval

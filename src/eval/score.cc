@@ -48,7 +48,7 @@ struct Pending {
   Batch batch;
   at::Tensor log_likelihood, greedy;
 
-  void collect(std::vector<Score>& scores) const {
+  void collect(std::vector<Score>& scores, bool targets) const {
     const at::Tensor values = log_likelihood.cpu().contiguous(), best = greedy.cpu().contiguous();
     const float* value = values.const_data_ptr<float>();
     const bool* is_best = best.const_data_ptr<bool>();
@@ -57,6 +57,7 @@ struct Pending {
       for (int64_t row = batch.begins[n]; row < batch.begins[n + 1]; ++row) {
         score.log_likelihood += value[row];
         score.greedy = score.greedy && is_best[row];
+        if (targets) score.targets.push_back({value[row], is_best[row]});
       }
     }
   }
@@ -75,14 +76,47 @@ std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint6
 }
 
 // Every rank gets the scores that the others have computed: all but one of each window's are zero.
-void exchange(std::vector<Score>& scores, size_t begin, size_t end, train::Communicator& ranks) {
-  std::vector<double> all(2 * scores.size());
-  for (size_t i = begin; i < end; ++i) {
-    all[2 * i] = scores[i].log_likelihood;
-    all[2 * i + 1] = scores[i].greedy;
+void exchange(std::vector<Score>& scores, const std::vector<Window>& windows, size_t begin, size_t end, bool targets,
+              train::Communicator& ranks) {
+  std::vector<double> all;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const Score& s = scores[i];
+    const bool ours = i >= begin && i < end;
+    all.insert(all.end(), {ours ? s.log_likelihood : 0, ours && s.greedy ? 1. : 0.});
+    if (!targets) continue;
+    for (size_t t = 0; t < windows[i].targets.size(); ++t) {
+      const TargetScore target = ours ? s.targets[t] : TargetScore{};
+      all.insert(all.end(), {target.log_likelihood, target.greedy ? 1. : 0.});
+    }
   }
   all = ranks.sum(all);
-  for (size_t i = 0; i < scores.size(); ++i) scores[i] = {all[2 * i], all[2 * i + 1] != 0};
+  const double* next = all.data();
+  for (size_t i = 0; i < scores.size(); ++i, next += 2) {
+    scores[i] = {next[0], next[1] != 0, {}};
+    if (!targets) continue;
+    for (size_t t = 0; t < windows[i].targets.size(); ++t, next += 2) {
+      scores[i].targets.push_back({static_cast<float>(next[2]), next[3] != 0});
+    }
+  }
+}
+
+Pending ask(LanguageModel& model, const std::vector<Window>& windows, std::span<const PrefixGroup> groups) {
+  Batch batch = lay_out(windows, groups, model.device());
+  auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
+  return {std::move(batch), likelihood, best};
+}
+
+// A window through a streaming cache: one sequence at a time, since each is cut at its own places.
+Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t index, const StreamingCache& streaming) {
+  const Window& window = windows[index];
+  const PrefixGroup alone{index, 1, 0, static_cast<int64_t>(window.input.size())};
+  Batch batch = lay_out(windows, std::span(&alone, 1), model.device());
+  at::Tensor labels = at::full({1, batch.tokens.ids.size(0)}, -100, batch.labels.options());
+  labels[0].index_copy_(0, batch.rows, batch.labels);
+  KVCache cache{.streaming = streaming};
+  const auto [likelihood, best] = model.log_likelihood(batch.tokens.ids.unsqueeze(0), labels, {.cache = &cache});
+  const at::Tensor rows = batch.rows;
+  return {std::move(batch), likelihood[0].index_select(0, rows), best[0].index_select(0, rows)};
 }
 
 }  // namespace
@@ -90,7 +124,9 @@ void exchange(std::vector<Score>& scores, size_t begin, size_t end, train::Commu
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   const at::NoGradGuard no_grad;
   for (const Window& w : windows) check(w, model.config().vocab_size);
-  const std::vector<PrefixGroup> groups = group_by_prefix(windows);
+  // Where a sequence's length or its own cache decides what it computes, it is asked on its own.
+  const bool alone = options.cache || model.config().rope_scaling.type == "dynamic";
+  const std::vector<PrefixGroup> groups = alone ? each_alone(windows) : group_by_prefix(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
   uint64_t all = 0, done = 0;
   for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);
@@ -106,12 +142,12 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   std::optional<Pending> pending;
   for (size_t begin = first; begin < last;) {
     if (stop_requested()) throw Interrupted(fmt::format("eval: stopped by {}", stop_signal_name(stop_signal())), stop_signal());
-    const size_t end = batch_end(groups, begin, last, options.batch_size, max_tokens);
+    const size_t end = alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens);
     try {
-      Batch batch = lay_out(windows, std::span(groups).subspan(begin, end - begin), model.device());
-      auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
-      if (pending) pending->collect(scores);
-      pending = Pending{std::move(batch), likelihood, best};
+      Pending next = options.cache ? ask_streaming(model, windows, begin, *options.cache)
+                                   : ask(model, windows, std::span(groups).subspan(begin, end - begin));
+      if (pending) pending->collect(scores, options.targets);
+      pending = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
       // Half as much at a time, unless the user has said how much or it cannot be less.
       if (options.batch_size > 0 || end == begin + 1) throw;
@@ -121,11 +157,11 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
     for (; begin < end; ++begin) done += static_cast<uint64_t>(groups[begin].computed);
     if (progress) progress->update(done);
   }
-  if (pending) pending->collect(scores);
+  if (pending) pending->collect(scores, options.targets);
   if (progress) progress->finish();
   if (options.ranks && options.ranks->size() > 1 && !windows.empty()) {
     const size_t end = last < groups.size() ? groups[last].first : windows.size();
-    exchange(scores, first < groups.size() ? groups[first].first : windows.size(), end, *options.ranks);
+    exchange(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end, options.targets, *options.ranks);
   }
   return scores;
 }

@@ -50,21 +50,21 @@ void Generator::set_prompt(const std::vector<int64_t>& ids) {
       fail("generate", "prompt: token {} is outside the model's vocabulary of {}", id, model_.config().vocab_size);
     }
   }
-  cache_ = KVCache{};
+  cache_ = KVCache{.streaming = streaming_};
   for (size_t begin = 0; begin < ids.size(); begin += kPromptChunk) {
     const size_t end = std::min(ids.size(), begin + kPromptChunk);
     prompt_logits_ =
         step({ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)});
   }
-  prompt_length_ = cache_.length;
+  prompt_cache_ = cache_;
   prompt_tokens_ = {ids.begin(), ids.end()};
 }
 
 Generation Generator::run(const GenerateOptions& options, const std::function<bool(int64_t)>& on_token) {
-  if (prompt_length_ == 0) fail("generate", "no prompt was given");
+  if (prompt_cache_.length == 0) fail("generate", "no prompt was given");
   const DecodeThreads threads(model_);
   Sampler sampler(options.sampling);
-  cache_.length = prompt_length_;  // what an earlier text appended is overwritten
+  cache_ = prompt_cache_;  // what an earlier text appended is overwritten
   std::unordered_set<int64_t> seen = prompt_tokens_;
   std::vector<float> logits = prompt_logits_;
   Generation out;

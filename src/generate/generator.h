@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -24,7 +25,7 @@ struct Generation {
 
 class Generator {
  public:
-  explicit Generator(LanguageModel& model) : model_(model) {}
+  explicit Generator(LanguageModel& model, std::optional<StreamingCache> streaming = {}) : model_(model), streaming_(streaming) {}
   // Computes the prompt, in chunks. Error when it is empty or holds an id outside the vocabulary.
   void set_prompt(const std::vector<int64_t>& ids);
   // May be called again, with another seed, for another text after the same prompt.
@@ -34,8 +35,8 @@ class Generator {
  private:
   std::vector<float> step(const std::vector<int64_t>& ids);  // logits after the last of them
   LanguageModel& model_;
-  KVCache cache_;
-  int64_t prompt_length_ = 0;
+  std::optional<StreamingCache> streaming_;
+  KVCache cache_, prompt_cache_;  // prompt_cache_: as the prompt left it
   std::vector<float> prompt_logits_;
   std::unordered_set<int64_t> prompt_tokens_;
 };

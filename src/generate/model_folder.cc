@@ -5,12 +5,12 @@
 
 namespace lazy {
 
-ModelFolder load_model_folder(const std::filesystem::path& directory) {
+ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options) {
   // The tokenizer first: it is small, and a mismatch need not wait for the weights.
   const ModelConfig config = ModelConfig::from_directory(directory);
   auto tokenizer = load_tokenizer(directory.string());
   check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), directory.string());
-  return {LanguageModel::load(directory), std::move(tokenizer)};
+  return {open_model(directory, options), std::move(tokenizer)};
 }
 
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "model/language_model.h"
+#include "model/model_options.h"
 
 namespace lazy {
 
@@ -16,7 +16,7 @@ struct ModelFolder {
 };
 
 // Loads both. Error when the tokenizer does not match the model (model/tokenizer_match.h).
-ModelFolder load_model_folder(const std::filesystem::path& directory);
+ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
 // The prompt's ids: BOS, where the tokenizer has one and `bos` asks for it, then the text.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);

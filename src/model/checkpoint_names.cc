@@ -3,7 +3,7 @@
 namespace lazy {
 
 CheckpointNames::CheckpointNames(const ModelConfig& config) {
-  const bool llama = config.is_plain_llama();
+  const bool llama = config.architecture() != "LazyForCausalLM";
   const std::string attention = llama ? "self_attn." : "attn.";
   embedding = llama ? "model.embed_tokens.weight" : "model.embeddings.weight";
   attention_norm = llama ? "input_layernorm.weight" : "attn_norm.weight";
@@ -12,6 +12,12 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   k = attention + "k_proj.weight";
   v = attention + "v_proj.weight";
   o = attention + "o_proj.weight";
+  q_bias = attention + "q_proj.bias";
+  k_bias = attention + "k_proj.bias";
+  v_bias = attention + "v_proj.bias";
+  o_bias = attention + "o_proj.bias";
+  q_norm = attention + "q_norm.weight";
+  k_norm = attention + "k_norm.weight";
   distance_bias = attention + "learnable_bias_diagonals";
   offset = attention + "softmax_offset";
 }

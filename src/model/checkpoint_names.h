@@ -1,5 +1,5 @@
-// Names of a decoder's tensors in our files: Llama's for a plain softmax model, so that every program reads it, and
-// FLA's, with the paper authors' two additions, for every other (SPEC section 5).
+// Names of a decoder's tensors in our files: Llama's for softmax models of its families, so that every program reads them,
+// and FLA's, with the paper authors' two additions, for every other (SPEC section 5).
 #pragma once
 #include <string>
 
@@ -13,7 +13,7 @@ struct CheckpointNames {
   std::string embedding, final_norm = "model.norm.weight", head = "lm_head.weight";
   std::string layer(int64_t index) const { return "model.layers." + std::to_string(index) + "."; }
   // Within a layer:
-  std::string attention_norm, mlp_norm, q, k, v, o, distance_bias, offset;
+  std::string attention_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset;
   std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";
 };
 

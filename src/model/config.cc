@@ -25,10 +25,58 @@ void check_whole(int64_t value, const char* field, int64_t minimum, int64_t maxi
     fail("model", "{}: expected {} to {}, found {}", field, minimum, maximum, value);
 }
 
+void check_rope_scaling(const ModelConfig& c) {
+  const ops::RopeScaling& s = c.rope_scaling;
+  if (s.type == "none") return;
+  const std::vector<std::string> known = {"linear", "dynamic", "llama3", "yarn"};
+  if (std::find(known.begin(), known.end(), s.type) == known.end()) {
+    fail("model", "rope_type: expected default, {}, found '{}'", fmt::join(known, ", "), s.type);
+  }
+  check(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor", "at least 1", s.factor);
+  if (s.type != "linear") {
+    check_whole(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
+  }
+  if (s.type == "dynamic" && c.head_dim < 4) fail("model", "head_dim: dynamic RoPE needs at least 4, found {}", c.head_dim);
+  if (s.type == "llama3") {
+    check(std::isfinite(s.low_frequency) && s.low_frequency > 0, "rope_scaling.low_freq_factor", "more than 0", s.low_frequency);
+    check(std::isfinite(s.high_frequency) && s.high_frequency > s.low_frequency, "rope_scaling.high_freq_factor",
+          fmt::format("more than low_freq_factor ({})", s.low_frequency), s.high_frequency);
+  }
+  if (s.type == "yarn") {
+    check(std::isfinite(s.beta_slow) && s.beta_slow > 0, "rope_scaling.beta_slow", "more than 0", s.beta_slow);
+    check(std::isfinite(s.beta_fast) && s.beta_fast >= s.beta_slow, "rope_scaling.beta_fast",
+          fmt::format("at least beta_slow ({})", s.beta_slow), s.beta_fast);
+    check(std::isfinite(s.attention_factor) && s.attention_factor >= 0, "rope_scaling.attention_factor", "more than 0",
+          s.attention_factor);
+  }
+}
+
 }  // namespace
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
 bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0; }
+
+Rope rope_at(const ModelConfig& c, int64_t length) {
+  if (c.rope_scaling.type != "dynamic") return {c.rope_base, c.rope_scaling};
+  const double dims = static_cast<double>(c.head_dim), factor = c.rope_scaling.factor;
+  const double longer = static_cast<double>(std::max(length, c.rope_scaling.original_length)) /
+                        static_cast<double>(c.rope_scaling.original_length);
+  return {c.rope_base * std::pow(factor * longer - (factor - 1), dims / (dims - 2)), {}};
+}
+std::string ModelConfig::architecture() const {
+  const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
+  if (normalizer != "softmax" || distance_bias_window > 0) return "LazyForCausalLM";
+  if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
+  if (family == "mistral" && bare && !qk_norm && full_layers.empty()) return "MistralForCausalLM";
+  if (family == "qwen2" && attention_bias && !output_bias && !qk_norm) return "Qwen2ForCausalLM";
+  if (family == "qwen3" && (biased || bare) && qk_norm) return "Qwen3ForCausalLM";
+  return "LazyForCausalLM";
+}
+
+int64_t ModelConfig::window_of(int64_t layer) const {
+  return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? -1 : window;
+}
+
 bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
 std::string ModelConfig::kind() const { return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer; }
 
@@ -64,6 +112,12 @@ void ModelConfig::validate() const {
         distance_bias_init_std);
   if (std::find(kNormalizers.begin(), kNormalizers.end(), normalizer) == kNormalizers.end()) {
     fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
+  }
+  check_rope_scaling(*this);
+  for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
+  if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {
+    fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some", kind(),
+         family);
   }
   if (offset != "per_visible" && offset != "constant") {
     fail("model", "offset: expected per_visible or constant, found '{}'", offset);
@@ -120,7 +174,9 @@ ParameterCount count_parameters(const ModelConfig& c) {
   const int64_t d = c.hidden_size;
   const int64_t projections = d * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
   const int64_t lazy = c.num_heads * (c.distance_bias_window + (c.has_offset() && c.offset_trainable ? 1 : 0));
-  const int64_t layer = projections + 3 * d * c.intermediate() + 2 * d + lazy;
+  const int64_t biases = (c.attention_bias ? (c.num_heads + 2 * c.num_kv_heads) * c.head_dim : 0) + (c.output_bias ? d : 0);
+  const int64_t norms = 2 * d + (c.qk_norm ? 2 * c.head_dim : 0);
+  const int64_t layer = projections + biases + 3 * d * c.intermediate() + norms + lazy;
   ParameterCount count;
   count.embedding = c.vocab_size * d;
   count.tied = c.num_layers * layer + d + count.embedding;

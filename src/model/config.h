@@ -4,13 +4,18 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
+
+#include "ops/rope_frequencies.h"
 
 namespace lazy {
 
 class Config;
 
-// Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU, no biases.
+// Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU.
 // With normalizer "elastic" and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
+// Softmax models may also have what the families of Llama add to it: biases, norms of queries and keys, layers without
+// the window.
 struct ModelConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 1024;
@@ -23,6 +28,7 @@ struct ModelConfig {
   bool tie_embeddings = false;
   double norm_eps = 1e-6;
   double rope_base = 1e4;              // decision A6: Lazy defaults to 1.5e5
+  ops::RopeScaling rope_scaling;       // the operator's types and "dynamic", see rope_at
   int64_t max_length = 4096;           // training length
   std::string normalizer = "softmax";  // "softmax", "elastic", ... (the operator's names)
   std::string offset = "per_visible";  // "per_visible": tau / i, "constant": tau
@@ -30,13 +36,22 @@ struct ModelConfig {
   double offset_init = -1;
   int64_t distance_bias_window = 0;  // W entries a head, 0: no distance bias
   double distance_bias_init_std = 1e-3;
-  int64_t window = -1;  // sliding window, -1: none
+  int64_t window = -1;                // sliding window, -1: none
+  std::vector<int64_t> full_layers;   // layers that see everything all the same, ascending
+  std::string family = "llama";       // whose layout a softmax model has on disk: llama, mistral, qwen2 or qwen3
+  bool attention_bias = false;        // q_proj, k_proj and v_proj add a bias
+  bool output_bias = false;           // o_proj adds one
+  bool qk_norm = false;               // RMSNorm of every query and key head before RoPE
   double init_std = 0.02;
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text, 0: not recorded
 
-  bool is_plain_llama() const;   // softmax, no bias, no window: saved as LlamaForCausalLM
+  bool is_plain_llama() const;   // softmax, no distance bias, no window
+  // The class that transformers loads the saved model as: <family>ForCausalLM where that class computes the same, else
+  // LazyForCausalLM.
+  std::string architecture() const;
+  int64_t window_of(int64_t layer) const;  // -1: none
   bool is_lazy() const;          // Elastic-Softmax with a distance bias
   std::string kind() const;      // "lazy", "transformer", or the normalizer's name for what lies between
   bool has_offset() const;       // a tau per head
@@ -50,13 +65,21 @@ struct ModelConfig {
   // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5).
   // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.
   static ModelConfig from_toml(Config& config);
-  // Reads LlamaForCausalLM (rope_theta at the top or in rope_parameters) and LazyForCausalLM, with the key names of
-  // Hugging Face (num_attention_heads, rms_norm_eps) or of FLA (num_heads, norm_eps). What the decoder cannot compute,
-  // such as scaled RoPE or projection biases, is an Error.
+  // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and LazyForCausalLM, in the spelling
+  // of transformers 4 or 5, with the key names of Hugging Face (num_attention_heads, rms_norm_eps) or of FLA (num_heads,
+  // norm_eps). What the decoder cannot compute, such as experts or quantized weights, is an Error.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
   static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
   nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
 };
+
+// Base and scaling that a sequence of `length` tokens is rotated with. They differ from the configuration's only for
+// "dynamic" scaling, whose base grows once the sequence is longer than original_length (NTK-aware, as in transformers).
+struct Rope {
+  double base;
+  ops::RopeScaling scaling;
+};
+Rope rope_at(const ModelConfig& config, int64_t length);
 
 struct ParameterCount {
   int64_t total = 0;             // distinct trained parameters of this configuration

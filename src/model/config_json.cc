@@ -1,108 +1,45 @@
 // config.json of a Hugging Face folder, read and written.
+#include "model/config_json.h"
+
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <optional>
 
-#include "core/error.h"
+#include <fmt/ranges.h>
+
 #include "core/file.h"
-#include "core/text.h"
-#include "model/config.h"
 
 namespace lazy {
+
+using config_json::Fields;
+using config_json::json;
+using config_json::kOperation;
+
 namespace {
 
-using nlohmann::json;
+const std::vector<std::string> kTypes = {"llama", "mistral", "qwen2", "qwen3", "lazy_attention"};
 
-constexpr char kOperation[] = "config.json";
-
-// Typed access to the file's fields. A field may have several names (Hugging Face's first, then FLA's); null counts as
-// absent, as transformers writes it.
-class Fields {
- public:
-  Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
-
-  const json* find(std::initializer_list<const char*> names) const {
-    for (const char* name : names) {
-      const auto found = root_.find(name);
-      if (found != root_.end() && !found->is_null()) return &*found;
-    }
-    return nullptr;
-  }
-
-  [[noreturn]] void wrong(const char* name, const char* expected, const json& found) const {
-    std::string text = found.dump(-1, ' ', false, json::error_handler_t::replace);
-    if (text.size() > 80) text = to_valid_utf8(text.substr(0, 80)) + "...";
-    fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, text);
-  }
-
-  void integer(std::initializer_list<const char*> names, int64_t& out) const {
-    const json* value = find(names);
-    if (!value) return;
-    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) {
-      wrong(*names.begin(), "an integer", *value);
-    }
-    out = value->get<int64_t>();
-  }
-  void required_integer(std::initializer_list<const char*> names, int64_t& out) const {
-    if (!find(names)) fail(kOperation, "{}: {}: expected an integer, found nothing", file_, *names.begin());
-    integer(names, out);
-  }
-  void number(std::initializer_list<const char*> names, double& out) const {
-    const json* value = find(names);
-    if (!value) return;
-    if (!value->is_number()) wrong(*names.begin(), "a number", *value);
-    out = value->get<double>();
-  }
-  void boolean(std::initializer_list<const char*> names, bool& out) const {
-    const json* value = find(names);
-    if (!value) return;
-    if (!value->is_boolean()) wrong(*names.begin(), "true or false", *value);
-    out = value->get<bool>();
-  }
-  void string(std::initializer_list<const char*> names, std::string& out) const {
-    const json* value = find(names);
-    if (!value) return;
-    if (!value->is_string()) wrong(*names.begin(), "a string", *value);
-    out = value->get<std::string>();
-  }
-  // Llama 3 lists several end tokens; the first one is the text's.
-  void token(const char* name, int64_t& out) const {
-    if (root_.contains(name) && root_[name].is_null()) out = -1;
-    const json* value = find({name});
-    if (!value) return;
-    if (value->is_array() && !value->empty() && value->front().is_number_integer()) {
-      out = value->front().get<int64_t>();
-    } else {
-      integer({name}, out);
-    }
-  }
-  void must_be_absent(const char* name, const char* what) const {
-    const json* value = find({name});
-    if (value && !(value->is_boolean() && !value->get<bool>())) {
-      fail(kOperation, "{}: {}: {} are not supported by this decoder", file_, name, what);
-    }
-  }
-
- private:
-  const json& root_;
-  const std::string& file_;
+// The defaults of transformers' configuration classes that are not ModelConfig's.
+struct FamilyDefaults {
+  int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: from the other fields
 };
+FamilyDefaults family_defaults(const std::string& type) {
+  if (type == "mistral") return {.kv_heads = 8, .max_length = 4096 * 32};
+  if (type == "qwen2") return {.kv_heads = 32, .max_length = 32768};
+  if (type == "qwen3") return {.kv_heads = 32, .head_dim = 128, .max_length = 32768};
+  return {};
+}
 
-// transformers 4 wrote rope_theta at the top and rope_scaling beside it, 5 writes rope_parameters.
-void read_rope(const Fields& fields, const std::string& file, double& base) {
-  fields.number({"rope_theta"}, base);
-  for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const json* rope = fields.find({name});
-    if (!rope) continue;
-    if (!rope->is_object()) fields.wrong(name, "an object", *rope);
-    const Fields inner(*rope, file);
-    std::string type = "default";
-    inner.string({"rope_type", "type"}, type);
-    if (type != "default") fail(kOperation, "{}: {}.rope_type: expected 'default', found '{}'", file, name, type);
-    inner.number({"rope_theta"}, base);
+void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) {
+  m.qk_norm = type == "qwen3";
+  if (type == "llama" || type == "qwen3") {
+    fields.boolean({"attention_bias"}, m.attention_bias);
+    m.output_bias = m.attention_bias;
+  } else if (type == "qwen2") {
+    m.attention_bias = true;
+  } else if (type == "lazy_attention") {
+    fields.must_be_absent("attention_bias", "biases in the projections");
   }
+  if (type == "llama" || type == "lazy_attention") fields.must_be_absent("mlp_bias", "biases in the MLP");
 }
 
 }  // namespace
@@ -112,19 +49,26 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   const Fields fields(root, file);
   std::string type;
   fields.string({"model_type"}, type);
-  if (type.empty()) fail(kOperation, "{}: model_type: expected llama or lazy_attention, found nothing", file);
-  if (type != "llama" && type != "lazy_attention") {
-    fail(kOperation, "{}: model_type: expected llama or lazy_attention, found '{}'", file, type);
+  if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
+    fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(kTypes, ", "),
+         type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
   }
+  fields.must_be_absent("quantization_config", "quantized weights");
+  const bool lazy = type == "lazy_attention";
+  const FamilyDefaults defaults = family_defaults(type);
   ModelConfig m;
+  if (!lazy) m.family = type;
+  if (defaults.max_length > 0) m.max_length = defaults.max_length;
   fields.required_integer({"vocab_size"}, m.vocab_size);
   fields.required_integer({"hidden_size"}, m.hidden_size);
   fields.required_integer({"num_hidden_layers"}, m.num_layers);
   fields.required_integer({"num_attention_heads", "num_heads"}, m.num_heads);
-  m.num_kv_heads = m.num_heads;
+  m.num_kv_heads = defaults.kv_heads > 0 && !fields.has("num_key_value_heads") ? defaults.kv_heads : m.num_heads;
   fields.integer({"num_key_value_heads", "num_kv_heads"}, m.num_kv_heads);
   if (fields.find({"head_dim"})) {
     fields.integer({"head_dim"}, m.head_dim);
+  } else if (defaults.head_dim > 0) {
+    m.head_dim = defaults.head_dim;
   } else {
     if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
       fail(kOperation, "{}: num_attention_heads: expected a divisor of hidden_size ({}), found {}", file, m.hidden_size,
@@ -134,22 +78,22 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   }
   fields.number({"hidden_ratio"}, m.hidden_ratio);
   fields.integer({"intermediate_size"}, m.intermediate_size);
-  if (type == "llama" && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
+  if (!lazy && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
   fields.boolean({"tie_word_embeddings"}, m.tie_embeddings);
   fields.number({"rms_norm_eps", "norm_eps"}, m.norm_eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
   fields.number({"initializer_range"}, m.init_std);
   fields.token("bos_token_id", m.bos_token_id);
   fields.token("eos_token_id", m.eos_token_id);
-  read_rope(fields, file, m.rope_base);
-  fields.must_be_absent("attention_bias", "biases in the projections");
-  fields.must_be_absent("mlp_bias", "biases in the MLP");
+  config_json::read_rope(fields, m);
+  config_json::read_window(fields, type, m);
+  read_biases(fields, type, m);
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
   if (activation != "silu" && activation != "swish" && activation != "swiglu") {
     fail(kOperation, "{}: hidden_act: expected silu, found '{}'", file, activation);
   }
-  if (type == "lazy_attention") {
+  if (lazy) {
     m.normalizer = "elastic";
     m.distance_bias_window = 512;
     fields.string({"normalizer"}, m.normalizer);
@@ -158,7 +102,6 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     fields.number({"offset_init"}, m.offset_init);
     fields.integer({"distance_bias_window"}, m.distance_bias_window);
     fields.number({"distance_bias_init_std"}, m.distance_bias_init_std);
-    fields.integer({"sliding_window", "window_size"}, m.window);
   }
   std::string fingerprint;
   fields.string({"tokenizer_fingerprint"}, fingerprint);
@@ -190,9 +133,10 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
 
 nlohmann::ordered_json ModelConfig::to_json() const {
   nlohmann::ordered_json out;
-  const bool llama = is_plain_llama();
-  out["architectures"] = {llama ? "LlamaForCausalLM" : "LazyForCausalLM"};
-  out["model_type"] = llama ? "llama" : "lazy_attention";
+  const std::string transformers_class = architecture();
+  const bool lazy = transformers_class == "LazyForCausalLM";
+  out["architectures"] = {transformers_class};
+  out["model_type"] = lazy ? "lazy_attention" : family;
   out["vocab_size"] = vocab_size;
   out["hidden_size"] = hidden_size;
   out["intermediate_size"] = intermediate();
@@ -202,24 +146,23 @@ nlohmann::ordered_json ModelConfig::to_json() const {
   out["head_dim"] = head_dim;
   out["hidden_act"] = "silu";
   out["rms_norm_eps"] = norm_eps;
-  out["rope_theta"] = rope_base;
-  out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", rope_base}};
+  config_json::write_rope(*this, out);
   out["max_position_embeddings"] = max_length;
   out["tie_word_embeddings"] = tie_embeddings;
   out["initializer_range"] = init_std;
-  out["attention_bias"] = false;
-  out["mlp_bias"] = false;
+  if (lazy || family == "llama" || family == "qwen3") out["attention_bias"] = attention_bias;
+  if (lazy || family == "llama") out["mlp_bias"] = false;
   out["bos_token_id"] = bos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(bos_token_id);
   out["eos_token_id"] = eos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(eos_token_id);
-  if (!llama) {
+  if (lazy) {
     out["normalizer"] = normalizer;
     out["offset"] = offset;
     out["offset_trainable"] = offset_trainable;
     out["offset_init"] = offset_init;
     out["distance_bias_window"] = distance_bias_window;
     out["distance_bias_init_std"] = distance_bias_init_std;
-    out["sliding_window"] = window;
   }
+  config_json::write_window(*this, out);
   if (tokenizer_fingerprint != 0) out["tokenizer_fingerprint"] = fmt::format("{:016x}", tokenizer_fingerprint);
   return out;
 }

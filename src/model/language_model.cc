@@ -23,7 +23,7 @@ struct LanguageModel::Impl {
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
-    for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, device);
+    for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
     final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     collect();
@@ -42,6 +42,16 @@ struct LanguageModel::Impl {
       add(layer + names.k, attention.qkv.parts()[1]);
       add(layer + names.v, attention.qkv.parts()[2]);
       add(layer + names.o, attention.output.parts()[0]);
+      if (attention.q_bias.defined()) {
+        add(layer + names.q_bias, attention.q_bias);
+        add(layer + names.k_bias, attention.k_bias);
+        add(layer + names.v_bias, attention.v_bias);
+      }
+      if (attention.o_bias.defined()) add(layer + names.o_bias, attention.o_bias);
+      if (attention.q_norm.defined()) {
+        add(layer + names.q_norm, attention.q_norm);
+        add(layer + names.k_norm, attention.k_norm);
+      }
       if (attention.distance_bias.defined()) add(layer + names.distance_bias, attention.distance_bias);
       if (attention.tau.defined()) add(layer + names.offset, attention.tau);
       add(layer + names.mlp_norm, block.mlp_norm);
@@ -176,7 +186,10 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     }
     if (options.return_stats) result.stats.push_back(stats);
   }
-  if (options.cache) options.cache->length += ids.size(1);
+  if (options.cache) {
+    const int64_t length = options.cache->length + ids.size(1);
+    options.cache->length = options.cache->streaming ? std::min(length, options.cache->streaming->size()) : length;
+  }
   result.hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
   return result;
 }
@@ -191,9 +204,10 @@ at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) 
       ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1})));
 }
 
-std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels) {
+std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
+                                                                const ForwardOptions& options) {
   const at::NoGradGuard guard;
-  const at::Tensor hidden = forward(ids).hidden;
+  const at::Tensor hidden = forward(ids, options).hidden;
   const auto [loss, log_prob, best] =
       ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
@@ -231,7 +245,10 @@ at::Tensor LanguageModel::tau(int64_t layer) const {
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 LanguageModel LanguageModel::load(const fs::path& directory) {
-  ModelConfig config = ModelConfig::from_directory(directory);
+  return load(directory, ModelConfig::from_directory(directory));
+}
+
+LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const SafetensorsFile file = open_weights(directory);
   if (!config.tie_embeddings && !has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
   match_weights(file, directory, config);  // before a wrong size in config.json asks for the memory

@@ -12,13 +12,17 @@
 
 #include "model/config.h"
 #include "model/packed.h"
+#include "model/streaming_cache.h"
 
 namespace lazy {
 
-// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`.
+// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`. With
+// `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy of the
+// cache is a place to come back to.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
   int64_t length = 0;
+  std::optional<StreamingCache> streaming;
 };
 
 struct ForwardOptions {
@@ -49,6 +53,8 @@ class LanguageModel {
   LanguageModel(const ModelConfig& config, uint64_t seed);
   // A Hugging Face folder: config.json + model.safetensors (or its sharded index form).
   static LanguageModel load(const std::filesystem::path& directory);
+  // Its weights under another configuration than its config.json's: the same shapes, other positions.
+  static LanguageModel load(const std::filesystem::path& directory, ModelConfig config);
   ~LanguageModel();
   LanguageModel(LanguageModel&&) noexcept;
   LanguageModel& operator=(LanguageModel&&) noexcept;
@@ -71,7 +77,8 @@ class LanguageModel {
   // The logits of all positions never exist at once.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
   // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether it was the argmax; no gradient.
-  std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
+  std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
+                                                   const ForwardOptions& options = {});
   // The same for labels (N) that follow the tokens `rows` (N) of packed sequences; both int64, on the model's device.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows, const at::Tensor& labels);
 

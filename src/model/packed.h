@@ -12,6 +12,7 @@ struct PackedSequences {
   at::Tensor cu_seqlens_q, cu_seqlens_k;
   // (keys) int64: the token whose key stands there. Undefined: every sequence has its own tokens' keys and no others.
   at::Tensor keys;
+  int64_t longest = 0;  // tokens of the longest sequence, what it continues included
 };
 
 }  // namespace lazy

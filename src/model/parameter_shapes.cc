@@ -24,6 +24,16 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
     add(names.k, {kv, d});
     add(names.v, {kv, d});
     add(names.o, {d, q});
+    if (c.attention_bias) {
+      add(names.q_bias, {q});
+      add(names.k_bias, {kv});
+      add(names.v_bias, {kv});
+    }
+    if (c.output_bias) add(names.o_bias, {d});
+    if (c.qk_norm) {
+      add(names.q_norm, {c.head_dim});
+      add(names.k_norm, {c.head_dim});
+    }
     if (c.distance_bias_window > 0) add(names.distance_bias, {c.num_heads, c.distance_bias_window});
     if (c.has_offset()) add(names.offset, {c.num_heads}, c.offset_trainable);
     add(names.mlp_norm, {d});

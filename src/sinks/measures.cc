@@ -18,9 +18,9 @@ void accumulate(HeadMatrix* sums, size_t layer, const at::Tensor& values) {
   for (size_t h = 0; h < row.size(); ++h) row[h] += on_cpu.data_ptr<double>()[h];
 }
 
-HeadMatrix divided(HeadMatrix values, double by) {
-  for (auto& row : values) {
-    for (double& v : row) v /= by;
+HeadMatrix divided(HeadMatrix values, const std::vector<double>& by) {
+  for (size_t layer = 0; layer < values.size(); ++layer) {
+    for (double& v : values[layer]) v /= by[layer];
   }
   return values;
 }
@@ -33,22 +33,23 @@ double visible_pairs(int64_t length, int64_t window) {
   return double(w) * double(w + 1) / 2 + double(length - w) * double(w);
 }
 
-void MeasureSum::add(const std::vector<at::Tensor>& stats, int64_t window) {
+void MeasureSum::add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows) {
+  if (stats.empty()) return;
+  pairs_.resize(stats.size());
   for (size_t layer = 0; layer < stats.size(); ++layer) {
+    pairs_[layer] += double(stats[layer].size(1)) * visible_pairs(stats[layer].size(3), windows.at(layer));
     const at::Tensor sums = stats[layer].sum({1, 3}, false, at::kDouble);  // (3, heads)
     accumulate(&first_, layer, sums[0]);
     accumulate(&released_, layer, sums[1]);
     accumulate(&alive_, layer, sums[2]);
   }
-  if (stats.empty()) return;
-  const auto batch = double(stats[0].size(1));
-  queries_ += batch * double(stats[0].size(3));
-  pairs_ += batch * visible_pairs(stats[0].size(3), window);
+  queries_ += double(stats[0].size(1)) * double(stats[0].size(3));
 }
 
 Measures MeasureSum::result() const {
   if (queries_ == 0) fail("sinks", "no samples were measured");
-  Measures m{divided(first_, queries_), {}, divided(released_, queries_), divided(alive_, pairs_)};
+  const std::vector<double> queries(first_.size(), queries_);
+  Measures m{divided(first_, queries), {}, divided(released_, queries), divided(alive_, pairs_)};
   m.density = m.sink_ratio;
   for (size_t l = 0; l < m.density.size(); ++l) {
     for (size_t h = 0; h < m.density[l].size(); ++h) m.density[l][h] = 1 - m.sink_ratio[l][h] - m.released_mass[l][h];
@@ -66,7 +67,7 @@ void SinkRate::add(const std::vector<at::Tensor>& stats) {
 
 HeadMatrix SinkRate::result() const {
   if (samples_ == 0) fail("sinks", "no samples were measured");
-  return divided(over_, double(samples_));
+  return divided(over_, std::vector<double>(over_.size(), double(samples_)));
 }
 
 double mean(const HeadMatrix& values) {

@@ -22,13 +22,14 @@ struct Measures {
 class MeasureSum {
  public:
   // `stats`: ForwardResult::stats of one pass without a cache, per layer (3, batch, heads, length).
-  // `window`: the model's sliding window, -1 for none.
-  void add(const std::vector<at::Tensor>& stats, int64_t window);
+  // `windows`: each layer's sliding window, -1 for none.
+  void add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows);
   Measures result() const;  // Error when nothing was added
 
  private:
   std::vector<std::vector<double>> first_, released_, alive_;  // [layer][head], sums
-  double queries_ = 0, pairs_ = 0;
+  std::vector<double> pairs_;  // [layer]
+  double queries_ = 0;
 };
 
 // Counts, per layer and head, the samples of `stats` whose mean weight on the first key is above `threshold`.

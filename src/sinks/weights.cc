@@ -21,7 +21,7 @@ kernels::Normalizer normalizer_of(const std::string& name) {
 }
 
 // With the identity as values, the attention output of query i is its row of weights.
-WeightRows head_weights(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k, const at::Tensor& bias, const at::Tensor& tau) {
+WeightRows head_weights(const ModelConfig& config, int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& bias, const at::Tensor& tau) {
   const int64_t length = q.size(0), dim = q.size(1);
   const at::Tensor q64 = q.to(at::kCPU, at::kDouble).contiguous(), k64 = k.to(at::kCPU, at::kDouble).contiguous();
   const at::Tensor identity = at::eye(length, at::kDouble), out = at::zeros({length, length}, at::kDouble), lse = at::zeros({length}, at::kDouble);
@@ -33,7 +33,7 @@ WeightRows head_weights(const ModelConfig& config, const at::Tensor& q, const at
   p.value_dim = length;
   p.dtype = kernels::DType::f64;
   p.scale = 1 / std::sqrt(double(dim));
-  p.window = config.window;
+  p.window = config.window_of(layer);
   p.normalizer = normalizer_of(config.normalizer);
   p.offset = config.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   p.bias_window = bias.defined() ? bias.size(0) : 0;
@@ -67,7 +67,7 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
       if (heads[n].first != layer) continue;
       const int64_t head = heads[n].second, kv_head = head / (config.num_heads / config.num_kv_heads);
       const at::Tensor bias = model.distance_bias(layer), tau = model.tau(layer);
-      result[n] = head_weights(config, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head),
+      result[n] = head_weights(config, layer, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head),
                                bias.defined() ? bias.select(0, head) : bias, tau.defined() ? tau.select(0, head).reshape({1}) : tau);
     }
   };

@@ -112,6 +112,30 @@ TEST_P(Scores, AreThoseOfTheModelAskedPlainly) {
   for (size_t i = 0; i < cut.size(); ++i) EXPECT_NEAR(cut[i].log_likelihood, uncut[i].log_likelihood, 1e-4) << i;
 }
 
+TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
+  const auto requests = questions();
+  LanguageModel alone(GetParam().config(), 11);
+  const auto expected = score(alone, requests, 64, {.title = "", .targets = true});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(expected[i].targets.size(), requests[i].continuation.size());
+    double sum = 0;
+    bool greedy = true;
+    for (const TargetScore& t : expected[i].targets) sum += t.log_likelihood, greedy = greedy && t.greedy;
+    EXPECT_DOUBLE_EQ(sum, expected[i].log_likelihood);
+    EXPECT_EQ(greedy, expected[i].greedy);
+  }
+  train::as_ranks(3, [&](train::Communicator& communicator) {
+    LanguageModel model(GetParam().config(), 11);
+    const auto found = score(model, requests, 64, {.title = "", .targets = true, .ranks = &communicator});
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].targets.size(), expected[i].targets.size());
+      for (size_t t = 0; t < found[i].targets.size(); ++t) {
+        EXPECT_NEAR(found[i].targets[t].log_likelihood, expected[i].targets[t].log_likelihood, 1e-4);
+      }
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Scores, testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding}),
                          [](const auto& info) { return info.param.name; });
 
@@ -122,14 +146,14 @@ TEST(Score, RanksShareTheWindows) {
   for (const int ranks : {2, 3, 5}) {
     train::as_ranks(ranks, [&](train::Communicator& communicator) {
       LanguageModel model(tiny(), 11);
-      const auto found = score(model, requests, 64, {0, "", &communicator});
+      const auto found = score(model, requests, 64, {.batch_size = 0, .title = "", .ranks = &communicator});
       ASSERT_EQ(found.size(), expected.size());
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_NEAR(found[i].log_likelihood, expected[i].log_likelihood, 1e-4) << i;
         EXPECT_EQ(found[i].greedy, expected[i].greedy) << i;
       }
       // More ranks than windows.
-      EXPECT_NEAR(score(model, std::vector<Window>{{{1, 2}, {3}}}, {0, "", &communicator})[0].log_likelihood,
+      EXPECT_NEAR(score(model, std::vector<Window>{{{1, 2}, {3}}}, {.batch_size = 0, .title = "", .ranks = &communicator})[0].log_likelihood,
                   plain_score(model, {{1, 2}, {3}}).log_likelihood, 1e-5);
     });
   }

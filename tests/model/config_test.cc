@@ -95,7 +95,9 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
   EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e30"), HasSubstr("hidden_ratio"));
   EXPECT_THAT(toml_error("[model]\nwindow_size = 0"), HasSubstr("window_size"));
   EXPECT_THAT(toml_error("[model]\nhidden_size = \"big\""), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer")));
-  EXPECT_THAT(message([] { ModelConfig{.vocab_size = 0}.validate(); }), HasSubstr("vocab_size"));
+  ModelConfig none;
+  none.vocab_size = 0;
+  EXPECT_THAT(message([&] { none.validate(); }), HasSubstr("vocab_size"));
 }
 
 TEST(ModelConfig, JsonRoundTrip) {
@@ -134,6 +136,51 @@ TEST(ModelConfig, ReadsBothSpellingsOfRope) {
   }
 }
 
+TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
+  const auto read = [](const char* type, const json& more) {
+    json j = llama();
+    j["model_type"] = type;
+    j.update(more);
+    return ModelConfig::from_json(j, "config.json");
+  };
+  // What transformers' configuration classes assume where config.json is silent.
+  EXPECT_EQ(read("mistral", {{"num_attention_heads", 16}}).num_kv_heads, 8);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", nullptr}}).num_kv_heads, 4);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).window, 4096);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}, {"sliding_window", nullptr}}).window, -1);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).max_length, 131072);
+  EXPECT_EQ(read("qwen3", {{"num_key_value_heads", 2}}).head_dim, 128);
+  EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).head_dim, 16);
+  EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).max_length, 32768);
+  // Qwen's window needs its switch; then max_window_layers or layer_types say where it is.
+  const json qwen = {{"num_key_value_heads", 2}, {"num_hidden_layers", 3}, {"sliding_window", 8}};
+  const auto windows = [&](json more) {
+    more.update(qwen);
+    const ModelConfig m = read("qwen2", more);
+    return std::vector<int64_t>{m.window_of(0), m.window_of(1), m.window_of(2)};
+  };
+  EXPECT_EQ(windows({}), (std::vector<int64_t>{-1, -1, -1}));
+  EXPECT_EQ(windows({{"use_sliding_window", true}}), (std::vector<int64_t>{-1, -1, -1}));  // from layer 28 on
+  EXPECT_EQ(windows({{"use_sliding_window", true}, {"max_window_layers", 1}}), (std::vector<int64_t>{-1, 8, 8}));
+  const json types = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(windows({{"use_sliding_window", true}, {"layer_types", types}}), (std::vector<int64_t>{8, -1, 8}));
+  EXPECT_THAT(message([&] { windows({{"layer_types", types}}); }), AllOf(HasSubstr("layer_types"), HasSubstr("sliding_window")));
+  EXPECT_THAT(message([&] { windows({{"layer_types", json::array({"full_attention"})}}); }), HasSubstr("layer_types"));
+  EXPECT_THAT(message([&] { windows({{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}); }),
+              AllOf(HasSubstr("layer_types"), HasSubstr("chunked_attention")));
+}
+
+TEST(ModelConfig, WhatNoClassOfTransformersComputesIsLazys) {
+  ModelConfig m = toml("[model]\nkind = \"transformer\"\nwindow_size = 5");
+  EXPECT_EQ(m.architecture(), "LazyForCausalLM");
+  m.family = "mistral";
+  EXPECT_EQ(m.architecture(), "MistralForCausalLM");
+  m.qk_norm = true;
+  EXPECT_THAT(message([&] { m.validate(); }), AllOf(HasSubstr("qk_norm"), HasSubstr("mistral")));
+  m.family = "qwen3";
+  m.validate();
+}
+
 TEST(ModelConfig, BadJsonFieldsAreNamed) {
   const auto error = [](const char* key, const json& value) {
     json j = llama();
@@ -152,10 +199,22 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error("num_key_value_heads", 3), AllOf(HasSubstr("kv_heads"), HasSubstr("3")));
   EXPECT_THAT(error("tie_word_embeddings", 1), HasSubstr("true or false"));
   EXPECT_THAT(error("hidden_act", "gelu"), AllOf(HasSubstr("hidden_act"), HasSubstr("gelu")));
-  EXPECT_THAT(error("attention_bias", true), HasSubstr("attention_bias"));
-  EXPECT_THAT(error("rope_scaling", {{"rope_type", "llama3"}}), AllOf(HasSubstr("rope_scaling"), HasSubstr("llama3")));
+  EXPECT_THAT(error("attention_bias", 1), AllOf(HasSubstr("attention_bias"), HasSubstr("true or false")));
+  EXPECT_THAT(error("mlp_bias", true), HasSubstr("mlp_bias"));
+  EXPECT_THAT(error("quantization_config", {{"bits", 4}}), AllOf(HasSubstr("quantization_config"), HasSubstr("quantized weights")));
+  EXPECT_THAT(error("model_type", "mixtral"), AllOf(HasSubstr("llama, mistral, qwen2, qwen3, lazy_attention"), HasSubstr("mixtral")));
+  EXPECT_THAT(error("partial_rotary_factor", 0.5), AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("0.5")));
   EXPECT_THAT(error("rope_parameters", 4), HasSubstr("rope_parameters"));
   EXPECT_THAT(error("tokenizer_fingerprint", "xyz"), HasSubstr("tokenizer_fingerprint"));
+  const auto rope = [&](const json& value) { return error("rope_scaling", value); };
+  EXPECT_THAT(rope({{"rope_type", "longrope"}, {"factor", 2}}), AllOf(HasSubstr("rope_scaling.rope_type"), HasSubstr("longrope")));
+  EXPECT_THAT(rope({{"type", "linear"}}), HasSubstr("rope_scaling.factor: expected a number, found nothing"));
+  EXPECT_THAT(rope({{"type", "linear"}, {"factor", 0.5}}), AllOf(HasSubstr("rope_scaling.factor"), HasSubstr("at least 1"), HasSubstr("0.5")));
+  EXPECT_THAT(rope({{"type", "linear"}, {"factor", "2"}}), AllOf(HasSubstr("factor"), HasSubstr("a number")));
+  EXPECT_THAT(rope({{"type", "yarn"}, {"factor", 2}, {"original_max_position_embeddings", 0}}), HasSubstr("original_max_position_embeddings"));
+  EXPECT_THAT(rope({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 0.5}}), HasSubstr("beta_fast"));
+  EXPECT_THAT(rope({{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}), HasSubstr("high_freq_factor"));
+  EXPECT_THAT(error("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}), HasSubstr("one RoPE for all layers"));
   for (const char* key :
        {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
     EXPECT_THAT(error(key, nullptr), AllOf(HasSubstr(key), HasSubstr("found nothing"))) << key;

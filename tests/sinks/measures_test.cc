@@ -35,7 +35,7 @@ TEST_P(MeasuresOf, FullMatrices) {
   for (int64_t sample = 0; sample < samples; ++sample) {
     const at::Tensor ids = some_ids(length, sample);
     const auto stats = model.forward(ids.reshape({1, -1}), options).stats;
-    sums.add(stats, c.window);
+    sums.add(stats, std::vector<int64_t>(layers, c.window));
     rate.add(stats);
     const auto weights = full_weights(model, ids);
     for (int64_t i = 0; i < length; ++i) pairs += double(c.window > 0 ? std::min(c.window, i + 1) : i + 1);
@@ -80,7 +80,7 @@ TEST(Measures, HandComputed) {
   const at::Tensor stats = at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                                        /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f}).reshape({3, 1, 2, 3});
   MeasureSum sums;
-  sums.add({stats}, -1);
+  sums.add({stats}, {-1});
   const Measures m = sums.result();
   EXPECT_NEAR(m.sink_ratio[0][0], 0.6, 1e-7);
   EXPECT_NEAR(m.density[0][0], 0.4, 1e-7);

@@ -7,11 +7,11 @@
 
 namespace lazy {
 
-DecoderBlock::DecoderBlock(const ModelConfig& c, at::Device device)
+DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device device)
     : attention_norm(
           at::ones({c.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true)),
       mlp_norm(at::ones({c.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true)),
-      attention(c, device),
+      attention(c, layer, device),
       gate_up(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
       down(c.intermediate(), {c.hidden_size}, device),
       norm_eps_(c.norm_eps) {}

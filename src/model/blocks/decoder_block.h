@@ -18,7 +18,7 @@ Normalized normalize(Stream& stream, const at::Tensor& weight, double eps);
 
 class DecoderBlock {
  public:
-  DecoderBlock(const ModelConfig& config, at::Device device);
+  DecoderBlock(const ModelConfig& config, int64_t layer, at::Device device);
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
   void attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;

@@ -4,23 +4,30 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
+#include "model/mixers/streaming.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
+#include "ops/rms_norm.h"
 #include "ops/rope.h"
 
 namespace lazy {
 namespace {
 
-// Appends k and v (batch, length, kv_heads, head_dim) to the layer's cache.
-void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
-                                               const at::Tensor& v) {
+// The layer's place in the cache.
+size_t place_in(KVCache& cache, int64_t layer) {
   if (at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
-  const int64_t end = cache.length + k.size(1);
   const auto index = static_cast<size_t>(layer);
   if (cache.keys.size() <= index) {
     cache.keys.resize(index + 1);
     cache.values.resize(index + 1);
   }
+  return index;
+}
+
+// Appends k and v (batch, length, kv_heads, head_dim) to the layer's cache.
+void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t end = cache.length + k.size(1);
+  const size_t index = place_in(cache, layer);
   for (auto [store, fresh] : {std::pair{&cache.keys[index], &k}, std::pair{&cache.values[index], &v}}) {
     if (!store->defined() || store->size(1) < end) {
       const int64_t capacity = store->defined() ? std::max(end, 2 * store->size(1)) : std::max<int64_t>(end, 256);
@@ -34,22 +41,66 @@ void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k,
 
 }  // namespace
 
-AttentionMixer::AttentionMixer(const ModelConfig& c, at::Device device)
+AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device device)
     : qkv(c.hidden_size, {c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim}, device,
           /*last_apart=*/true),  // q and k are rotated into memory of their own
       output(c.num_heads * c.head_dim, {c.hidden_size}, device),
+      config_(c),
       heads_(c.num_heads),
       kv_heads_(c.num_kv_heads),
       head_dim_(c.head_dim),
-      window_(c.window),
-      rope_base_(c.rope_base),
-      normalizer_(c.normalizer),
-      offset_(c.offset) {
+      window_(c.window_of(layer)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.distance_bias_window}, options).requires_grad_(true);
   }
   if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
+  const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
+  if (c.attention_bias) {
+    q_bias = parameter(heads_ * head_dim_, 0);
+    k_bias = parameter(kv_heads_ * head_dim_, 0);
+    v_bias = parameter(kv_heads_ * head_dim_, 0);
+  }
+  if (c.output_bias) o_bias = parameter(c.hidden_size, 0);
+  if (c.qk_norm) {
+    q_norm = parameter(head_dim_, 1);
+    k_norm = parameter(head_dim_, 1);
+  }
+}
+
+at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const {
+  const at::Tensor x = (bias.defined() ? part + bias.to(part.scalar_type()) : part).view({part.size(0), part.size(1), heads, head_dim_});
+  return norm.defined() ? ops::rms_norm(x, norm, config_.norm_eps) : x;
+}
+
+ops::AttentionOptions AttentionMixer::attention_options() const {
+  ops::AttentionOptions options;
+  options.normalizer = config_.normalizer;
+  options.offset = config_.offset;
+  options.window = window_;
+  return options;
+}
+
+at::Tensor AttentionMixer::project(const at::Tensor& heads) const {
+  const at::Tensor y = output.forward(heads.reshape({heads.size(0), heads.size(1), heads_ * head_dim_}))[0];
+  return o_bias.defined() ? y + o_bias.to(y.scalar_type()) : y;
+}
+
+at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const {
+  const size_t index = place_in(cache, layer);
+  const auto joined = [&](const at::Tensor& store, const at::Tensor& fresh) {
+    return store.defined() && cache.length > 0 ? at::cat({store, fresh}, 1) : fresh;
+  };
+  StreamingInputs in{.q = by_head(parts[0], q_bias, q_norm, heads_),
+                     .k = joined(cache.keys[index], by_head(parts[1], k_bias, k_norm, kv_heads_)),
+                     .v = joined(cache.values[index], by_head(parts[2], v_bias, {}, kv_heads_)),
+                     .distance_bias = distance_bias,
+                     .tau = tau,
+                     .attention = attention_options(),
+                     .rope = rope_at(config_, cache.streaming->size() + 1)};
+  cache.keys[index] = kept(in.k, *cache.streaming);
+  cache.values[index] = kept(in.v, *cache.streaming);
+  return streaming_attention(in, *cache.streaming);
 }
 
 at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
@@ -57,32 +108,32 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   const int64_t batch = x.value.size(0), length = x.value.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
-  ops::RopeOptions rotation;
-  if (options.packed) rotation.positions = options.packed->positions;
-  const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start, rotation);
-  at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start, rotation);
-  at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
+  if (options.cache && options.cache->streaming) {
+    if (stats || options.on_attention_input) fail("model", "a streaming cache serves neither statistics nor maps of attention");
+    return project(stream(parts, layer, *options.cache));
+  }
+  const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
+  ops::RopeOptions turned{.scaling = rope.scaling};
+  if (options.packed) turned.positions = options.packed->positions;
+  const at::Tensor q = ops::rope(by_head(parts[0], q_bias, q_norm, heads_), rope.base, start, turned);
+  at::Tensor k = ops::rope(by_head(parts[1], k_bias, k_norm, kv_heads_), rope.base, start, turned);
+  at::Tensor v = by_head(parts[2], v_bias, {}, kv_heads_);
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);
     k = options.cache->keys[static_cast<size_t>(layer)].narrow(1, 0, start + length);
     v = options.cache->values[static_cast<size_t>(layer)].narrow(1, 0, start + length);
   }
   if (options.on_attention_input) options.on_attention_input(layer, q, k);
-  ops::AttentionOptions attention;
-  attention.normalizer = normalizer_;
-  attention.offset = offset_;
-  attention.window = window_;
+  ops::AttentionOptions attention = attention_options();
   attention.return_stats = stats != nullptr;
   attention.deterministic = options.deterministic;
-  if (options.packed) {
-    return output.forward(attend_packed(q, k, v, *options.packed, attention, stats).reshape({batch, length, heads_ * head_dim_}))[0];
-  }
+  if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0));
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
-  return output.forward(out.reshape({batch, length, heads_ * head_dim_}))[0];
+  return project(out);
 }
 
 at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,

@@ -11,10 +11,11 @@ namespace lazy {
 
 struct ForwardOptions;
 struct PackedSequences;
+struct KVCache;
 
 class AttentionMixer {
  public:
-  AttentionMixer(const ModelConfig& config, at::Device device);
+  AttentionMixer(const ModelConfig& config, int64_t layer, at::Device device);
 
   // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
   // receives (3, batch, heads, length) when not null.
@@ -23,15 +24,23 @@ class AttentionMixer {
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
   at::Tensor tau;            // (heads) fp32, undefined when there is none
+  at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
+  at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
 
  private:
   // q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim)
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
+  // One of qkv's parts as (batch, length, heads, head_dim), with its bias and norm where there are any.
+  at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const;
+
+  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;  // with a streaming cache
+  ops::AttentionOptions attention_options() const;
+  at::Tensor project(const at::Tensor& heads) const;  // (batch, length, heads, head_dim) through o_proj
+
+  ModelConfig config_;
   int64_t heads_, kv_heads_, head_dim_, window_;
-  double rope_base_;
-  std::string normalizer_, offset_;
 };
 
 }  // namespace lazy

@@ -1,0 +1,104 @@
+// Typed access to the fields of config.json.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/config.h"
+
+namespace lazy::config_json {
+
+using nlohmann::json;
+
+inline constexpr char kOperation[] = "config.json";
+
+// A field may have several names (Hugging Face's first, then FLA's); null counts as absent, as transformers writes it.
+class Fields {
+ public:
+  Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
+
+  const json* find(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      const auto found = root_.find(name);
+      if (found != root_.end() && !found->is_null()) return &*found;
+    }
+    return nullptr;
+  }
+
+  [[noreturn]] void wrong(const char* name, const char* expected, const json& found) const {
+    std::string text = found.dump(-1, ' ', false, json::error_handler_t::replace);
+    if (text.size() > 80) text = to_valid_utf8(text.substr(0, 80)) + "...";
+    fail(kOperation, "{}: {}: expected {}, found {}", file_, name, expected, text);
+  }
+
+  void integer(std::initializer_list<const char*> names, int64_t& out) const {
+    const json* value = find(names);
+    if (!value) return;
+    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) {
+      wrong(*names.begin(), "an integer", *value);
+    }
+    out = value->get<int64_t>();
+  }
+  void required_integer(std::initializer_list<const char*> names, int64_t& out) const {
+    if (!find(names)) fail(kOperation, "{}: {}: expected an integer, found nothing", file_, *names.begin());
+    integer(names, out);
+  }
+  void number(std::initializer_list<const char*> names, double& out) const {
+    const json* value = find(names);
+    if (!value) return;
+    if (!value->is_number()) wrong(*names.begin(), "a number", *value);
+    out = value->get<double>();
+  }
+  void boolean(std::initializer_list<const char*> names, bool& out) const {
+    const json* value = find(names);
+    if (!value) return;
+    if (!value->is_boolean()) wrong(*names.begin(), "true or false", *value);
+    out = value->get<bool>();
+  }
+  void string(std::initializer_list<const char*> names, std::string& out) const {
+    const json* value = find(names);
+    if (!value) return;
+    if (!value->is_string()) wrong(*names.begin(), "a string", *value);
+    out = value->get<std::string>();
+  }
+  // Llama 3 lists several end tokens; the first one is the text's.
+  void token(const char* name, int64_t& out) const {
+    if (root_.contains(name) && root_[name].is_null()) out = -1;
+    const json* value = find({name});
+    if (!value) return;
+    if (value->is_array() && !value->empty() && value->front().is_number_integer()) {
+      out = value->front().get<int64_t>();
+    } else {
+      integer({name}, out);
+    }
+  }
+  void must_be_absent(const char* name, const char* what) const {
+    const json* value = find({name});
+    if (value && !(value->is_boolean() && !value->get<bool>())) {
+      fail(kOperation, "{}: {}: {} are not supported by this decoder", file_, name, what);
+    }
+  }
+  // A field that may be there, as long as it says what the decoder does anyway.
+  void must_be(const char* name, double only) const {
+    const json* value = find({name});
+    if (value && !(value->is_number() && value->get<double>() == only)) {
+      wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), *value);
+    }
+  }
+  bool has(const char* name) const { return root_.contains(name); }  // null counts
+  const std::string& file() const { return file_; }
+
+ private:
+  const json& root_;
+  const std::string& file_;
+};
+
+// RoPE's base and scaling, and the layers that have the sliding window: as transformers 4 and 5 spell them.
+void read_rope(const Fields& fields, ModelConfig& m);
+void write_rope(const ModelConfig& m, nlohmann::ordered_json& out);
+void read_window(const Fields& fields, const std::string& type, ModelConfig& m);
+void write_window(const ModelConfig& m, nlohmann::ordered_json& out);
+
+}  // namespace lazy::config_json

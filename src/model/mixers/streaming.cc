@@ -1,0 +1,141 @@
+// Suffixes: B batch, L queries of a block, K keys of a block, G kv heads, R query heads a kv head, H = G R heads, D head_dim.
+#include "model/mixers/streaming.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "ops/decode.h"
+#include "ops/rope.h"
+
+namespace lazy {
+namespace {
+
+constexpr int64_t kBlock = 128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
+
+at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
+  return ops::rope(x, rope.base, offset, {.scaling = rope.scaling, .positions = positions});
+}
+
+// The last tokens of `k`, nothing of which was cut: the cache's places are the tokens' places.
+at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
+  const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
+  if (length > ops::kFewRows) return std::get<0>(ops::attention(q, rotated, v, in.distance_bias, in.tau, in.attention));
+  const at::Tensor lengths = at::full({batch}, keys, at::TensorOptions().dtype(at::kLong).device(k.device()));
+  return std::get<0>(ops::decode(q, rotated, v, lengths, in.distance_bias, in.tau, in.attention));
+}
+
+// One matrix of weights for each block of queries, over the first tokens and the union of their latest ones.
+class BlockedForm {
+ public:
+  BlockedForm(const StreamingInputs& in, const StreamingCache& cache) : in_(in), cache_(cache) {
+    const auto whole = at::TensorOptions().dtype(at::kLong).device(in.q.device());
+    const at::Tensor row = at::arange(kBlock, whole).unsqueeze(1);
+    // From a query to the first tokens it is as far as the cache is long; to the others as far as they truly are.
+    const at::Tensor to_sinks = (cache.size() - at::arange(cache.sinks, whole)).expand({kBlock, cache.sinks});
+    const at::Tensor to_recent = row + cache.recent - at::arange(cache.recent + kBlock, whole);
+    const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
+    visible_ = at::cat({at::ones_like(to_sinks, at::kBool), to_recent.ge(0) & to_recent.le(cache.recent)}, 1);
+    if (in.attention.window > 0) visible_ = visible_ & distance.lt(in.attention.window);
+    count_ = visible_.select(0, 0).sum().item<double>();  // every query's
+    added_ = at::zeros({1, kBlock, distance.size(1)}, whole.dtype(at::kFloat));
+    if (in.distance_bias.defined()) {
+      const int64_t width = in.distance_bias.size(1);
+      const at::Tensor reached = distance.ge(0) & distance.lt(width);
+      added_ = in.distance_bias.to(at::kFloat).index_select(1, distance.clamp(0, width - 1).reshape({-1}));
+      added_ = added_.view({-1, kBlock, distance.size(1)}) * reached;
+    }
+    added_ = added_.masked_fill(visible_.logical_not(), -INFINITY);
+  }
+
+  static bool serves(const std::string& normalizer) {
+    return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
+  }
+
+  // Queries from token `first` of k on, which is beyond the cache's size.
+  at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
+    const int64_t length = q_BLHD.size(1);
+    const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());
+    const at::Tensor q = turned(q_BLHD, in_.rope, first), k = turned(in_.k, in_.rope, 0);
+    const at::Tensor q_last = turned(q_BLHD, in_.rope, 0, at::full({length}, cache_.size(), whole));
+    const at::Tensor out = at::empty_like(q);
+    for (int64_t begin = 0; begin < length; begin += kBlock) {
+      const int64_t rows = std::min(kBlock, length - begin), from = first + begin - cache_.recent, recent = cache_.recent + rows;
+      const at::Tensor to_sinks = scores(q_last.narrow(1, begin, rows), k.narrow(1, 0, cache_.sinks));
+      const at::Tensor to_recent = scores(q.narrow(1, begin, rows), k.narrow(1, from, recent));
+      at::Tensor s_BHLK = at::cat({to_sinks, to_recent}, 3);
+      const int64_t keys = s_BHLK.size(3);
+      s_BHLK.add_(added_.narrow(1, 0, rows).narrow(2, 0, keys));
+      const at::Tensor w_BHLK = weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys));
+      const at::Tensor v_BKGD = at::cat({in_.v.narrow(1, 0, cache_.sinks), in_.v.narrow(1, from, recent)}, 1);
+      out.narrow(1, begin, rows).copy_(mix(w_BHLK, v_BKGD));
+    }
+    return out;
+  }
+
+ private:
+  // (batch, heads, rows, keys) in fp32, scaled.
+  static at::Tensor scores(const at::Tensor& q_BLHD, const at::Tensor& k_BKGD) {
+    const int64_t B = q_BLHD.size(0), L = q_BLHD.size(1), H = q_BLHD.size(2), D = q_BLHD.size(3), G = k_BKGD.size(2);
+    const at::Tensor q_BGRLD = q_BLHD.to(at::kFloat).view({B, L, G, H / G, D}).permute({0, 2, 3, 1, 4});
+    const at::Tensor q = q_BGRLD.reshape({B, G, H / G * L, D}) / std::sqrt(static_cast<double>(D));
+    return at::matmul(q, k_BKGD.to(at::kFloat).permute({0, 2, 3, 1})).view({B, H, L, k_BKGD.size(1)});
+  }
+
+  at::Tensor weights(const at::Tensor& s_BHLK, const at::Tensor& visible_LK) const {
+    if (in_.attention.normalizer == "sigmoid") return at::sigmoid(s_BHLK - std::log(count_));
+    const at::Tensor p = at::softmax(s_BHLK, 3);
+    if (in_.attention.normalizer == "softmax") return p;
+    const double divisor = in_.attention.offset == "per_visible" ? count_ : 1;
+    return at::relu(p + (in_.tau.to(at::kFloat) / divisor).view({1, -1, 1, 1})) * visible_LK;
+  }
+
+  static at::Tensor mix(const at::Tensor& w_BHLK, const at::Tensor& v_BKGD) {
+    const int64_t B = w_BHLK.size(0), H = w_BHLK.size(1), L = w_BHLK.size(2), K = w_BHLK.size(3), G = v_BKGD.size(2), D = v_BKGD.size(3);
+    const at::Tensor w = w_BHLK.view({B, G, H / G * L, K});
+    return at::matmul(w, v_BKGD.to(at::kFloat).permute({0, 2, 1, 3})).view({B, H, L, D}).transpose(1, 2);
+  }
+
+  const StreamingInputs& in_;
+  StreamingCache cache_;
+  at::Tensor visible_, added_;  // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
+  double count_ = 0;
+};
+
+// The definition: each token from the keys that its cache holds.
+at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, const at::Tensor& q_BLHD, int64_t first) {
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < q_BLHD.size(1); ++t) {
+    const auto seen = [&](const at::Tensor& x) {
+      return at::cat({x.narrow(1, 0, cache.sinks), x.narrow(1, first + t - cache.recent, cache.recent + 1)}, 1);
+    };
+    out.push_back(uncut(in, q_BLHD.narrow(1, t, 1), seen(in.k), seen(in.v)));
+  }
+  return at::cat(out, 1);
+}
+
+}  // namespace
+
+at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache) {
+  const int64_t length = in.q.size(1), before = in.k.size(1) - length;
+  // The tokens that still find room beside all before them.
+  const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
+  std::vector<at::Tensor> out;
+  if (early > 0) {
+    out.push_back(uncut(in, in.q.narrow(1, 0, early), in.k.narrow(1, 0, before + early), in.v.narrow(1, 0, before + early)));
+  }
+  if (later > 0) {
+    const at::Tensor q = in.q.narrow(1, early, later);
+    const bool blocked = BlockedForm::serves(in.attention.normalizer);
+    out.push_back(blocked ? BlockedForm(in, cache).run(q, before + early) : one_by_one(in, cache, q, before + early));
+  }
+  return out.size() == 1 ? out[0] : at::cat(out, 1);
+}
+
+at::Tensor kept(const at::Tensor& tokens, const StreamingCache& cache) {
+  if (tokens.size(1) <= cache.size()) return tokens;
+  return at::cat({tokens.narrow(1, 0, cache.sinks), tokens.narrow(1, tokens.size(1) - cache.recent, cache.recent)}, 1);
+}
+
+}  // namespace lazy

@@ -1,0 +1,59 @@
+#include "model/model_options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace {
+
+// "yarn:4" -> the scaling that stretches the length the model was trained on by 4.
+ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& config) {
+  ops::RopeScaling scaling;
+  if (text == "none") return scaling;
+  const size_t colon = text.find(':');
+  const std::string type = text.substr(0, colon), number = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scaling.factor);
+  const bool known = type == "yarn" || type == "linear" || type == "dynamic";
+  if (!known || error != std::errc() || end != number.data() + number.size() || !(scaling.factor >= 1) || !std::isfinite(scaling.factor)) {
+    fail("model", "--positions: expected yarn:FACTOR, linear:FACTOR or dynamic:FACTOR with a factor of at least 1, or none, found '{}'",
+         to_valid_utf8(text));
+  }
+  scaling.type = type;
+  // A model whose own positions are stretched was trained on what they were stretched from.
+  const int64_t original = config.rope_scaling.original_length;
+  if (type != "linear") scaling.original_length = original > 0 ? original : config.max_length;
+  return scaling;
+}
+
+}  // namespace
+
+ModelConfig ModelOptions::apply(ModelConfig config) const {
+  if (rope_base != 0) {
+    if (!std::isfinite(rope_base) || rope_base <= 1) fail("model", "--rope-base: expected more than 1, found {}", rope_base);
+    config.rope_base = rope_base;
+  }
+  if (!positions.empty()) config.rope_scaling = parse_positions(positions, config);
+  return config;
+}
+
+std::optional<StreamingCache> ModelOptions::streaming() const {
+  if (cache.empty()) return std::nullopt;
+  return StreamingCache::parse(cache, "--cache");
+}
+
+std::string ModelOptions::command_line() const {
+  std::string text;
+  if (!positions.empty()) text += " --positions " + positions;
+  if (rope_base != 0) text += fmt::format(" --rope-base {}", rope_base);
+  if (!cache.empty()) text += " --cache " + cache;
+  return text;
+}
+
+LanguageModel open_model(const std::filesystem::path& directory, const ModelOptions& options) {
+  return LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
+}
+
+}  // namespace lazy

@@ -1,0 +1,25 @@
+// What a command line may change about a model folder when it opens it: positions, and the cache it is run through.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "model/language_model.h"
+
+namespace lazy {
+
+struct ModelOptions {
+  std::string positions;  // --positions: "yarn:4", "linear:4", "dynamic:4" over the training length, "none"; "": the model's own
+  double rope_base = 0;   // --rope-base; 0: the model's own
+  std::string cache;      // --cache: "streaming:4+508"; "": everything is kept
+
+  // The configuration with other positions. Error naming the option.
+  ModelConfig apply(ModelConfig config) const;
+  std::optional<StreamingCache> streaming() const;
+  std::string command_line() const;  // the options as they were given, each with a space before it
+};
+
+// LanguageModel::load with these options.
+LanguageModel open_model(const std::filesystem::path& directory, const ModelOptions& options);
+
+}  // namespace lazy
