@@ -123,7 +123,8 @@ TEST_P(PiecesParity, WithTokenizers) {
   for (size_t i = 0; i < all.size(); ++i) {
     const auto ids = tokenizer->encode(all[i]);
     EXPECT_EQ(ids, expected[i].get<std::vector<int32_t>>()) << GetParam() << ": " << all[i];
-    if (all[i].find_first_of("<\xE2") == std::string::npos && !all[i].starts_with(' ')) EXPECT_EQ(tokenizer->decode(ids), all[i]);
+    if (all[i].find_first_of("<\xE2") != std::string::npos || all[i].starts_with(' ')) continue;  // not to be told apart
+    EXPECT_EQ(tokenizer->decode(ids), all[i]);
   }
 }
 
