@@ -1,4 +1,5 @@
 // The parts of config.json about positions: RoPE's base and scaling, sliding windows.
+#include <algorithm>
 #include <cmath>
 
 #include "model/config_json.h"
@@ -126,7 +127,8 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   } else if (m.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
-    for (int64_t i = 0; i < std::min(first, m.num_layers); ++i) full.push_back(i);
+    // num_hidden_layers is not checked yet: no list as long as a damaged file may say.
+    for (int64_t i = 0; i < std::min({first, m.num_layers, int64_t{1} << 14}); ++i) full.push_back(i);
   }
   if (static_cast<int64_t>(full.size()) == m.num_layers) {
     m.window = -1;

@@ -139,7 +139,19 @@ TEST(BpeFiles, MalformedTokenizerJson) {
        ": model.merges[1]: token \"qx\" is not in "},
       {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; },
        ": model.merges[1]: token \"qz\" is not in "},
-      {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, ": model.byte_fallback: expected false"},
+      {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, ": pre_tokenizer.type: expected \"Metaspace\""},
+      {"byte fallback, no spaces",
+       [](Json& j) {
+         j["model"]["byte_fallback"] = true;
+         j["pre_tokenizer"] = nullptr;
+       },
+       ": pre_tokenizer: expected Metaspace"},
+      {"byte fallback, no bytes",
+       [](Json& j) {
+         j["model"]["byte_fallback"] = true;
+         j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}};
+       },
+       ": model.vocab: expected a token <0x00>"},
       {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
        ": model.end_of_word_suffix: expected null"},
       {"dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, ": model.dropout: expected null"},

@@ -46,6 +46,26 @@ std::vector<int64_t> greedy_by_full_forwards(LanguageModel& model, std::vector<i
   return out;
 }
 
+// Far beyond the cache's size, and a second time after the same prompt.
+TEST(Generator, AStreamingCacheWritesOn) {
+  const StreamingCache keep{2, 14};
+  LanguageModel model(small("lazy"), 11);
+  Generator generator(model, keep);
+  std::vector<int64_t> ids(30);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 37 % 259);
+  generator.set_prompt(ids);
+  const GenerateOptions options{.sampling = {.temperature = 0}, .max_tokens = 40};
+  const auto text = generator.run(options).tokens;
+  EXPECT_EQ(generator.run(options).tokens, text);
+  const at::NoGradGuard guard;
+  for (const int64_t token : text) {
+    KVCache cache{.streaming = keep};
+    const at::Tensor hidden = model.forward(at::tensor(ids, at::kLong).unsqueeze(0), {.cache = &cache}).hidden;
+    ASSERT_EQ(model.logits(hidden.select(1, hidden.size(1) - 1)).argmax().item<int64_t>(), token);
+    ids.push_back(token);
+  }
+}
+
 TEST(Generator, GreedyTextIsThatOfFullForwards) {
   for (const char* kind : {"transformer", "lazy"}) {
     LanguageModel model(small(kind), 11);

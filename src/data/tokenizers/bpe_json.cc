@@ -1,49 +1,13 @@
 // Hugging Face's tokenizer.json, as far as it describes byte-level BPE. What it asks for beyond that is an error, not
 // a silent difference.
-#include <nlohmann/json.hpp>
-
-#include "core/error.h"
-#include "core/file.h"
-#include "data/json_summary.h"
-#include "data/tokenizers/bpe.h"
 #include "data/tokenizers/bpe_vocabulary.h"
 #include "data/tokenizers/normalizer.h"
+#include "data/tokenizers/tokenizer_json.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
-
-// An object inside the file, with its place for messages: "tokenizer.json: model.vocab".
-struct Node {
-  const Json* json;
-  std::string place;
-
-  [[noreturn]] void expected(const std::string& what) const {
-    fail("tokenizer", "{}: expected {}, found {}", place, what, json ? json_summary(*json) : "nothing");
-  }
-  bool present() const { return json && !json->is_null(); }
-  Node at(const std::string& key) const {
-    if (!json->is_object()) expected("an object");
-    const auto found = json->find(key);
-    return {found == json->end() ? nullptr : &*found, place.ends_with(": ") ? place + key : place + "." + key};
-  }
-  Node at(size_t index) const { return {&(*json)[index], fmt::format("{}[{}]", place, index)}; }
-  size_t size() const {
-    if (!json || !json->is_array()) expected("a list");
-    return json->size();
-  }
-  std::string string() const {
-    if (!json || !json->is_string()) expected("a string");
-    return json->get<std::string>();
-  }
-  bool boolean(bool fallback) const {
-    if (!present()) return fallback;
-    if (!json->is_boolean()) expected("true or false");
-    return json->get<bool>();
-  }
-};
 
 void read_normalizer(const Node& node, BpeDefinition& definition) {
   if (!node.present()) return;
@@ -138,69 +102,27 @@ void read_model(const Node& model, BpeDefinition& definition) {
   definition.merges.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const Node entry = merges.at(i);
-    if (entry.json->is_string()) {
-      const std::string& text = entry.json->get_ref<const std::string&>();
-      const size_t space = text.find(' ');
-      if (space == 0 || space == std::string::npos || space + 1 == text.size() ||
-          text.find(' ', space + 1) != std::string::npos) {
-        entry.expected("two tokens with a space between them");
-      }
-      vocabulary.add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1),
-                           entry.place);
-    } else {
-      if (!entry.json->is_array() || entry.json->size() != 2) entry.expected("a pair of tokens");
-      const std::string left = entry.at(0).string(), right = entry.at(1).string();
-      vocabulary.add_merge(left, right, entry.place);
-    }
-  }
-}
-
-void read_added_tokens(const Node& list, BpeDefinition& definition) {
-  if (!list.present()) return;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Node entry = list.at(i);
-    const Node id = entry.at("id");
-    if (!id.present() || !id.json->is_number_integer() || *id.json < 0 || *id.json >= (1 << 24)) {
-      id.expected("a number from 0 to 2^24 - 1");
-    }
-    if (entry.at("single_word").boolean(false)) entry.at("single_word").expected("false (true is not supported)");
-    AddedToken token;
-    token.id = id.json->get<int32_t>();
-    token.content = entry.at("content").string();
-    if (token.content.empty()) entry.at("content").expected("a text");
-    token.lstrip = entry.at("lstrip").boolean(false);
-    token.rstrip = entry.at("rstrip").boolean(false);
-    token.special = entry.at("special").boolean(false);
-    token.normalized = entry.at("normalized").boolean(!token.special);
-    if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
-    definition.tokens[token.id] = token.content;
-    definition.added.push_back(std::move(token));
+    const auto [left, right] = read_merge(entry);
+    vocabulary.add_merge(left, right, entry.place);
   }
 }
 
 }  // namespace
 
-BpeDefinition read_tokenizer_json(const fs::path& path) {
+BpeDefinition read_byte_level(TokenizerJson file) {
   BpeDefinition definition;
-  std::string text = read_file(path);
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& e) {
-    fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
-  } catch (const Json::exception&) {  // the only other one that parsing throws
-    fail("tokenizer", "{}: expected JSON, found a number that is out of range", path.string());
-  }
-  const Node root{&json, path.string() + ": "};
+  const Node root = file.root();
   read_model(root.at("model"), definition);
   read_normalizer(root.at("normalizer"), definition);
   if (!read_pre_tokenizer(root.at("pre_tokenizer"), definition)) {
     root.at("pre_tokenizer").expected("a pre-tokenizer that ends in ByteLevel");
   }
   read_added_tokens(root.at("added_tokens"), definition);
-  definition.files["tokenizer.json"] = std::move(text);
-  read_special_tokens(path.parent_path(), "PreTrainedTokenizerFast", definition);
+  definition.files["tokenizer.json"] = std::move(file.text);
+  read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);
   return definition;
 }
+
+BpeDefinition read_tokenizer_json(const fs::path& path) { return read_byte_level(TokenizerJson(path)); }
 
 }  // namespace lazy

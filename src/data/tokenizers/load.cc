@@ -4,6 +4,7 @@
 #include "data/tokenizers/bpe.h"
 #include "data/tokenizers/bytes.h"
 #include "data/tokenizers/sentencepiece.h"
+#include "data/tokenizers/tokenizer_json.h"
 #include "data/tokenizers/transformers_files.h"
 
 namespace lazy {
@@ -24,7 +25,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt in this folder",
          source);
   }
-  if (path.extension() == ".json") return make_bpe_tokenizer(read_tokenizer_json(path));
+  if (path.extension() == ".json") {
+    TokenizerJson file(path);
+    if (file.is_sentencepiece()) return make_sentencepiece(std::move(file));
+    return make_bpe_tokenizer(read_byte_level(std::move(file)));
+  }
   if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);
   fail("tokenizer", "{}: expected a .model file, a tokenizer.json or a folder", source);
 }

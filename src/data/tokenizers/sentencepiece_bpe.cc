@@ -39,7 +39,12 @@ std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentenceP
 
 std::unique_ptr<SentencePieceBpe> SentencePieceBpe::make(const std::vector<SentencePiece>& pieces,
                                                          const std::vector<int32_t>& byte_ids) {
-  const std::vector<SentencePieceMerge> merges = sentencepiece_merges(pieces);
+  return make(pieces, sentencepiece_merges(pieces), byte_ids);
+}
+
+std::unique_ptr<SentencePieceBpe> SentencePieceBpe::make(const std::vector<SentencePiece>& pieces,
+                                                         const std::vector<SentencePieceMerge>& merges,
+                                                         const std::vector<int32_t>& byte_ids) {
   std::unique_ptr<SentencePieceBpe> bpe(new SentencePieceBpe(merges.size()));
   for (const SentencePieceMerge& m : merges) bpe->merges_.add(m.left, m.right, m.merged, m.rank);
   bpe->byte_ids_ = byte_ids;

@@ -35,6 +35,9 @@ class SentencePieceBpe {
   // `byte_ids`: the 256 byte pieces.
   static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
                                                 const std::vector<int32_t>& byte_ids);
+  // With merges that a file lists instead of those that scores imply.
+  static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces, const std::vector<SentencePieceMerge>& merges,
+                                                const std::vector<int32_t>& byte_ids);
 
   // Appends the ids of `text`: valid UTF-8, not empty, spaces as they are. `prefix` puts the space symbol before it.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;
