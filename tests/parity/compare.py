@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Compares results and samples of lm-evaluation-harness with those of `lazy eval`, request by request.
+
+    python tests/parity/compare.py HARNESS_FOLDER [...] --lazy FOLDER [--tolerance 1e-3]
+
+A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Two values
+are equal to the printed digits when both tables show the same: four decimals, or seven significant digits where
+that is coarser (four decimals of a perplexity of 100,000 are more digits than the fp32 log-likelihoods behind it have).
+Exit code: 0 equal, 1 different, 2 nothing to compare.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+DIGITS = 7
+
+
+class Run:
+    """One task's metrics and, by document, its requests."""
+
+    def __init__(self, results_file, task):
+        self.results_file = results_file
+        results = json.loads(results_file.read_text(encoding="utf-8"))
+        self.metrics = {name: value for name, value in results["results"][task].items() if "," in name}
+        self.version = str(results.get("versions", {}).get(task))
+        self.documents = {}
+        date = results_file.stem.removeprefix("results_")
+        file = results_file.with_name(f"samples_{task}_{date}.jsonl")
+        if file.exists():
+            with open(file, encoding="utf-8", newline="\n") as lines:
+                for line in lines:
+                    sample = json.loads(line)
+                    self.documents[sample["doc_id"]] = sample
+
+
+def load(folders):
+    """{task: Run} of the latest results below the folders."""
+    files = [f for folder in folders for f in Path(folder).rglob("results_*.json")]
+    runs = {}
+    for file in sorted(files, key=lambda f: f.name):
+        for task in json.loads(file.read_text(encoding="utf-8"))["results"]:
+            runs[task] = Run(file, task)
+    return runs
+
+
+def likelihoods(sample):
+    """Log-likelihoods of a document's requests: [["-1.5", "False"], ...], or ["-1.5"] of a rolling one."""
+    return [float(r[0] if isinstance(r, list) else r) for r in sample["filtered_resps"]]
+
+
+def prompts(sample):
+    arguments = sample["arguments"]
+    if isinstance(arguments, dict):
+        arguments = [[a[f"arg_{j}"] for j in range(len(a))] for a in (arguments[f"gen_args_{i}"] for i in range(len(arguments)))]
+    return [list(a) for a in arguments]
+
+
+def printed(value):
+    """What a table shows of a value: the coarser of four decimals and DIGITS significant digits."""
+    if not isinstance(value, (int, float)):
+        return str(value)
+    decimals = f"{value:.4f}"
+    return decimals if len(re.sub(r"\D", "", decimals).lstrip("0")) <= DIGITS else f"{value:.{DIGITS}g}"
+
+
+def compare_task(task, theirs, ours, tolerance):
+    """(differences of the requests, lines on what is wrong)"""
+    wrong = []
+    if theirs.version != ours.version:
+        wrong.append(f"version {theirs.version} there, {ours.version} here")
+    if not theirs.documents or not ours.documents:
+        wrong.append("samples are missing " + ("there" if not theirs.documents else "here"))
+    if theirs.documents.keys() != ours.documents.keys():
+        wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
+    differences, decided = [], []
+    for number in sorted(theirs.documents.keys() & ours.documents.keys()):
+        a, b = theirs.documents[number], ours.documents[number]
+        if prompts(a) != prompts(b):
+            wrong.append(f"document {number}: other requests: {str(prompts(a))[:200]} there, {str(prompts(b))[:200]} here")
+            continue
+        pairs = list(zip(likelihoods(a), likelihoods(b), strict=True))
+        differences += [abs(x - y) if x != y else 0.0 for x, y in pairs]
+        if any(a[m] != b.get(m) for m in a["metrics"] if m in ("acc", "acc_norm")):
+            decided.append(number)
+    if decided:
+        wrong.append(f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}")
+    if differences and not max(differences) <= tolerance:  # also when one is not a number
+        wrong.append(f"a request's log-likelihood differs by {max(differences):.2e}, more than {tolerance:g}")
+    for name, value in theirs.metrics.items():
+        if name not in ours.metrics:
+            wrong.append(f"{name}: {printed(value)} there, missing here")
+        elif printed(value) != printed(ours.metrics[name]):
+            wrong.append(f"{name}: {value} there, {ours.metrics[name]} here")
+    return differences, wrong[:20]
+
+
+def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
+    """Prints a table and a verdict; returns the exit code."""
+    tasks = list(theirs)
+    if not tasks:
+        print("parity: FAIL: no results of lm-evaluation-harness to compare with", file=out)
+        return 2
+    print(f"{'task':<16} {'documents':>9} {'requests':>8} {'max |diff|':>11} {'mean |diff|':>11}  metrics and standard errors", file=out)
+    everything, failed = [], 0
+    for task in tasks:
+        if task not in ours:
+            differences, wrong = [], ["not evaluated here"]
+        else:
+            differences, wrong = compare_task(task, theirs[task], ours[task], tolerance)
+        everything += differences
+        failed += bool(wrong)
+        largest, mean = (max(differences), sum(differences) / len(differences)) if differences else (float("nan"),) * 2
+        values = [name for name, value in theirs[task].metrics.items() if value != "N/A"]
+        state = f"{len(values)} equal as printed" if not wrong else wrong[0]
+        print(f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}", file=out)
+        for line in wrong[1:]:
+            print(f"{'':<60}{line}", file=out)
+    summary = f"{len(tasks)} tasks, {len(everything)} requests"
+    if everything:
+        summary += f", largest difference {max(everything):.2e}, mean {sum(everything) / len(everything):.2e}"
+    print(f"parity: {'FAIL' if failed else 'PASS'}: {summary}" + (f"; {failed} tasks differ" if failed else ""), file=out)
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("harness", nargs="+", help="folders with lm-evaluation-harness's results and samples")
+    parser.add_argument("--lazy", required=True, action="append", help="folder with those of `lazy eval`")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
+    arguments = parser.parse_args()
+    return compare(load(arguments.harness), load(arguments.lazy), arguments.tolerance)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
