@@ -19,31 +19,10 @@ DIGITS = 7
 
 
 class Run:
-    """One task's metrics and, by document, its requests."""
+    """One task's metrics and its documents: {number: ([(context, continuation), ...], [log-likelihood, ...], accuracies)}."""
 
-    def __init__(self, results_file, task):
-        self.results_file = results_file
-        results = json.loads(results_file.read_text(encoding="utf-8"))
-        self.metrics = {name: value for name, value in results["results"][task].items() if "," in name}
-        self.version = str(results.get("versions", {}).get(task))
-        self.documents = {}
-        date = results_file.stem.removeprefix("results_")
-        file = results_file.with_name(f"samples_{task}_{date}.jsonl")
-        if file.exists():
-            with open(file, encoding="utf-8", newline="\n") as lines:
-                for line in lines:
-                    sample = json.loads(line)
-                    self.documents[sample["doc_id"]] = sample
-
-
-def load(folders):
-    """{task: Run} of the latest results below the folders."""
-    files = [f for folder in folders for f in Path(folder).rglob("results_*.json")]
-    runs = {}
-    for file in sorted(files, key=lambda f: f.name):
-        for task in json.loads(file.read_text(encoding="utf-8"))["results"]:
-            runs[task] = Run(file, task)
-    return runs
+    def __init__(self, metrics, version, documents):
+        self.metrics, self.version, self.documents = metrics, version, documents
 
 
 def likelihoods(sample):
@@ -52,10 +31,34 @@ def likelihoods(sample):
 
 
 def prompts(sample):
+    """The texts of its requests: {"gen_args_0": {"arg_0": context, "arg_1": continuation}, ...}."""
     arguments = sample["arguments"]
-    if isinstance(arguments, dict):
-        arguments = [[a[f"arg_{j}"] for j in range(len(a))] for a in (arguments[f"gen_args_{i}"] for i in range(len(arguments)))]
-    return [list(a) for a in arguments]
+    return [[request[f"arg_{j}"] for j in range(len(request))]
+            for request in (arguments[f"gen_args_{i}"] for i in range(len(arguments)))]
+
+
+def read_run(results_file, task):
+    results = json.loads(results_file.read_text(encoding="utf-8"))
+    metrics = {name: value for name, value in results["results"][task].items() if "," in name}
+    documents = {}
+    date = results_file.stem.removeprefix("results_")
+    file = results_file.with_name(f"samples_{task}_{date}.jsonl")
+    if file.exists():
+        with open(file, encoding="utf-8", newline="\n") as lines:
+            for sample in map(json.loads, lines):
+                accuracies = {m: sample[m] for m in ("acc", "acc_norm") if m in sample}
+                documents[sample["doc_id"]] = (prompts(sample), likelihoods(sample), accuracies)
+    return Run(metrics, str(results.get("versions", {}).get(task)), documents)
+
+
+def load(folders):
+    """{task: Run} of the latest results below the folders."""
+    files = [f for folder in folders for f in Path(folder).rglob("results_*.json")]
+    runs = {}
+    for file in sorted(files, key=lambda f: f.name):
+        for task in json.loads(file.read_text(encoding="utf-8"))["results"]:
+            runs[task] = read_run(file, task)
+    return runs
 
 
 def printed(value):
@@ -77,13 +80,12 @@ def compare_task(task, theirs, ours, tolerance):
         wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
     differences, decided = [], []
     for number in sorted(theirs.documents.keys() & ours.documents.keys()):
-        a, b = theirs.documents[number], ours.documents[number]
-        if prompts(a) != prompts(b):
-            wrong.append(f"document {number}: other requests: {str(prompts(a))[:200]} there, {str(prompts(b))[:200]} here")
+        (requests, values, accuracies), (our_requests, our_values, our_accuracies) = theirs.documents[number], ours.documents[number]
+        if requests != our_requests or len(values) != len(our_values):
+            wrong.append(f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here")
             continue
-        pairs = list(zip(likelihoods(a), likelihoods(b), strict=True))
-        differences += [abs(x - y) if x != y else 0.0 for x, y in pairs]
-        if any(a[m] != b.get(m) for m in a["metrics"] if m in ("acc", "acc_norm")):
+        differences += [abs(x - y) if x != y else 0.0 for x, y in zip(values, our_values)]
+        if accuracies != our_accuracies:
             decided.append(number)
     if decided:
         wrong.append(f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}")
