@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "eval/compare/compare.h"
 #include "eval/data/files.h"
 #include "eval/evaluate.h"
 #include "eval/result_files.h"
@@ -23,12 +24,13 @@ namespace fs = std::filesystem;
 using namespace lazy::eval;
 
 struct EvalArguments {
-  std::string model, data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
+  std::vector<std::string> models;  // with --compare: folders of results
+  std::string data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
   std::vector<std::string> tasks;
   int64_t max_length = 0, num_fewshot = 0;
   uint64_t fewshot_seed = 1234;
   double limit = 0;
-  bool bos = false, log_samples = false, json = false, list_tasks = false;
+  bool bos = false, log_samples = false, json = false, list_tasks = false, compare = false;
 };
 
 void list_tasks() {
@@ -85,8 +87,8 @@ int64_t batch_size_of(const std::string& text) {
   return size;
 }
 
-std::string command_line(const EvalArguments& a) {
-  std::string line = "lazy eval " + a.model;
+std::string command_line(const EvalArguments& a, const std::string& model) {
+  std::string line = "lazy eval " + model;
   const auto add = [&](bool given, const std::string& words) {
     if (given) line += " " + words;
   };
@@ -102,20 +104,25 @@ std::string command_line(const EvalArguments& a) {
   return line;
 }
 
-void evaluate(const EvalArguments& a) {
-  if (a.list_tasks) return list_tasks();
-  if (a.model.empty()) lazy::fail("eval", "expected a model folder, found none");
+struct Evaluation {
+  std::vector<TaskResult> results;
+  nlohmann::ordered_json json;
+};
+
+std::string dumped(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"; }
+
+// One model's results; `output`: where to write them, or "".
+Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output) {
   bool heldout = false;
   const std::vector<Task> tasks = wanted_tasks(a, &heldout);
   const int64_t batch_size = batch_size_of(a.batch_size);
-  if (!a.output.empty()) check_output(a.output);
-  if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
-  auto model = lazy::LanguageModel::load(a.model);
+  if (!output.empty()) check_output(output);
+  auto model = lazy::LanguageModel::load(model_path);
   const at::Device device = resolve_device(a.device);
   if (device.is_cuda()) model.to(device);
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
-  const auto tokenizer = lazy::load_tokenizer(a.model);
-  lazy::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
+  const auto tokenizer = lazy::load_tokenizer(model_path);
+  lazy::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), model_path);
 
   const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
@@ -125,13 +132,13 @@ void evaluate(const EvalArguments& a) {
     results.push_back(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
                                         : evaluate_text(model, *tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text, options));
   }
-  RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, batch_size, a.log_samples, true};
+  RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, batch_size, a.log_samples || a.models.size() > 1, true};
   for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
 
   ResultInfo info;
-  info.model_path = a.model;
+  info.model_path = model_path;
   info.model_kind = model.config().kind();
-  info.command = command_line(a);
+  info.command = command_line(a, model_path);
   info.device = model.device().str();
   info.dtype = a.dtype;
   info.tokenizer_fingerprint = fmt::format("{:016x}", tokenizer->fingerprint());
@@ -141,16 +148,56 @@ void evaluate(const EvalArguments& a) {
   info.bos = a.bos;
   info.limit = limit;
   info.fewshot_seed = a.fewshot_seed;
-  const std::string json = to_json(results, info).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (!a.output.empty()) write_results(a.output, json, results);
-  fmt::print("{}", a.json ? json : to_table(results));
+  Evaluation evaluation{std::move(results), {}};
+  evaluation.json = to_json(evaluation.results, info);
+  if (!output.empty()) write_results(output, dumped(evaluation.json), evaluation.results);
+  return evaluation;
 }
+
+// Several models on the same documents: every one's results, then each of the others beside the first.
+void evaluate_several(const EvalArguments& a) {
+  if (fs::path(a.output).extension() == ".json") lazy::fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
+  nlohmann::ordered_json all;
+  std::vector<ResultFolder> folders;
+  for (const std::string& model : a.models) {
+    const fs::path output = a.output.empty() ? fs::path() : fs::path(a.output) / sanitized_model_name(model);
+    const Evaluation evaluation = evaluate(a, model, output.string());
+    if (!a.json) fmt::print("{}\n{}\n", model, to_table(evaluation.results));
+    all["models"][model] = evaluation.json;
+    folders.push_back(as_result_folder(model, evaluation.results));
+  }
+  const CompareOptions options;
+  std::vector<ModelComparison> comparisons;
+  if (!folders.front().tasks.empty()) comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
+  all["comparison"] = to_json(comparisons, options);
+  fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
+}
+
+void compare_folders(const EvalArguments& a) {
+  if (a.models.size() < 2) lazy::fail("eval", "--compare: expected two or more folders of results, found {}", a.models.size());
+  std::vector<ResultFolder> folders;
+  for (const std::string& folder : a.models) folders.push_back(read_result_folder(folder));
+  const CompareOptions options;
+  const auto comparisons = compare_all(folders, options);
+  fmt::print("{}", a.json ? dumped(to_json(comparisons, options)) : to_table(comparisons, options));
+}
+
+void run(const EvalArguments& a) {
+  if (a.list_tasks) return list_tasks();
+  if (a.compare) return compare_folders(a);
+  if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
+  if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
+  if (a.models.size() > 1) return evaluate_several(a);
+  const Evaluation evaluation = evaluate(a, a.models.front(), a.output);
+  fmt::print("{}", a.json ? dumped(evaluation.json) : to_table(evaluation.results));
+}
+
 
 }  // namespace
 
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& command) {
   auto a = std::make_shared<EvalArguments>();
-  command.add_option("model", a->model, "Model folder");
+  command.add_option("model", a->models, "Model folder; several are compared, each with the first");
   command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")->delimiter(',');
   command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
@@ -167,12 +214,15 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& comma
   command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
   command.add_option("--output", a->output, "Write the results here: a folder, or a file NAME.json");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
+  command.add_flag("--compare", a->compare, "Compare folders of results instead: differences, intervals, paired tests");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");
   command.footer(R"(
 Examples:
   lazy eval runs/lazy/model --tasks all --data data --output results --log-samples
   lazy eval runs/lazy/model --tasks piqa,arc_easy --data data --num-fewshot 5 --limit 100
   lazy eval runs/lazy/model --tasks my_task.toml --data data
+  lazy eval runs/lazy/model runs/softmax/model --tasks all --data data
+  lazy eval --compare results/lazy results/softmax
   lazy eval runs/lazy/model --corpus corpus --output runs/lazy/eval.json
   lazy eval runs/lazy/model --text book.txt --max-length 512
 
@@ -180,6 +230,6 @@ Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, 
 results' schema, and how to add one. heldout: loss in nats per token, bits per byte, perplexity per token.)");
   command.callback([a] {
     lazy::install_stop_handlers();
-    evaluate(*a);
+    run(*a);
   });
 });

@@ -112,4 +112,10 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
   return result;
 }
 
+std::vector<ModelComparison> compare_all(const std::vector<ResultFolder>& folders, const CompareOptions& options) {
+  std::vector<ModelComparison> comparisons;
+  for (size_t i = 1; i < folders.size(); ++i) comparisons.push_back(compare(folders.front(), folders[i], options));
+  return comparisons;
+}
+
 }  // namespace lazy::eval

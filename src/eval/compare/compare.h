@@ -36,6 +36,9 @@ struct ModelComparison {
 // is that of every task's one accuracy of the paper's Table 1: acc_norm for HellaSwag and ARC-challenge, else acc.
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options = {});
 
+// Each of the others with the first.
+std::vector<ModelComparison> compare_all(const std::vector<ResultFolder>& folders, const CompareOptions& options = {});
+
 nlohmann::ordered_json to_json(const std::vector<ModelComparison>& comparisons, const CompareOptions& options);
 std::string to_table(const std::vector<ModelComparison>& comparisons, const CompareOptions& options);
 

@@ -1,7 +1,9 @@
 #include "eval/compare/result_folder.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/error.h"
 
@@ -30,18 +32,17 @@ SampleDocument document_of(const json& sample) {
   return document;
 }
 
-void read_samples(TaskSamples& task) {
-  std::ifstream lines(task.file);
+void read_samples(std::istream& lines, const std::string& source, TaskSamples& task) {
   std::string line;
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     try {
       const json sample = json::parse(line);
       task.documents[sample.at("doc_id").get<int64_t>()] = document_of(sample);
     } catch (const json::exception& e) {
-      fail("eval --compare", "{}:{}: expected a sample of lm-evaluation-harness's schema, found {}", task.file.string(), number, e.what());
+      fail("eval --compare", "{}:{}: expected a sample of lm-evaluation-harness's schema, found {}", source, number, e.what());
     }
   }
-  if (task.documents.empty()) fail("eval --compare", "{}: expected samples, found an empty file", task.file.string());
+  if (task.documents.empty()) fail("eval --compare", "{}: expected samples, found none", source);
 }
 
 // samples_TASK_DATE.jsonl beside results_DATE.json, with what the results say about the task.
@@ -94,7 +95,23 @@ ResultFolder read_result_folder(const fs::path& path) {
     fail("eval --compare", "{}: expected results_DATE.json with samples_TASK_DATE.jsonl (of --log-samples), found {}", path.string(),
          files.empty() ? "no results" : "no samples");
   }
-  for (auto& [task, samples] : folder.tasks) read_samples(samples);
+  for (auto& [task, samples] : folder.tasks) {
+    std::ifstream lines(samples.file);
+    read_samples(lines, samples.file.string(), samples);
+  }
+  return folder;
+}
+
+ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results) {
+  ResultFolder folder{model, {}};
+  for (const TaskResult& result : results) {
+    if (result.samples.empty()) continue;  // the held-out loss has none
+    TaskSamples& samples = folder.tasks[result.name];
+    samples.version = json(result.version).dump();
+    samples.shots = std::to_string(result.num_fewshot);
+    std::istringstream lines(result.samples);
+    read_samples(lines, model + ": " + result.name, samples);
+  }
   return folder;
 }
 

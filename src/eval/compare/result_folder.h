@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "eval/results.h"
+
 namespace lazy::eval {
 
 // A document's contribution to a metric: an accuracy of 0 or 1, or a log-likelihood with the units it is divided by.
@@ -31,5 +33,7 @@ struct ResultFolder {
 // Searches the folder and what lies below it; of several runs of a task the latest counts. Error when there are no
 // samples, when a task has results in two folders (of two models, then), or on a malformed file, with its line.
 ResultFolder read_result_folder(const std::filesystem::path& path);
+// The same of results in memory, evaluated with samples.
+ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results);
 
 }  // namespace lazy::eval
