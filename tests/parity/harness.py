@@ -31,8 +31,9 @@ def serve_rows(data):
         for task, (wanted, configuration, split, _) in local.SETS.items():
             if (path, name) == (wanted, configuration):
                 table = datasets.Dataset.from_list(local.rows(task, data))
-                # The definitions name a training split too; nothing is drawn from it without examples in the prompt.
-                return datasets.DatasetDict({split: table, "train": table})
+                # The definitions name a training split too, for examples in the prompt.
+                train = local.rows(task, data, train=True)
+                return datasets.DatasetDict({split: table, "train": datasets.Dataset.from_list(train) if train else table})
         raise FileNotFoundError(f"data set {path} {name}: not one of the nine benchmarks")
 
     datasets.load_dataset = load_dataset
@@ -96,7 +97,7 @@ def cached(model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None
     lm, folders = None, []
     for task in tasks:
         words = [VERSION, task, bos, limit, num_fewshot or 0, max_length]
-        folder = Path(cache) / f"{task}-{_digest([*files, local.find(task, data)], words)}"
+        folder = Path(cache) / f"{task}-{_digest([*files, local.find(task, data), *filter(None, [local.find(task, data, train=True)])], words)}"
         folders.append(folder)
         if folder.exists():
             continue

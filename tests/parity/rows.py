@@ -21,12 +21,14 @@ SETS = {
 TASKS = list(SETS)
 
 
-def find(task, data):
-    """The task's file below DIR or DIR/eval."""
+def find(task, data, train=False):
+    """The task's file below DIR or DIR/eval; None where there is no TASK-train.jsonl."""
     for folder in (Path(data), Path(data) / "eval"):
-        for name in SETS[task][3]:
+        for name in [f"{task}-train.jsonl"] if train else SETS[task][3]:
             if (folder / name).exists():
                 return folder / name
+    if train:
+        return None
     raise FileNotFoundError(f"{data}: task {task}: expected {SETS[task][3][0]} there, found none")
 
 
@@ -58,9 +60,10 @@ def _boolq(row):
     return {"question": row["question"], "passage": row["passage"], "label": int(row["answer"])}
 
 
-def rows(task, data):
+def rows(task, data, train=False):
     """A list of dictionaries with the Hub's columns."""
-    text = find(task, data).read_text(encoding="utf-8")
+    file = find(task, data, train)
+    text = file.read_text(encoding="utf-8") if file else ""
     if task == "wikitext":
         return [{"page": page} for page in pages(text)]
     # Not str.splitlines(), which also parts lines at U+2028 and the like inside a string.
