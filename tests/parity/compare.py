@@ -3,19 +3,20 @@
 
     python tests/parity/compare.py HARNESS_FOLDER [...] --lazy FOLDER [--tolerance 1e-3]
 
-A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Two values
-are equal to the printed digits when both tables show the same: four decimals, or seven significant digits where
-that is coarser (four decimals of a perplexity of 100,000 are more digits than the fp32 log-likelihoods behind it have).
+A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Metrics and
+standard errors must be equal as the tables print them, to four decimals. The harness keeps a log-likelihood l as an fp32
+number, so that exp(l / n) is uncertain by ln(perplexity) 2^-23 of itself: a large perplexity prints more digits than
+it has, passes when it is within that, and is counted apart.
 Exit code: 0 equal, 1 different, 2 nothing to compare.
 """
 
 import argparse
 import json
-import re
+import math
 import sys
 from pathlib import Path
 
-DIGITS = 7
+FP32 = 2.0**-23
 
 
 class Run:
@@ -61,17 +62,20 @@ def load(folders):
     return runs
 
 
-def printed(value):
-    """What a table shows of a value: the coarser of four decimals and DIGITS significant digits."""
-    if not isinstance(value, (int, float)):
-        return str(value)
-    decimals = f"{value:.4f}"
-    return decimals if len(re.sub(r"\D", "", decimals).lstrip("0")) <= DIGITS else f"{value:.{DIGITS}g}"
+def agreement(name, there, here):
+    """"printed", "rounding" (a perplexity beyond fp32's digits) or None."""
+    if not all(isinstance(value, (int, float)) for value in (there, here)):
+        return "printed" if there == here else None
+    if f"{there:.4f}" == f"{here:.4f}":
+        return "printed"
+    if "perplexity" in name and there > 1 and here > 1 and abs(math.log(there / here)) <= math.log(there) * FP32:
+        return "rounding"
+    return None
 
 
 def compare_task(task, theirs, ours, tolerance):
-    """(differences of the requests, lines on what is wrong)"""
-    wrong = []
+    """(differences of the requests, how many values agree in which way, lines on what is wrong)"""
+    wrong, agreed = [], {"printed": 0, "rounding": 0}
     if theirs.version != ours.version:
         wrong.append(f"version {theirs.version} there, {ours.version} here")
     if not theirs.documents or not ours.documents:
@@ -93,11 +97,12 @@ def compare_task(task, theirs, ours, tolerance):
     if beyond:
         wrong.append(f"{len(beyond)} requests' log-likelihoods differ by more than {tolerance:g}, one by {beyond[0]:.2e}")
     for name, value in theirs.metrics.items():
-        if name not in ours.metrics:
-            wrong.append(f"{name}: {printed(value)} there, missing here")
-        elif printed(value) != printed(ours.metrics[name]):
-            wrong.append(f"{name}: {value} there, {ours.metrics[name]} here")
-    return differences, wrong[:20]
+        how = agreement(name, value, ours.metrics.get(name, "missing"))
+        if not how:
+            wrong.append(f"{name}: {value} there, {ours.metrics.get(name, 'missing')} here")
+        elif value != "N/A":
+            agreed[how] += 1
+    return differences, agreed, wrong[:20]
 
 
 def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
@@ -110,14 +115,15 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
     everything, failed = [], 0
     for task in tasks:
         if task not in ours:
-            differences, wrong = [], ["not evaluated here"]
+            differences, agreed, wrong = [], {}, ["not evaluated here"]
         else:
-            differences, wrong = compare_task(task, theirs[task], ours[task], tolerance)
+            differences, agreed, wrong = compare_task(task, theirs[task], ours[task], tolerance)
         everything += differences
         failed += bool(wrong)
         largest, mean = (max(differences), sum(differences) / len(differences)) if differences else (float("nan"),) * 2
-        values = [name for name, value in theirs[task].metrics.items() if value != "N/A"]
-        state = f"{len(values)} equal as printed" if not wrong else wrong[0]
+        state = wrong[0] if wrong else f"{agreed['printed']} equal as printed"
+        if not wrong and agreed["rounding"]:
+            state += f", {agreed['rounding']} to fp32's rounding"
         print(f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}", file=out)
         for line in wrong[1:]:
             print(f"{'':<60}{line}", file=out)

@@ -80,12 +80,16 @@ class Compare(unittest.TestCase):
         self.assertEqual(compare.compare(compare.load([self.folder.name + "/theirs"]), {}, out=out), 1)
         self.assertIn("not evaluated here", out.getvalue())
 
-    def test_printed_digits(self):
-        self.assertEqual(compare.printed(0.123449), "0.1234")
-        self.assertEqual(compare.printed(41.98765), "41.9877")
-        self.assertEqual(compare.printed(123456.78912), "123456.8")
-        self.assertEqual(compare.printed(-0.00001), "-0.0000")
-        self.assertEqual(compare.printed("N/A"), "N/A")
+    def test_agreement_of_values(self):
+        self.assertEqual(compare.agreement("acc,none", 0.123441, 0.123449), "printed")
+        self.assertIsNone(compare.agreement("acc,none", 0.1234, 0.1235))
+        self.assertIsNone(compare.agreement("acc,none", 0.5, "missing"))
+        self.assertEqual(compare.agreement("acc_stderr,none", "N/A", "N/A"), "printed")
+        self.assertEqual(compare.agreement("perplexity,none", 41.98765, 41.98768), "printed")
+        self.assertIsNone(compare.agreement("perplexity,none", 41.9876, 41.9877))
+        self.assertEqual(compare.agreement("word_perplexity,none", 1163831.5442, 1163831.1984), "rounding")
+        self.assertIsNone(compare.agreement("word_perplexity,none", 1163831.5442, 1163829.5442))
+        self.assertIsNone(compare.agreement("perplexity,none", 41.9876, float("nan")))
 
 
 if __name__ == "__main__":
