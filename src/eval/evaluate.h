@@ -1,4 +1,4 @@
-// The measurements of `lazy eval`: held-out loss of a corpus or a text, and the rolling benchmarks.
+// Held-out loss: of a corpus' split, or of one text.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "eval/results.h"
-#include "eval/task.h"
+#include "eval/score.h"
 #include "model/language_model.h"
 
 namespace lazy::eval {
@@ -15,9 +15,8 @@ namespace lazy::eval {
 struct EvalOptions {
   int64_t max_length = 0;          // tokens a window; 0: the model's training length (decision A10)
   bool bos = false;                // BOS before every text (or corpus sequence), as lm-evaluation-harness's add_bos_token
-  int64_t batch_size = 8;
-  std::optional<StreamingCache> cache;  // see ScoreOptions
-  std::optional<int64_t> limit;    // documents (corpus: sequences) at most
+  std::optional<double> limit;     // sequences of a corpus at most; below 1 a share of them
+  ScoreOptions score = {};         // but for the title, which is the task's; progress says whether there is one
   bool progress = true;
 };
 
@@ -27,10 +26,6 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
 
 // The same for one text, in rolling windows, with word_perplexity and byte_perplexity besides.
 TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& source,
-                         const EvalOptions& options);
-
-// A benchmark of rolling log-likelihoods (task.h): per document -> exp(-sum ll / sum words) and so on.
-TaskResult evaluate_task(LanguageModel& model, const Tokenizer& tokenizer, const Task& task, const std::filesystem::path& data,
                          const EvalOptions& options);
 
 }  // namespace lazy::eval

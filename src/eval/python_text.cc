@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace lazy::eval {
@@ -39,6 +41,33 @@ std::string_view python_strip(std::string_view text) {
   return begin < end ? text.substr(begin, end - begin) : std::string_view();
 }
 
+std::string_view python_rstrip(std::string_view text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (!python_is_space(next_character(text, &at))) end = at;
+  }
+  return text.substr(0, end);
+}
+
+int64_t python_length(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string python_lower(const std::string& text) {
+  static const PythonSub sub("(?s).+", "\\L$0", true);
+  return sub(text);
+}
+
+std::string python_upper(const std::string& text) {
+  static const PythonSub sub("(?s).+", "\\U$0", true);
+  return sub(text);
+}
+
+std::string python_capitalize(const std::string& text) {
+  static const PythonSub sub("(?s)^(.)(.*)", "\\u$1\\L$2", true);
+  return sub(text);
+}
+
 int64_t python_word_count(std::string_view text) {
   int64_t runs = 0;
   bool in_space = false;
@@ -55,13 +84,17 @@ struct PythonSub::Code {
   ~Code() { pcre2_code_free(code); }
 };
 
-PythonSub::PythonSub(std::string pattern, std::string replacement)
-    : code_(std::make_unique<Code>()), replacement_(std::move(replacement)) {
+PythonSub::PythonSub(std::string pattern, std::string replacement, bool extended)
+    : code_(std::make_unique<Code>()), replacement_(std::move(replacement)), extended_(extended ? PCRE2_SUBSTITUTE_EXTENDED : 0) {
   pattern = replace_all(std::move(pattern), "\\s", kSpaceClass);
   int error = 0;
   PCRE2_SIZE where = 0;
   code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &where, nullptr);
-  if (!code_->code) fail_run("eval", "pattern '{}': error {} at {}", pattern, error, where);
+  if (!code_->code) {
+    PCRE2_UCHAR message[120];
+    pcre2_get_error_message(error, message, sizeof message);
+    fail("eval", "pattern '{}': {} at character {}", pattern, reinterpret_cast<const char*>(message), where);
+  }
   pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // only faster; without it the pattern is interpreted
 }
 PythonSub::~PythonSub() = default;
@@ -71,7 +104,7 @@ std::string PythonSub::operator()(const std::string& text) const {
   for (int attempt = 0; attempt < 2; ++attempt) {
     PCRE2_SIZE size = out.size();
     const int result = pcre2_substitute(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                                        PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH, nullptr, nullptr,
+                                        PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH | extended_, nullptr, nullptr,
                                         reinterpret_cast<PCRE2_SPTR>(replacement_.data()), replacement_.size(),
                                         reinterpret_cast<PCRE2_UCHAR*>(out.data()), &size);
     if (result == PCRE2_ERROR_NOMEMORY) {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "eval/score.h"
+#include "eval/run_tasks.h"
 #include "eval/windows.h"
 #include "model/tokenizer_match.h"
 #include "plain_score.h"
@@ -98,19 +99,20 @@ TEST(Evaluate, WikitextWeighsDocumentsByWords) {
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("wikitext_{}", ::getpid());
   fs::create_directories(folder);
   write_file_atomic(folder / "wiki.test.raw", " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
-  const Task& task = find_task("wikitext");
+  const Task task = find_task("wikitext");
   double sum = 0, words = 0;
-  for (const Document& document : load_documents(task, folder)) {
-    for (const Window& w : rolling_windows(tokenizer->encode(document.text), tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {
+  for (const Row& row : read_rows(task, folder)) {
+    const Question page = make_question(task, row, "");
+    for (const Window& w : rolling_windows(tokenizer->encode(page.text), tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {
       sum += plain_score(model, w).log_likelihood;
     }
-    words += double(document.words);
+    words += double(page.words);
   }
-  const TaskResult result = evaluate_task(model, *tokenizer, task, folder, {.max_length = 20, .progress = false});
+  const TaskResult result = run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.max_length = 20}, .progress = false})[0];
   EXPECT_EQ(result.metrics[0].name, "word_perplexity");
   EXPECT_NEAR(std::log(result.metrics[0].value), -sum / words, 1e-4 * -sum / words);
   EXPECT_EQ(result.original, 2);
-  const TaskResult limited = evaluate_task(model, *tokenizer, task, folder, {.limit = 1, .progress = false});
+  const TaskResult limited = run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.limit = 1}, .progress = false})[0];
   EXPECT_EQ(limited.effective, 1);
   EXPECT_EQ(limited.original, 2);
   fs::remove_all(folder);
@@ -129,7 +131,7 @@ TEST(Evaluate, AForeignTokenizerIsAnError) {
 
 TEST(Results, HarnessSchemaAndTable) {
   const std::vector<TaskResult> results = {
-      {.name = "wikitext", .version = "2.0", .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}}, .original = 62, .effective = 5,
+      {.name = "wikitext", .version = 2, .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}}, .original = 62, .effective = 5,
        .config = {{"task", "wikitext"}}, .seconds = 1.5}};
   const auto json = to_json(results, {.model_path = "runs/a/model", .limit = 5});
   EXPECT_EQ(json["results"]["wikitext"]["word_perplexity,none"], 41.25);
@@ -138,14 +140,14 @@ TEST(Results, HarnessSchemaAndTable) {
   EXPECT_EQ(json["higher_is_better"]["wikitext"]["word_perplexity"], false);
   EXPECT_EQ(json["n-samples"]["wikitext"]["original"], 62);
   EXPECT_EQ(json["n-samples"]["wikitext"]["effective"], 5);
-  EXPECT_EQ(json["versions"]["wikitext"], "2.0");
+  EXPECT_EQ(json["versions"]["wikitext"], 2.0);
   EXPECT_EQ(json["n-shot"]["wikitext"], 0);
   EXPECT_EQ(json["config"]["limit"], 5);
-  EXPECT_EQ(json["model_name_sanitized"], "runs_a_model");
+  EXPECT_EQ(json["model_name_sanitized"], "runs__a__model");
   EXPECT_EQ(to_table(results),
             "|Tasks   |Version|Filter|n-shot|Metric         | |Value  | |Stderr|\n"
             "|--------|------:|------|-----:|---------------|-|------:|-|-----:|\n"
-            "|wikitext|    2.0|none  |     0|byte_perplexity|↓|    nan|±|   N/A|\n"
+            "|wikitext|      2|none  |     0|byte_perplexity|↓|    nan|±|   N/A|\n"
             "|        |       |none  |     0|word_perplexity|↓|41.2500|±|   N/A|\n");
 }
 

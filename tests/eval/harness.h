@@ -27,18 +27,26 @@ inline bool harness_present() {
                                                               "(set LAZY_LM_EVAL_PYTHON to an interpreter that has it)"
 
 // Runs a script that writes JSON to the file named by its first argument; `input` is the second argument's file.
-inline nlohmann::json harness_output(const std::string& script, const std::string& input = "") {
+inline nlohmann::json script_output(const std::string& python, const std::string& script, const std::string& input) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("harness_{}", ::getpid());
   fs::create_directories(folder);
   std::ofstream(folder / "script.py") << script;
   std::ofstream(folder / "input", std::ios::binary) << input;
-  const std::string command = fmt::format("'{}' '{}' '{}' '{}'", harness_python(), (folder / "script.py").string(),
+  const std::string command = fmt::format("'{}' '{}' '{}' '{}'", python, (folder / "script.py").string(),
                                           (folder / "out.json").string(), (folder / "input").string());
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
   nlohmann::json result = nlohmann::json::parse(std::ifstream(folder / "out.json"));
   fs::remove_all(folder);
   return result;
+}
+
+inline nlohmann::json harness_output(const std::string& script, const std::string& input = "") {
+  return script_output(harness_python(), script, input);
+}
+// Python itself, for what is its own: the build's interpreter has it.
+inline nlohmann::json python_output(const std::string& script, const std::string& input = "") {
+  return script_output(LAZY_TEST_PYTHON, script, input);
 }
 
 }  // namespace lazy::eval

@@ -5,8 +5,7 @@
 
 #include "core/file.h"
 #include "eval/python_text.h"
-#include "eval/task.h"
-#include "core/error.h"
+#include "eval/tasks/question.h"
 #include "harness.h"
 
 namespace lazy::eval {
@@ -66,34 +65,15 @@ for page in pages:
     out.append([wikitext_detokenizer({'page': page}), counts['word_perplexity'][1], counts['byte_perplexity'][1]])
 json.dump(out, open(sys.argv[1], 'w'))
 )", input.dump());
-  const auto documents = load_documents(find_task("wikitext"), data);
-  ASSERT_EQ(documents.size(), expected.size());
-  for (size_t i = 0; i < documents.size(); ++i) {
-    EXPECT_EQ(documents[i].text, expected[i][0].get<std::string>()) << i;
-    EXPECT_EQ(documents[i].words, expected[i][1].get<int64_t>()) << i;
-    EXPECT_EQ(documents[i].bytes, expected[i][2].get<int64_t>()) << i;
+  const Task task = find_task("wikitext");
+  const auto rows = read_rows(task, data);
+  ASSERT_EQ(rows.size(), expected.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Question question = make_question(task, rows[i], "");
+    EXPECT_EQ(question.text, expected[i][0].get<std::string>()) << i;
+    EXPECT_EQ(question.words, expected[i][1].get<int64_t>()) << i;
+    EXPECT_EQ(question.bytes, expected[i][2].get<int64_t>()) << i;
   }
-}
-
-TEST(Tasks, BadInputNamesWhatIsWrong) {
-  const auto message = [](const auto& action) -> std::string {
-    try {
-      action();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message([] { find_task("wikitxt"); }), "eval: task 'wikitxt': expected one of heldout, wikitext; did you mean 'wikitext'?");
-  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("tasks_{}", ::getpid());
-  fs::create_directories(folder);
-  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("needs one of the files wikitext-2-raw-test.txt"));
-  write_file_atomic(folder / "wiki.test.raw", " = A = \n caf\xe9 \n");
-  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("expected UTF-8, found an invalid sequence at byte 12"));
-  write_file_atomic(folder / "wiki.test.raw", " \n");
-  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder); }), testing::HasSubstr("expected documents, found none"));
-  EXPECT_THAT(message([&] { load_documents(find_task("wikitext"), folder / "absent"); }), testing::HasSubstr("expected a folder, found nothing"));
-  fs::remove_all(folder);
 }
 
 }  // namespace lazy::eval

@@ -1,12 +1,13 @@
-"""Writes one text column of a Parquet file to standard output as JSON lines, for `lazy data prepare`.
+"""Writes one text column of a Parquet file to standard output as JSON lines, for `lazy data prepare` and `lazy eval`.
 
     read_parquet.py FILE COLUMN STATUS_FD
 
-COLUMN may be a dotted path into structs. Row groups are read one after the other, in batches, so memory stays bounded.
+COLUMN may be a dotted path into structs, or * for all columns. Row groups are read one after the other, in batches, so memory stays bounded.
 STATUS_FD receives two little-endian 64-bit numbers, again and again at its start: bytes of the file read so far, and rows
 without a text. Exit code 0: all was written; 3: Python lacks pyarrow; 2: anything else, with one line on standard error.
 """
 
+import json
 import os
 import signal
 import struct
@@ -54,9 +55,18 @@ def texts(batch, column, nested):
     return array.cast(pa.large_binary()).to_pylist()  # bytes: an invalid character is the reader's to count
 
 
+def write_rows(file, out):
+    """Every row whole, as an object of its columns."""
+    for batch in file.iter_batches(BATCH_ROWS):
+        out.write("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist()).encode())
+    out.flush()
+
+
 def main(path, column, status):
     out = sys.stdout.buffer
     with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+        if column == "*":
+            return write_rows(file, out)
         type_, nested = column_type(file.schema_arrow, column)
         if not is_text(type_):
             fail(2, f'column "{column}": expected strings, found {type_}')

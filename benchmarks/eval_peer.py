@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""`lazy eval` beside lm-evaluation-harness 0.4.13 (its `hf` model) on one model folder: the same requests, the same machine.
+
+    python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy [--limit 100] [--json FILE]
+    python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
+
+Run it by an interpreter with lm_eval, torch, transformers and accelerate. Timed are, in one go, the eight multiple-choice
+and LAMBADA sets, and WikiText (--each: every set for itself). Ours is the whole process, from its start to the written
+results. The harness's clock begins after its imports and the loading of the model, and it need not compute bootstrapped
+standard errors (--bootstrap-iters 0), so what is left is requests, scoring and records. Of several --batch-size the
+fastest counts, and the best of --repeat runs of both. Before a ratio is printed the log-likelihoods are compared: in fp32 they
+must agree within 1e-3; in bf16 the largest and the mean difference are printed, for both sides round.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
+import compare  # noqa: E402
+import rows  # noqa: E402
+
+GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task != "wikitext"], "WikiText": ["wikitext"]}
+
+
+def time_lazy(a, tasks, output):
+    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--output", output, "--log-samples",
+               "--dtype", a.dtype, "--device", a.device, *(["--bos"] if a.bos else [])]
+    for name in ("limit", "max_length"):
+        if getattr(a, name):
+            command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
+    begin = time.perf_counter()
+    if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+        raise SystemExit("failed: " + " ".join(command))
+    return time.perf_counter() - begin
+
+
+def time_harness(a, lm, tasks, output):
+    import harness
+    import torch
+
+    if a.device == "cuda":
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    harness.evaluate(lm, a.data, tasks, output, limit=a.limit, bootstrap_iters=a.bootstrap_iters)
+    return time.perf_counter() - begin
+
+
+def agreement(theirs, ours):
+    """Number of requests, largest and mean difference of their log-likelihoods."""
+    differences = []
+    for task, run in theirs.items():
+        for number, (requests, values, _) in run.documents.items():
+            our_requests, our_values, _ = ours[task].documents[number]
+            if requests != our_requests:
+                raise SystemExit(f"{task}: document {number}: other requests")
+            differences += [abs(x - y) for x, y in zip(values, our_values, strict=True)]
+    return len(differences), max(differences), sum(differences) / len(differences)
+
+
+def measure(a, models, name, tasks):
+    with tempfile.TemporaryDirectory() as folder:
+        lazy = min(time_lazy(a, tasks, f"{folder}/lazy") for _ in range(a.repeat))
+        times = {}
+        for batch_size, lm in models.items():
+            times[batch_size] = min(time_harness(a, lm, tasks, f"{folder}/harness") for _ in range(a.repeat))
+        requests, largest, mean = agreement(compare.load([f"{folder}/harness"]), compare.load([f"{folder}/lazy"]))
+    if a.dtype == "fp32" and not largest <= 1e-3:
+        raise SystemExit(f"{name}: log-likelihoods differ by {largest:.2e}: nothing is timed that is not equal")
+    batch_size = min(times, key=times.get)
+    return {"set": name, "tasks": tasks, "requests": requests, "lazy_seconds": lazy, "harness_seconds": times[batch_size],
+            "harness_batch_size": batch_size, "ratio": times[batch_size] / lazy, "largest_difference": largest, "mean_difference": mean}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True)
+    p.add_argument("--data", required=True)
+    p.add_argument("--lazy", default="build/lazy")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    p.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    p.add_argument("--threads", type=int, default=os.cpu_count(), help="of both, on the CPU (default: %(default)s)")
+    p.add_argument("--batch-size", help="of the harness; a list tries each (default: auto on CUDA, 4,16,64 on the CPU)")
+    p.add_argument("--limit", type=int, help="documents a task at most")
+    p.add_argument("--max-length", type=int, help="default: the model's")
+    p.add_argument("--bos", action="store_true")
+    p.add_argument("--each", action="store_true", help="every set for itself too")
+    p.add_argument("--repeat", type=int, default=1)
+    p.add_argument("--bootstrap-iters", type=int, default=0, help="of the harness's standard errors (its default: 100000)")
+    p.add_argument("--json", help="write the figures here")
+    a = p.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(a.threads)  # before PyTorch is imported; `lazy` inherits it
+    import harness
+    import torch
+
+    torch.set_num_threads(a.threads)
+    sizes = (a.batch_size or ("auto" if a.device == "cuda" else "4,16,64")).split(",")
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}[a.dtype]
+    models = {size: harness.load(a.model, bos=a.bos, batch_size=size if size == "auto" else int(size), max_length=a.max_length,
+                                 dtype=dtype, device=a.device) for size in sizes}
+    sets = dict(GROUPS)
+    if a.each:
+        sets |= {task: [task] for task in GROUPS["multiple choice and LAMBADA"]}
+    # One document of each warms caches, kernels and the harness's own modules.
+    for lm in models.values():
+        harness.evaluate(lm, a.data, rows.TASKS, limit=1, bootstrap_iters=0)
+    machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
+    print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
+    print(f"| {'set':<28} | requests | lazy eval s | harness s | batch | ratio | max diff | mean diff |")
+    print(f"|{'-' * 30}|---------:|------------:|----------:|------:|------:|---------:|----------:|")
+    results = []
+    for name, tasks in sets.items():
+        r = measure(a, models, name, tasks)
+        results.append(r)
+        print(f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds']:>11.2f} | {r['harness_seconds']:>9.2f} | {r['harness_batch_size']:>5} "
+              f"| {r['ratio']:>5.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |", flush=True)
+    if a.json:
+        Path(a.json).write_text(json.dumps({"model": a.model, "device": machine, "dtype": a.dtype, "limit": a.limit, "bos": a.bos,
+                                            "lm_eval": harness.VERSION, "torch": torch.__version__, "results": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

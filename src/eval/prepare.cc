@@ -1,0 +1,146 @@
+#include "eval/prepare.h"
+
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "eval/encode.h"
+#include "eval/tasks/fewshot.h"
+
+namespace lazy::eval {
+namespace {
+
+constexpr size_t kRequests = 8192, kWindowTokens = 1 << 20, kReady = 2;
+
+struct Halted {};
+
+}  // namespace
+
+int64_t limited(int64_t available, const std::optional<double>& limit) {
+  if (!limit) return available;
+  const double count = *limit < 1 ? std::ceil(static_cast<double>(available) * *limit) : *limit;
+  return std::min(available, static_cast<int64_t>(count));
+}
+
+struct Preparation::Impl {
+  std::vector<Task> tasks;
+  std::filesystem::path data;
+  const Tokenizer& tokenizer;
+  PrepareOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Chunk> ready;
+  std::exception_ptr error;
+  bool finished = false, halt = false;
+  std::thread thread;
+
+  Impl(std::vector<Task> t, std::filesystem::path d, const Tokenizer& k, PrepareOptions o)
+      : tasks(std::move(t)), data(std::move(d)), tokenizer(k), options(o), thread([this] { run(); }) {}
+
+  void hand_over(Chunk&& chunk) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return halt || ready.size() < kReady; });
+    if (halt) throw Halted();
+    ready.push_back(std::move(chunk));
+    changed.notify_all();
+  }
+
+  void run() {
+    std::exception_ptr thrown;
+    try {
+      for (size_t t = 0; t < tasks.size(); ++t) prepare(t);
+    } catch (const Halted&) {
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    error = thrown;
+    finished = true;
+    changed.notify_all();
+  }
+
+  std::vector<Row> pool_of(const Task& task, const std::vector<Row>& rows) const {
+    if (options.num_fewshot == 0 || task.output_type == OutputType::loglikelihood_rolling) return {};
+    return task.data.fewshot_split == task.data.split ? rows : read_rows(task, data, true);
+  }
+
+  void prepare(size_t number) {
+    const Task& task = tasks[number];
+    std::vector<Row> rows = read_rows(task, data);
+    const int64_t shots = task.output_type == OutputType::loglikelihood_rolling ? 0 : options.num_fewshot;
+    FewshotSampler sampler(task, pool_of(task, rows), shots, options.fewshot_seed);
+    TextEncoder encoder(tokenizer, options.bos);
+    const auto original = static_cast<int64_t>(rows.size()), planned = limited(original, options.limit);
+    Chunk chunk;
+    const auto start = [&](int64_t first) {
+      chunk = Chunk();
+      chunk.task = number;
+      chunk.original = original;
+      chunk.planned = planned;
+      chunk.first = first;
+    };
+    start(0);
+    for (int64_t i = 0; i < planned; ++i) {
+      Row& row = rows[static_cast<size_t>(i)];
+      Question question = make_question(task, row, sampler.next(row));
+      if (task.output_type == OutputType::loglikelihood_rolling) {
+        const std::vector<int32_t> ids = encoder.encode(question.text);
+        chunk.tokens += static_cast<int64_t>(ids.size());
+        for (Window& window : rolling_windows(ids, encoder.prefix(), options.max_length)) chunk.windows.push_back(std::move(window));
+      } else {
+        add_requests(task, row, question, encoder, chunk);
+      }
+      chunk.ends.push_back(chunk.requests.size() + chunk.windows.size());
+      chunk.rows.push_back(std::move(row));
+      chunk.questions.push_back(std::move(question));
+      chunk.last = i + 1 == planned;
+      if (!chunk.last && chunk.requests.size() < kRequests && chunk.tokens < static_cast<int64_t>(kWindowTokens)) continue;
+      hand_over(std::move(chunk));
+      start(i + 1);
+    }
+  }
+
+  void add_requests(const Task& task, const Row& row, const Question& question, TextEncoder& encoder, Chunk& chunk) const {
+    for (size_t c = 0; c < question.pairs.size(); ++c) {
+      Request request = encoder.encode_pair(question.pairs[c].context, question.pairs[c].continuation);
+      const auto count = static_cast<int64_t>(request.continuation.size());
+      const std::string which = task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
+      if (count < 1 || count > options.max_length) {
+        fail("eval", "{}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which, options.max_length, count);
+      }
+      if (request.context.empty()) fail("eval", "{}: {}: expected a context that is more than white space, found none", row.where, which);
+      chunk.requests.push_back(std::move(request));
+    }
+  }
+};
+
+Preparation::Preparation(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer, PrepareOptions options)
+    : impl_(std::make_unique<Impl>(std::move(tasks), std::move(data), tokenizer, options)) {}
+
+Preparation::~Preparation() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->halt = true;
+  }
+  impl_->changed.notify_all();
+  impl_->thread.join();
+}
+
+bool Preparation::next(Chunk& chunk) {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [&] { return impl_->finished || !impl_->ready.empty(); });
+  if (impl_->ready.empty()) {
+    if (impl_->error) std::rethrow_exception(impl_->error);
+    return false;
+  }
+  chunk = std::move(impl_->ready.front());
+  impl_->ready.pop_front();
+  impl_->changed.notify_all();
+  return true;
+}
+
+}  // namespace lazy::eval

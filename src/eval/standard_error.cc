@@ -1,0 +1,44 @@
+#include "eval/standard_error.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "eval/python_random.h"
+
+namespace lazy::eval {
+namespace {
+
+double sample_deviation(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double x : values) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+}  // namespace
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double x : values) sum += x;
+  return sum / static_cast<double>(values.size());
+}
+
+double mean_stderr(const std::vector<double>& values) { return sample_deviation(values) / std::sqrt(static_cast<double>(values.size())); }
+
+double perplexity_stderr(const std::vector<double>& values, int64_t resamples) {
+  const int64_t chunk = std::min<int64_t>(1000, resamples), chunks = resamples / chunk;
+  const auto n = static_cast<double>(values.size());
+  std::vector<double> replicates(static_cast<size_t>(chunks * chunk));
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t c = 0; c < chunks; ++c) {
+    PythonRandom random(static_cast<uint64_t>(c));
+    for (int64_t r = 0; r < chunk; ++r) {
+      double sum = 0;
+      for (size_t i = 0; i < values.size(); ++i) sum += values[static_cast<size_t>(random.random() * n)];
+      replicates[static_cast<size_t>(c * chunk + r)] = std::exp(-sum / n);
+    }
+  }
+  return sample_deviation(replicates);
+}
+
+}  // namespace lazy::eval

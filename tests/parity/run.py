@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32 on the CPU, request by request.
+
+    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...]
+
+Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds a model that transformers and
+`lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is kept below --cache and
+computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a difference, 2 no comparison.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import compare
+import rows
+
+
+def run_lazy(a, tasks, output):
+    """`lazy eval` of the tasks, its results and samples below `output`."""
+    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--log-samples", "--output", str(output)]
+    for name in ("limit", "num_fewshot", "max_length"):
+        if getattr(a, name):
+            command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
+    if a.bos:
+        command.append("--bos")
+    print("+", " ".join(command), flush=True)
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+        raise SystemExit("parity: FAIL: lazy eval ended with an error")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True, help="model folder")
+    p.add_argument("--data", required=True, help="folder with the benchmarks' files")
+    p.add_argument("--lazy", help="the lazy program; without it only the harness's part is computed")
+    p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
+    p.add_argument("--limit", type=int, help="documents a task at most")
+    p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
+    p.add_argument("--max-length", type=int, help="default: the model's")
+    p.add_argument("--bos", action="store_true", help="BOS before every text (the harness's add_bos_token=True; else False)")
+    p.add_argument("--batch-size", type=int, default=16, help="of the harness")
+    p.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
+    p.add_argument("--cache", default="build/parity", help="where the harness's results are kept (default %(default)s)")
+    p.add_argument("--output", help="keep the results of `lazy eval` in this folder")
+    a = p.parse_args()
+    tasks = a.tasks.split(",")
+    for task in tasks:
+        if task not in rows.SETS:
+            p.error(f"task '{task}': expected one of {', '.join(rows.TASKS)}")
+    import harness  # after the arguments: --help needs no lm_eval
+
+    theirs = harness.cached(a.model, a.data, tasks, a.cache, bos=a.bos, limit=a.limit, num_fewshot=a.num_fewshot,
+                            max_length=a.max_length, batch_size=a.batch_size)
+    if not a.lazy:
+        print("\n".join(map(str, theirs)))
+        return 0
+    output = Path(a.output or tempfile.mkdtemp(prefix="parity"))
+    try:
+        run_lazy(a, tasks, output)
+        return compare.compare(compare.load(theirs), compare.load([output]), a.tolerance)
+    finally:
+        if not a.output:
+            shutil.rmtree(output, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
