@@ -3,7 +3,9 @@
 
 #include <cstdlib>
 #include <map>
+#include <sstream>
 
+#include "eval/data/files.h"
 #include "eval/tasks/fewshot.h"
 #include "eval/tasks/question.h"
 #include "folder.h"
@@ -49,6 +51,14 @@ for name in job['tasks']:
 json.dump(out, open(sys.argv[1], 'w'))
 )";
 
+// The rows as they stand in the file, without the fields that the task computes.
+std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot) {
+  std::vector<Json> rows;
+  std::istringstream lines(read_file(find_task_files(task, data, fewshot)[0]));
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
+
 // Local rows under the Hub's columns.
 Json as_on_the_hub(const std::string& task, const Json& row) {
   if (task == "boolq" && row.contains("answer")) return {{"question", row["question"]}, {"passage", row["passage"]}, {"label", int(row["answer"].get<bool>())}};
@@ -68,10 +78,12 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
     const Task task = find_task(name);
     rows[name] = read_rows(task, data);
     Json& entry = job["tasks"][name] = {{"rows", Json::array()}, {"train", Json::array()}};
-    for (const Row& row : rows[name]) entry["rows"].push_back(as_on_the_hub(name, row.document));
+    for (const Json& row : raw_rows(task, data, false)) entry["rows"].push_back(as_on_the_hub(name, row));
     if (shots > 0) pools[name] = train ? read_rows(task, data, true) : rows[name];
-    if (train || shots == 0) {
-      for (const Row& row : shots > 0 ? pools[name] : std::vector<Row>{rows[name][0]}) entry["train"].push_back(as_on_the_hub(name, row.document));
+    if (train) {
+      for (const Json& row : raw_rows(task, data, true)) entry["train"].push_back(as_on_the_hub(name, row));
+    } else if (shots == 0) {
+      entry["train"].push_back(entry["rows"][0]);  // it wants a split of that name, and draws nothing from it
     }
   }
   const auto expected = harness_output(kAskHarness, job.dump());

@@ -96,11 +96,11 @@ TEST(RunTasks, LikelihoodAndRollingRecords) {
   EXPECT_NEAR(std::stod(last["filtered_resps"][0][0].get<std::string>()), last["perplexity"].get<double>(), 1e-9);
   EXPECT_TRUE(results[0].metrics[0].standard_error.has_value());
   const Json page = Json::parse(results[1].samples);
-  EXPECT_EQ(page["word_perplexity"][1], 7);  // "", =, A, =, x..., ""
+  EXPECT_EQ(page["word_perplexity"][1], 6);  // "", =, A, =, x..., ""
   EXPECT_TRUE(page["filtered_resps"][0].is_string());
   EXPECT_EQ(page["arguments"]["gen_args_0"].size(), 1u);
   EXPECT_FALSE(results[1].metrics[0].standard_error.has_value());
-  EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 7), 1e-6 * results[1].metrics[0].value);
+  EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 6), 1e-6 * results[1].metrics[0].value);
 }
 
 TEST(RunTasks, LimitsExamplesAndChunks) {
