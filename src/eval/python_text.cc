@@ -3,9 +3,13 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <locale.h>
+#include <wctype.h>
+
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/tokenizers/utf8.h"
 
 namespace lazy::eval {
 namespace {
@@ -21,6 +25,20 @@ char32_t next_character(std::string_view text, size_t* at) {
   char32_t value = more == 3 ? first & 0x07 : more == 2 ? first & 0x0F : more == 1 ? first & 0x1F : first;
   for (int i = 0; i < more && *at < text.size() && (byte(*at) & 0xC0) == 0x80; ++i) value = value << 6 | (byte((*at)++) & 0x3F);
   return value;
+}
+
+using CaseMap = wint_t (*)(wint_t, locale_t);
+
+// The C library's tables: Unicode's simple case mapping, whatever language the environment asks for.
+std::string mapped(const std::string& text, CaseMap first, CaseMap rest) {
+  static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", locale_t{});
+  if (!unicode) fail_run("eval", "the C library has no C.UTF-8 locale, whose case mapping is needed");
+  std::string out;
+  CaseMap map = first;
+  for (size_t at = 0; at < text.size(); map = rest) {
+    out += utf8_encode(static_cast<uint32_t>(map(next_character(text, &at), unicode)));
+  }
+  return out;
 }
 
 }  // namespace
@@ -53,20 +71,9 @@ int64_t python_length(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-std::string python_lower(const std::string& text) {
-  static const PythonSub sub("(?s).+", "\\L$0", true);
-  return sub(text);
-}
-
-std::string python_upper(const std::string& text) {
-  static const PythonSub sub("(?s).+", "\\U$0", true);
-  return sub(text);
-}
-
-std::string python_capitalize(const std::string& text) {
-  static const PythonSub sub("(?s)^(.)(.*)", "\\u$1\\L$2", true);
-  return sub(text);
-}
+std::string python_lower(const std::string& text) { return mapped(text, ::towlower_l, ::towlower_l); }
+std::string python_upper(const std::string& text) { return mapped(text, ::towupper_l, ::towupper_l); }
+std::string python_capitalize(const std::string& text) { return mapped(text, ::towupper_l, ::towlower_l); }
 
 int64_t python_word_count(std::string_view text) {
   int64_t runs = 0;
@@ -84,8 +91,8 @@ struct PythonSub::Code {
   ~Code() { pcre2_code_free(code); }
 };
 
-PythonSub::PythonSub(std::string pattern, std::string replacement, bool extended)
-    : code_(std::make_unique<Code>()), replacement_(std::move(replacement)), extended_(extended ? PCRE2_SUBSTITUTE_EXTENDED : 0) {
+PythonSub::PythonSub(std::string pattern, std::string replacement)
+    : code_(std::make_unique<Code>()), replacement_(std::move(replacement)) {
   pattern = replace_all(std::move(pattern), "\\s", kSpaceClass);
   int error = 0;
   PCRE2_SIZE where = 0;
@@ -104,7 +111,7 @@ std::string PythonSub::operator()(const std::string& text) const {
   for (int attempt = 0; attempt < 2; ++attempt) {
     PCRE2_SIZE size = out.size();
     const int result = pcre2_substitute(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                                        PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH | extended_, nullptr, nullptr,
+                                        PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_OVERFLOW_LENGTH, nullptr, nullptr,
                                         reinterpret_cast<PCRE2_SPTR>(replacement_.data()), replacement_.size(),
                                         reinterpret_cast<PCRE2_UCHAR*>(out.data()), &size);
     if (result == PCRE2_ERROR_NOMEMORY) {

@@ -1,0 +1,41 @@
+// A folder of a test's own, and the text of the error that an action ends with.
+#pragma once
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace lazy::eval {
+
+struct Folder {
+  Folder() {
+    static std::atomic<int> number = 0;
+    path = std::filesystem::path(testing::TempDir()) / fmt::format("eval_{}_{}", ::getpid(), ++number);
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  void write(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories((path / name).parent_path());
+    write_file_atomic(path / name, content);
+  }
+  std::filesystem::path path;
+};
+
+template <typename Action>
+std::string message(const Action& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace lazy::eval
