@@ -1,202 +1,40 @@
-// `lazy eval MODEL_DIR`: held-out loss and benchmarks.
-#include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+// `lazy eval MODEL_DIR`: held-out loss and benchmarks, and both over context lengths.
+#include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "command.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "core/stop.h"
-#include "core/text.h"
-#include "eval/compare/compare.h"
-#include "eval/data/files.h"
-#include "eval/evaluate.h"
-#include "eval/result_files.h"
-#include "eval/run_tasks.h"
-#include "model/tokenizer_match.h"
-#include "ops/load_cuda.h"
+#include "eval_length.h"
+#include "eval_models.h"
+#include "model_options.h"
+#include "train/distributed/launch.h"
+#include "train/machine.h"
 
 namespace {
-namespace fs = std::filesystem;
-using namespace lazy::eval;
 
-struct EvalArguments {
-  std::vector<std::string> models;  // with --compare: folders of results
-  std::string data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
-  std::vector<std::string> tasks;
-  int64_t max_length = 0, num_fewshot = 0;
-  uint64_t fewshot_seed = 1234;
-  double limit = 0;
-  bool bos = false, log_samples = false, json = false, list_tasks = false, compare = false;
-};
+// How long a rank waits for the others' shares of a task.
+constexpr std::chrono::minutes kTimeout(30);
 
-void list_tasks() {
-  for (const Task& task : builtin_tasks()) {
-    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "), name(task.output_type),
-               task.tags.empty() ? "" : fmt::format("; in group {}", fmt::join(task.tags, ", ")));
-  }
-}
-
-bool has_files(const Task& task, const fs::path& data) {
-  try {
-    return !find_task_files(task, data, false).empty();
-  } catch (const lazy::Error&) {
-    return false;
-  }
-}
-
-// What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether the
-// held-out loss is wanted too is in *heldout.
-std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
-  std::vector<std::string> names = a.tasks;
-  *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
-  if (*heldout && !a.corpus.empty() && !a.text.empty()) lazy::fail("eval", "heldout: expected --corpus or --text, found both");
-  if (*heldout && a.corpus.empty() && a.text.empty()) lazy::fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
-  std::vector<Task> tasks = select_tasks(names);
-  if (!tasks.empty() && a.data.empty()) lazy::fail("eval", "task {} needs --data DIR", tasks.front().name);
-  if (a.tasks.empty() && !a.data.empty()) {
-    for (const Task& task : builtin_tasks()) {
-      if (has_files(task, a.data)) tasks.push_back(task);
-    }
-    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
-  }
-  if (tasks.empty() && !*heldout) lazy::fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
-  return tasks;
-}
-
-at::Device resolve_device(const std::string& device) {
-  if (device == "cpu") return at::kCPU;
-  try {
-    lazy::ops::load_cuda();
-    return at::kCUDA;
-  } catch (const std::exception& error) {
-    if (device == "auto") return at::kCPU;
-    lazy::fail("eval", "--device cuda: {}", error.what());
-  }
-}
-
-// "auto" is 0.
-int64_t batch_size_of(const std::string& text) {
-  if (text == "auto") return 0;
-  const bool digits = !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const int64_t size = digits ? std::stoll(text) : 0;
-  if (size < 1) lazy::fail("eval", "--batch-size: expected auto or 1 to 99999, found '{}'", text);
-  return size;
-}
-
-std::string command_line(const EvalArguments& a, const std::string& model) {
-  std::string line = "lazy eval " + model;
-  const auto add = [&](bool given, const std::string& words) {
-    if (given) line += " " + words;
-  };
-  add(!a.corpus.empty(), "--corpus " + a.corpus);
-  add(!a.text.empty(), "--text " + a.text);
-  add(!a.data.empty(), "--data " + a.data);
-  add(!a.tasks.empty(), fmt::format("--tasks {}", fmt::join(a.tasks, ",")));
-  add(a.num_fewshot > 0, fmt::format("--num-fewshot {} --fewshot-seed {}", a.num_fewshot, a.fewshot_seed));
-  add(a.bos, "--bos");
-  add(a.max_length > 0, fmt::format("--max-length {}", a.max_length));
-  add(a.limit > 0, fmt::format("--limit {}", a.limit));
-  add(a.dtype != "fp32", "--dtype " + a.dtype);
-  return line;
-}
-
-struct Evaluation {
-  std::vector<TaskResult> results;
-  nlohmann::ordered_json json;
-};
-
-std::string dumped(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"; }
-
-// One model's results; `output`: where to write them, or "".
-Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output) {
-  bool heldout = false;
-  const std::vector<Task> tasks = wanted_tasks(a, &heldout);
-  const int64_t batch_size = batch_size_of(a.batch_size);
-  if (!output.empty()) check_output(output);
-  auto model = lazy::LanguageModel::load(model_path);
-  const at::Device device = resolve_device(a.device);
-  if (device.is_cuda()) model.to(device);
-  if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
-  const auto tokenizer = lazy::load_tokenizer(model_path);
-  lazy::check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), model_path);
-
-  const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
-  const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
-  std::vector<TaskResult> results;
-  if (heldout) {
-    const EvalOptions options{max_length, a.bos, batch_size, limit, true};
-    results.push_back(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
-                                        : evaluate_text(model, *tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text, options));
-  }
-  RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, batch_size, a.log_samples || a.models.size() > 1, true};
-  for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
-
-  ResultInfo info;
-  info.model_path = model_path;
-  info.model_kind = model.config().kind();
-  info.command = command_line(a, model_path);
-  info.device = model.device().str();
-  info.dtype = a.dtype;
-  info.tokenizer_fingerprint = fmt::format("{:016x}", tokenizer->fingerprint());
-  info.parameters = lazy::count_parameters(model.config()).total;
-  info.batch_size = batch_size;
-  info.max_length = max_length;
-  info.bos = a.bos;
-  info.limit = limit;
-  info.fewshot_seed = a.fewshot_seed;
-  Evaluation evaluation{std::move(results), {}};
-  evaluation.json = to_json(evaluation.results, info);
-  if (!output.empty()) write_results(output, dumped(evaluation.json), evaluation.results);
-  return evaluation;
-}
-
-// Several models on the same documents: every one's results, then each of the others beside the first.
-void evaluate_several(const EvalArguments& a) {
-  if (fs::path(a.output).extension() == ".json") lazy::fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
-  nlohmann::ordered_json all;
-  std::vector<ResultFolder> folders;
-  for (const std::string& model : a.models) {
-    const fs::path output = a.output.empty() ? fs::path() : fs::path(a.output) / sanitized_model_name(model);
-    const Evaluation evaluation = evaluate(a, model, output.string());
-    if (!a.json) fmt::print("{}\n{}\n", model, to_table(evaluation.results));
-    all["models"][model] = evaluation.json;
-    folders.push_back(as_result_folder(model, evaluation.results));
-  }
-  const CompareOptions options;
-  std::vector<ModelComparison> comparisons;
-  if (!folders.front().tasks.empty()) comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
-  all["comparison"] = to_json(comparisons, options);
-  fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
-}
-
-void compare_folders(const EvalArguments& a) {
-  if (a.models.size() < 2) lazy::fail("eval", "--compare: expected two or more folders of results, found {}", a.models.size());
-  std::vector<ResultFolder> folders;
-  for (const std::string& folder : a.models) folders.push_back(read_result_folder(folder));
-  const CompareOptions options;
-  const auto comparisons = compare_all(folders, options);
-  fmt::print("{}", a.json ? dumped(to_json(comparisons, options)) : to_table(comparisons, options));
-}
-
-void run(const EvalArguments& a) {
-  if (a.list_tasks) return list_tasks();
-  if (a.compare) return compare_folders(a);
+void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& lengths) {
+  if (a.list_tasks) return lazy::cli::list_tasks();
+  if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
-  if (a.models.size() > 1) return evaluate_several(a);
-  const Evaluation evaluation = evaluate(a, a.models.front(), a.output);
-  fmt::print("{}", a.json ? dumped(evaluation.json) : to_table(evaluation.results));
+  const int64_t batch_size = lazy::cli::batch_size_of(a.batch_size);
+  const auto world = lazy::train::world_from_environment();
+  lazy::train::as_rank(world, lazy::train::resolve_device(a.device), kTimeout, [&](lazy::train::Communicator& ranks, at::Device device) {
+    const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.first()};
+    lengths.study.lengths.empty() ? lazy::cli::evaluate_models(a, machine) : lazy::cli::evaluate_lengths(lengths, a, machine);
+  });
 }
-
 
 }  // namespace
 
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& command) {
-  auto a = std::make_shared<EvalArguments>();
+  auto a = std::make_shared<lazy::cli::EvalArguments>();
+  auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models, "Model folder; several are compared, each with the first");
   command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")->delimiter(',');
   command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
@@ -208,11 +46,12 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& comma
   command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
   command.add_option("--text", a->text, "Text file, for heldout");
   command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
+  lazy::cli::add_model_options(command, a->model_options);
   command.add_flag("--bos", a->bos, "BOS before every text or sequence");
   command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto")->capture_default_str();
   command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command.add_option("--output", a->output, "Write the results here: a folder, or a file NAME.json");
+  command.add_option("--output", a->output, "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
   command.add_flag("--compare", a->compare, "Compare folders of results instead: differences, intervals, paired tests");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");
@@ -225,11 +64,18 @@ Examples:
   lazy eval --compare results/lazy results/softmax
   lazy eval runs/lazy/model --corpus corpus --output runs/lazy/eval.json
   lazy eval runs/lazy/model --text book.txt --max-length 512
+  lazy eval runs/lazy/model --text book.txt --max-length 8192 --positions yarn:4
+  lazy eval runs/lazy/model --text book.txt --max-length 8192 --cache streaming:4+508
+  lazy eval runs/lazy/model runs/softmax/model --lengths 512,1024,2048,4096 --data data --report lengths.html
+  lazy eval runs/lazy/model --lengths 512,1024,2048 --tasks passkey,recall --variant rope-base=500000
+  torchrun --no-python --nproc-per-node 4 lazy eval runs/lazy/model --tasks all --data data
 
 Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, docs/evaluation.md has their files, the
 results' schema, and how to add one. heldout: loss in nats per token, bits per byte, perplexity per token.)");
-  command.callback([a] {
+  lazy::cli::add_length_options(command, *lengths);
+  command.callback([a, lengths, &command] {
     lazy::install_stop_handlers();
-    run(*a);
+    a->command = lazy::cli::command_line(command);
+    run(*a, *lengths);
   });
 });

@@ -39,21 +39,26 @@ std::string bar(double width, const std::vector<std::pair<double, std::string>>&
 std::string draw(const HeatMap& map) {
   const size_t rows = map.values.size(), columns = rows ? map.values.front().size() : 0;
   if (columns == 0) return "";
-  const double left = 26, top = 2, cell_width = (kWidth - left) / double(columns);
+  const auto row_label = [&](size_t r) { return r < map.row_labels.size() ? map.row_labels[r] : std::to_string(r + 1); };
+  const auto column_label = [&](size_t c) { return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c + 1); };
+  double left = 26, widest = 16;
+  for (const std::string& label : map.row_labels) left = std::max(left, text_width(label, kFont) + 10);
+  for (const std::string& label : map.column_labels) widest = std::max(widest, text_width(label, kFont));
+  const double top = 2, cell_width = (kWidth - left) / double(columns);
   const double cell_height = std::clamp(220.0 / double(rows), 9.0, 30.0), height = top + cell_height * double(rows) + 40;
   const bool with_values = cell_width >= 32 && cell_height >= 18;
   const double gap = cell_width > 10 && cell_height > 10 ? 1 : 0.4;
   Svg svg(kWidth, height, map.label, "heat");
-  const size_t row_step = static_cast<size_t>(std::ceil(16 / cell_height)), column_step = static_cast<size_t>(std::ceil(24 / cell_width));
+  const size_t row_step = static_cast<size_t>(std::ceil(16 / cell_height)), column_step = static_cast<size_t>(std::ceil((widest + 8) / cell_width));
   for (size_t r = 0; r < rows; ++r) {
     const double y = top + cell_height * double(r);
-    if (r % row_step == 0) svg.text(left - 8, y + cell_height / 2 + 5, std::to_string(r + 1), "end", "tick");
+    if (r % row_step == 0) svg.text(left - 8, y + cell_height / 2 + 5, row_label(r), "end", "tick");
     for (size_t c = 0; c < map.values[r].size(); ++c) {
       const double value = map.values[r][c], x = left + cell_width * double(c);
       const std::string text = std::isfinite(value) ? percent(value) : "–";
       const int level = std::isfinite(value) ? ramp_level(value / map.high) : 0;
       svg.rect(x, y, cell_width - gap, cell_height - gap, fmt::format("q{}", level),
-               fmt::format("layer {}, head {}: {} %", r + 1, c + 1, text));
+               fmt::format("{} {}, {} {}: {} %", map.row_name, row_label(r), map.column_name, column_label(c), text));
       if (with_values) {
         svg.text(x + (cell_width - gap) / 2, y + cell_height / 2 + 4.5, text, "middle", plain_text_on(level) ? "on-low" : "on-high");
       }
@@ -61,10 +66,10 @@ std::string draw(const HeatMap& map) {
   }
   const double foot = top + cell_height * double(rows) + 16;
   for (size_t c = 0; c < columns; c += column_step) {
-    svg.text(left + cell_width * (double(c) + 0.5) - gap / 2, foot, std::to_string(c + 1), "middle", "tick");
+    svg.text(left + cell_width * (double(c) + 0.5) - gap / 2, foot, column_label(c), "middle", "tick");
   }
-  svg.text(0, foot + 18, "layer", "start", "axis-name");
-  svg.text(kWidth, foot + 18, "head", "end", "axis-name");
+  svg.text(0, foot + 18, map.row_name, "start", "axis-name");
+  svg.text(kWidth, foot + 18, map.column_name, "end", "axis-name");
   return svg.str();
 }
 

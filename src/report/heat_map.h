@@ -1,16 +1,18 @@
-// Layer x head pictures and attention maps.
+// Tables of shares as pictures, layer x head above all, and attention maps.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace lazy::report {
 
-// Values are shares in [0, 1], rows are layers (first on top), columns are heads. Cells wide enough carry their value
+// Values are shares in [0, 1], rows are layers (first on top), columns are heads, or what the labels say. Cells wide enough carry their value
 // in percent; every cell has it as a tooltip. `high` is the colour bar's upper end.
 struct HeatMap {
   std::string label;  // for screen readers
   std::vector<std::vector<double>> values;
   double high = 1;
+  std::vector<std::string> row_labels = {}, column_labels = {};  // empty: counted from 1
+  std::string row_name = "layer", column_name = "head";
 };
 std::string draw(const HeatMap& map);            // 296 wide, for the narrow column; no colour bar
 std::string draw_color_bar(double high, double width = 296);

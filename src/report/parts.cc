@@ -5,8 +5,24 @@
 #include "report/palette.h"
 #include "report/plot.h"
 #include "report/sections.h"
+#include "report/style.h"
 
 namespace lazy::report {
+
+std::string page(const std::string& title, const std::string& body) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "
+      "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{}</title><style>\n{}</style></head><body>\n{}"
+      "<footer>lazy {}</footer>\n</body></html>\n",
+      html_escape(title), style_sheet(), body, LAZY_VERSION);
+}
+
+std::string page_header(const std::string& eyebrow, const std::string& date, const std::string& title, const std::string& detail,
+                        const std::string& more) {
+  return fmt::format("<header><p class=\"eyebrow\">{}{}</p><h1>{}</h1><p class=\"lede\">{}</p>{}</header>\n", html_escape(eyebrow),
+                     date.empty() ? "" : " · " + html_escape(date), html_escape(title), html_escape(detail), more);
+}
 
 std::string section(const std::string& id, const std::string& title, const std::string& lead, const std::string& body) {
   if (body.empty()) return "";

@@ -30,6 +30,7 @@ std::vector<Tick> x_ticks(const Plot& plot, double width) {
   switch (plot.x_ticks) {
     case Plot::XTicks::counts: return count_ticks(plot.x_low, plot.x_high, most);
     case Plot::XTicks::distances: return distance_ticks(plot.x_high, std::max(5, static_cast<int>(width / 40)));
+    case Plot::XTicks::powers: return power_ticks(plot.x_low, plot.x_high, std::max(4, static_cast<int>(width / 44)));
     case Plot::XTicks::integers: {
       const int step = std::max(1, static_cast<int>(std::ceil((plot.x_high - plot.x_low + 1) / (width / 26))));
       std::vector<Tick> ticks;
@@ -44,12 +45,13 @@ std::vector<Tick> x_ticks(const Plot& plot, double width) {
 }  // namespace
 
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class) {
-  const auto y_ticks = linear_ticks(plot.y_low, plot.y_high, std::clamp(static_cast<int>(height / 48), 3, 8));
+  const int y_most = std::clamp(static_cast<int>(height / 48), 3, 8);
+  const auto y_ticks = plot.y_kind == Scale::Kind::log ? log_ticks(plot.y_low, plot.y_high, y_most) : linear_ticks(plot.y_low, plot.y_high, y_most);
   double label_width = 0;
   for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kFont));
   const double left = label_width + 12, right = width - 10, top = 30, bottom = height - 46;
   const Scale x{plot.x_kind, plot.x_low, plot.x_high, left, right};
-  const Scale y{Scale::Kind::linear, plot.y_low, plot.y_high, bottom, top};
+  const Scale y{plot.y_kind, plot.y_low, plot.y_high, bottom, top};
 
   Svg svg(width, height, plot.label, css_class);
   svg.text(0, 14, plot.y_label, "start", "axis-name");

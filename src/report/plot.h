@@ -19,9 +19,9 @@ struct Curve {
 struct Plot {
   std::string label;       // the whole picture in a sentence, for screen readers
   std::string x_label, y_label;
-  Scale::Kind x_kind = Scale::Kind::linear;
+  Scale::Kind x_kind = Scale::Kind::linear, y_kind = Scale::Kind::linear;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
-  enum class XTicks { numbers, counts, distances, integers } x_ticks = XTicks::numbers;
+  enum class XTicks { numbers, counts, distances, integers, powers } x_ticks = XTicks::numbers;
   std::vector<Curve> curves;
   std::vector<std::pair<double, std::string>> references;  // horizontal lines with a word
 };

@@ -30,9 +30,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
       status += fmt::format("<p class=\"lede\">{}: {}.</p>", html_escape(run.name), html_escape(text));
     }
   }
-  std::string body = fmt::format("<header><p class=\"eyebrow\">Lazy Attention report{}</p><h1>{}</h1><p class=\"lede\">{}</p>{}</header>\n",
-                                 info.date.empty() ? "" : " · " + html_escape(info.date), html_escape(head.title),
-                                 html_escape(head.detail), status);
+  std::string body = page_header("Lazy Attention report", info.date, head.title, head.detail, status);
   body += "<main>\n" + result_tiles(runs);
   body += section("curves", "Learning", "", learning_curves(runs));
   body += section("results", "Results", "", result_table(runs));
@@ -47,12 +45,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("samples", "What the models write", "", text_samples(runs));
   body += section("run", "What was run", "", what_was_run(runs, info));
   body += "</main>\n";
-  body += fmt::format("<footer>lazy {}</footer>\n", LAZY_VERSION);
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
-      "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "
-      "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{}</title><style>\n{}</style></head><body>\n{}</body></html>\n",
-      html_escape(head.title), style_sheet(), body);
+  return page(head.title, body);
 }
 
 }  // namespace lazy::report

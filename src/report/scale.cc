@@ -11,7 +11,9 @@
 namespace lazy::report {
 
 double Scale::operator()(double value) const {
-  const auto place = [this](double x) { return kind == Kind::linear ? x : std::log1p(std::max(0.0, x)); };
+  const auto place = [this](double x) {
+    return kind == Kind::linear ? x : kind == Kind::log1p ? std::log1p(std::max(0.0, x)) : std::log(std::max(1e-300, x));
+  };
   const double span = place(high) - place(low);
   return span == 0 ? (from + to) / 2 : from + (to - from) * (place(value) - place(low)) / span;
 }
@@ -67,6 +69,33 @@ std::vector<Tick> distance_ticks(double high, int most) {
     if (static_cast<int>(ticks.size()) <= most) break;
   }
   return ticks;
+}
+
+std::string length_label(double length) { return length < 1024 ? fmt::format("{:g}", length) : fmt::format("{:.3g}k", length / 1024); }
+
+std::vector<Tick> power_ticks(double low, double high, int most) {
+  std::vector<Tick> ticks;
+  for (int step = 1; step < 16; ++step) {
+    ticks.clear();
+    for (int power = static_cast<int>(std::ceil(std::log2(std::max(1.0, low)) - 1e-9)); std::exp2(power) <= high * (1 + 1e-9); power += step) {
+      ticks.push_back({std::exp2(power), length_label(std::exp2(power))});
+    }
+    if (static_cast<int>(ticks.size()) <= most) break;
+  }
+  return ticks;
+}
+
+std::vector<Tick> log_ticks(double low, double high, int most) {
+  std::vector<Tick> ticks, tens;
+  for (int power = static_cast<int>(std::floor(std::log10(low))); std::pow(10, power) <= high; ++power) {
+    for (double factor : {1.0, 2.0, 5.0}) {
+      const double value = factor * std::pow(10, power);
+      if (value < low || value > high) continue;
+      ticks.push_back({value, value < 1000 ? fmt::format("{:g}", value) : human_count(value)});
+      if (factor == 1.0) tens.push_back(ticks.back());
+    }
+  }
+  return static_cast<int>(ticks.size()) > most && tens.size() >= 2 ? tens : ticks;
 }
 
 double round_up(double value) {

@@ -1,0 +1,159 @@
+#include "eval_models.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "eval/compare/compare.h"
+#include "eval/data/files.h"
+#include "eval/evaluate.h"
+#include "eval/result_files.h"
+#include "eval/run_tasks.h"
+#include "model/tokenizer_match.h"
+
+namespace lazy::cli {
+namespace fs = std::filesystem;
+using namespace lazy::eval;
+
+namespace {
+
+bool has_files(const Task& task, const fs::path& data) {
+  try {
+    return !find_task_files(task, data, false).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether the
+// held-out loss is wanted too is in *heldout.
+std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
+  std::vector<std::string> names = a.tasks;
+  *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
+  if (*heldout && !a.corpus.empty() && !a.text.empty()) fail("eval", "heldout: expected --corpus or --text, found both");
+  if (*heldout && a.corpus.empty() && a.text.empty()) fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
+  std::vector<Task> tasks = select_tasks(names);
+  if (!tasks.empty() && a.data.empty()) fail("eval", "task {} needs --data DIR", tasks.front().name);
+  if (a.tasks.empty() && !a.data.empty()) {
+    for (const Task& task : builtin_tasks()) {
+      if (has_files(task, a.data)) tasks.push_back(task);
+    }
+    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
+  }
+  if (tasks.empty() && !*heldout) fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
+  return tasks;
+}
+
+struct Evaluation {
+  std::vector<TaskResult> results;
+  nlohmann::ordered_json json;
+};
+
+std::string dumped(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"; }
+
+// One model's results; `output`: where to write them, or "".
+Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output, const EvalMachine& machine) {
+  bool heldout = false;
+  const std::vector<Task> tasks = wanted_tasks(a, &heldout);
+  if (!output.empty()) check_output(output);
+  ScoreOptions score = machine.score;
+  score.cache = a.model_options.streaming();
+  auto model = open_model(model_path, a.model_options);
+  to_machine(model, machine, a.dtype);
+  const auto tokenizer = load_tokenizer(model_path);
+  check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), model_path);
+
+  const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
+  const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
+  std::vector<TaskResult> results;
+  if (heldout) {
+    const EvalOptions options{max_length, a.bos, limit, score, true};
+    results.push_back(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
+                                        : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
+  }
+  RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, score, a.log_samples || a.models.size() > 1, true};
+  for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
+
+  ResultInfo info;
+  info.model_path = model_path;
+  info.model_kind = model.config().kind();
+  info.command = a.command;
+  info.device = model.device().str();
+  info.dtype = a.dtype;
+  info.tokenizer_fingerprint = fmt::format("{:016x}", tokenizer->fingerprint());
+  info.parameters = count_parameters(model.config()).total;
+  info.batch_size = score.batch_size;
+  info.max_length = max_length;
+  info.bos = a.bos;
+  info.limit = limit;
+  info.fewshot_seed = a.fewshot_seed;
+  Evaluation evaluation{std::move(results), {}};
+  evaluation.json = to_json(evaluation.results, info);
+  if (machine.first && !output.empty()) write_results(output, dumped(evaluation.json), evaluation.results);
+  return evaluation;
+}
+
+// Several models on the same documents: every one's results, then each of the others beside the first.
+void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
+  if (fs::path(a.output).extension() == ".json") fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
+  nlohmann::ordered_json all;
+  std::vector<ResultFolder> folders;
+  for (const std::string& model : a.models) {
+    const fs::path output = a.output.empty() ? fs::path() : fs::path(a.output) / sanitized_model_name(model);
+    const Evaluation evaluation = evaluate(a, model, output.string(), machine);
+    if (!a.json && machine.first) fmt::print("{}\n{}\n", model, to_table(evaluation.results));
+    all["models"][model] = evaluation.json;
+    folders.push_back(as_result_folder(model, evaluation.results));
+  }
+  if (!machine.first) return;
+  const CompareOptions options;
+  std::vector<ModelComparison> comparisons;
+  if (!folders.front().tasks.empty()) comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
+  all["comparison"] = to_json(comparisons, options);
+  fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
+}
+
+}  // namespace
+
+int64_t batch_size_of(const std::string& text) {
+  if (text == "auto") return 0;
+  const bool digits = !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const int64_t size = digits ? std::stoll(text) : 0;
+  if (size < 1) fail("eval", "--batch-size: expected auto or 1 to 99999, found '{}'", text);
+  return size;
+}
+
+void to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype) {
+  model.to(machine.device);
+  if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+}
+
+void list_tasks() {
+  for (const Task& task : builtin_tasks()) {
+    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "), name(task.output_type),
+               task.tags.empty() ? "" : fmt::format("; in group {}", fmt::join(task.tags, ", ")));
+  }
+}
+
+void compare_folders(const EvalArguments& a) {
+  if (a.models.size() < 2) fail("eval", "--compare: expected two or more folders of results, found {}", a.models.size());
+  std::vector<ResultFolder> folders;
+  for (const std::string& folder : a.models) folders.push_back(read_result_folder(folder));
+  const CompareOptions options;
+  const auto comparisons = compare_all(folders, options);
+  fmt::print("{}", a.json ? dumped(to_json(comparisons, options)) : to_table(comparisons, options));
+}
+
+void evaluate_models(const EvalArguments& a, const EvalMachine& machine) {
+  if (a.models.size() > 1) return evaluate_several(a, machine);
+  const Evaluation evaluation = evaluate(a, a.models.front(), a.output, machine);
+  if (machine.first) fmt::print("{}", a.json ? dumped(evaluation.json) : to_table(evaluation.results));
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,149 @@
+// The study on the terminal.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "eval/length/study.h"
+
+namespace lazy::eval::length {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// Columns under each other, in Markdown: the first on the left, numbers on the right.
+std::string aligned(const Rows& rows) {
+  const auto width = [](const std::string& text) {  // characters, not bytes
+    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  };
+  std::vector<size_t> widths(rows[0].size(), 1);
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
+  }
+  std::string text, rule;
+  for (size_t c = 0; c < widths.size(); ++c) rule += "|" + (c == 0 ? std::string(widths[c], '-') : std::string(widths[c] - 1, '-') + ":");
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const std::string padding(widths[c] - width(rows[r][c]), ' ');
+      text += "|" + (c == 0 ? rows[r][c] + padding : padding + rows[r][c]);
+    }
+    text += r == 0 ? "|\n" + rule + "|\n" : "|\n";
+  }
+  return text + "\n";
+}
+
+std::string number(double value) { return std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, std::fabs(value) < 10 ? 3 : 2) : fmt::format("{:.3g}", value); }
+
+std::string with_interval(const Json& row, const std::string& key) {
+  std::string text = number(row[key].get<double>());
+  const std::string interval = key + "_interval";
+  if (row.contains(interval) && !row[interval].is_null()) {
+    text += fmt::format(" [{}, {}]", number(row[interval][0].get<double>()), number(row[interval][1].get<double>()));
+  }
+  return text;
+}
+
+// A row for each `name` of any model's list, a column for each model. `list` picks a model's list, `name` a row's name.
+std::string by_model(const Json& study, const Json& models, const std::string& corner, const std::string& key,
+                     const std::function<Json(const Json&)>& list, const std::function<std::string(const Json&)>& name) {
+  Rows rows = {{corner}};
+  for (size_t m = 0; m < models.size(); ++m) {
+    rows[0].push_back(study["models"][m]["label"].get<std::string>());
+    for (const Json& row : list(models[m])) {
+      auto at = std::find_if(rows.begin() + 1, rows.end(), [&](const auto& r) { return r[0] == name(row); });
+      if (at == rows.end()) at = rows.insert(rows.end(), {name(row)});
+      at->resize(m + 1);
+      at->push_back(with_interval(row, key));
+    }
+  }
+  for (auto& row : rows) row.resize(models.size() + 1);
+  return aligned(rows);
+}
+
+Json lengths_of(const Json& model) { return model["lengths"]; }
+std::string length_of(const Json& row) { return std::to_string(row["length"].get<int64_t>()); }
+
+std::string units(const Json& model) {
+  const auto unit = model["unit"].get<std::string>();
+  const auto count = model["units"].get<int64_t>();
+  if (count < 2) return "no interval: the text is one unit";
+  const size_t word = unit.find(' ');  // "block of 4096 tokens" -> "blocks of 4096 tokens"
+  return fmt::format("95 % interval over {} {}", count, word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
+}
+
+std::string curves(const Json& study, const std::string& task, const Json& models) {
+  const Json& first = models[0];
+  const auto table = [&](const std::string& what, const std::string& key) {
+    return fmt::format("{}: {} [{}]\n", task, what, units(first)) + by_model(study, models, "window", key, lengths_of, length_of);
+  };
+  if (task == "lambada_openai") {
+    std::string text = table("perplexity per token in streams of whole items", "perplexity");
+    text += table("accuracy of the last words in these streams", "word_accuracy");
+    text += table("perplexity of the last words in these streams", "word_perplexity");
+    const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
+    const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
+    text += task + ": the standard score, each item alone: accuracy\n" + by_model(study, models, "", "word_accuracy", standard, name);
+    return text + task + ": the standard score, each item alone: perplexity\n" + by_model(study, models, "", "word_perplexity", standard, name);
+  }
+  std::string text;
+  if (first["lengths"][0].contains("word_perplexity")) text += table("perplexity per word", "word_perplexity");
+  text += table("perplexity per token", "perplexity");
+  if (!first["lengths"][0].contains("positions")) return text;
+  text += fmt::format("{}: loss, nats per token, by tokens that the model sees, in its longest windows\n", task);
+  return text + by_model(study, models, "tokens", "loss", [](const Json& model) { return model["lengths"].back()["positions"]; }, [](const Json& bin) {
+           const auto from = bin["from"].get<int64_t>(), to = bin["to"].get<int64_t>();
+           return from == to ? std::to_string(from) : fmt::format("{}-{}", from, to);
+         });
+}
+
+std::string change(const Json& study, const std::string& task, const Json& result) {
+  if (!result.contains("change_against_first")) return "";
+  std::string text;
+  for (const Json& comparison : result["change_against_first"]) {
+    const auto label = [&](size_t m) { return study["models"][m]["label"].get<std::string>(); };
+    Rows rows = {{"window", "more than " + label(0)}};
+    for (const Json& row : comparison["lengths"]) {
+      Json cell = {{"d", row["difference"]}, {"d_interval", row["interval"]}};
+      rows.push_back({length_of(row), with_interval(cell, "d")});
+    }
+    text += fmt::format("{}: what {} loses from the shortest window to each longer one, nats per token\n", task, label(comparison["model"].get<size_t>())) + aligned(rows);
+  }
+  return text;
+}
+
+std::string probe(const Json& study, const std::string& task, const Json& models) {
+  std::string text;
+  for (size_t m = 0; m < models.size(); ++m) {
+    for (const auto& [key, what] : {std::pair{"exact", "exact answers, %"}, std::pair{"log_likelihood", "log-likelihood of the answer, nats"}}) {
+      Rows rows = {{"length"}};
+      for (const Json& cell : models[m]["lengths"][0]["depths"]) rows[0].push_back(fmt::format("depth {:g} %", 100 * cell["depth"].get<double>()));
+      const bool absent = std::string(key) != "exact" && models[m]["lengths"][0]["depths"][0].contains("log_likelihood_absent");
+      if (absent) rows[0].push_back("not planted");
+      for (const Json& row : models[m]["lengths"]) {
+        rows.push_back({length_of(row)});
+        for (const Json& cell : row["depths"]) {
+          const double value = cell[key].get<double>();
+          rows.back().push_back(std::string(key) == "exact" ? fmt::format("{:.0f}", 100 * value) : number(value));
+        }
+        if (absent) rows.back().push_back(number(row["depths"][0]["log_likelihood_absent"].get<double>()));
+      }
+      text += fmt::format("{}: {}: {}\n", task, study["models"][m]["label"].get<std::string>(), what) + aligned(rows);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_table(const Json& study) {
+  std::string text;
+  for (const auto& [task, result] : study["results"].items()) {
+    const Json& models = result["models"];
+    text += task == "passkey" || task == "recall" ? probe(study, task, models) : curves(study, task, models) + change(study, task, result);
+  }
+  text.pop_back();
+  return text;
+}
+
+}  // namespace lazy::eval::length

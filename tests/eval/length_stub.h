@@ -1,0 +1,27 @@
+// A rule in a model's place: it sees what a model would see before each target.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "eval/length/scorer.h"
+
+namespace lazy::eval::length {
+
+inline Scorer stub(std::function<TargetScore(const std::vector<int32_t>& before, int32_t target)> rule) {
+  return [rule](const std::vector<Window>& windows, const std::string&) {
+    std::vector<Score> scores;
+    for (const Window& window : windows) {
+      Score score;
+      for (size_t t = 0; t < window.targets.size(); ++t) {
+        const auto end = window.input.end() - static_cast<int64_t>(window.targets.size() - 1 - t);
+        score.targets.push_back(rule({window.input.begin(), end}, window.targets[t]));
+        score.log_likelihood += score.targets.back().log_likelihood;
+        score.greedy = score.greedy && score.targets.back().greedy;
+      }
+      scores.push_back(score);
+    }
+    return scores;
+  };
+}
+
+}  // namespace lazy::eval::length
