@@ -97,8 +97,8 @@ void add_length_options(CLI::App& command, LengthArguments& a) {
 }
 
 void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const EvalMachine& machine) {
-  for (const std::string* file : {&a.output, &lengths.report}) {
-    if (!file->empty() && std::filesystem::is_directory(*file)) fail("eval", "{}: expected a file's name, found a folder", *file);
+  for (const std::string& file : {a.output, lengths.report}) {
+    if (std::filesystem::is_directory(file)) fail("eval", "{}: expected a file's name, found a folder", file);
   }
   length::StudyOptions& study = lengths.study;
   study.tasks = a.tasks;

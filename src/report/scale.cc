@@ -91,7 +91,7 @@ std::vector<Tick> log_ticks(double low, double high, int most) {
     for (double factor : {1.0, 2.0, 5.0}) {
       const double value = factor * std::pow(10, power);
       if (value < low || value > high) continue;
-      ticks.push_back({value, value < 1000 ? fmt::format("{:g}", value) : human_count(value)});
+      ticks.push_back({value, value < 1e3 ? fmt::format("{:g}", value) : value < 1e6 ? fmt::format("{:g}k", value / 1e3) : fmt::format("{:g}M", value / 1e6)});
       if (factor == 1.0) tens.push_back(ticks.back());
     }
   }

@@ -35,7 +35,7 @@ Measured measure_probe(const Opened& model, const std::string& probe, const Stud
   Measured measured{.entry = {{"lengths", Json::array()}, {"skipped", Json::array()}}, .curve = {}};
   for (const int64_t length : options.lengths) {
     if (length < least) {
-      skip(measured.entry, title, length, fmt::format("the {} takes {} tokens", passkeys ? "question alone" : "pairs and their questions", least));
+      skip(measured.entry, title, length, fmt::format("{} needs {} tokens", passkeys ? "the question alone" : "a context of these pairs", least));
       continue;
     }
     const std::string name = fmt::format("{} at {}", title, length);
