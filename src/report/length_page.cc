@@ -18,7 +18,7 @@ std::string models_table(const Field& models) {
                         html_escape(model["kind"].string()), model["training_length"].number(), model["rope_base"].number(),
                         html_escape(model["path"].string()));
   }
-  return "<div class=\"scroll\"><table class=\"settings\"><thead><tr><th>model</th><th>kind</th><th>trained at</th><th>RoPE base</th><th>folder</th></tr>"
+  return "<div class=\"scroll\"><table class=\"settings\"><thead><tr><th>model</th><th class=\"text\">kind</th><th class=\"text\">trained at</th><th class=\"text\">RoPE base</th><th class=\"text\">folder</th></tr>"
          "</thead><tbody>" + body + "</tbody></table></div>";
 }
 

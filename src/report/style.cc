@@ -61,7 +61,7 @@ th:first-child{text-align:left;padding-left:0}
 thead th{border-bottom:1.5px solid var(--axis);font-weight:600}
 tbody th{font-weight:400}
 sub,sup{line-height:0}
-th small{display:block;color:var(--soft);font-size:14px}
+th small,td small{display:block;color:var(--soft);font-size:14px}
 .results{width:100%;max-width:760px}
 .results tbody th{min-width:9em}
 td.best{font-weight:700}
