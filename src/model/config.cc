@@ -28,7 +28,9 @@ void check_whole(int64_t value, const char* field, int64_t minimum, int64_t maxi
 }  // namespace
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
-bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0; }
+bool ModelConfig::is_plain_llama() const {
+  return normalizer == "softmax" && distance_bias_window == 0 && window < 0 && rope_base > 0;
+}
 bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
 std::string ModelConfig::kind() const { return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer; }
 
@@ -57,7 +59,7 @@ void ModelConfig::validate() const {
   check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
         hidden_ratio);
   check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
-  check(std::isfinite(rope_base) && rope_base > 1, "rope_theta", "more than 1", rope_base);
+  check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none", rope_base);
   check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);
   check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
   check(std::isfinite(distance_bias_init_std) && distance_bias_init_std >= 0, "distance_bias_init_std", "at least 0",

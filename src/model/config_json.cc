@@ -142,6 +142,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   fields.token("bos_token_id", m.bos_token_id);
   fields.token("eos_token_id", m.eos_token_id);
   read_rope(fields, file, m.rope_base);
+  if (type == "llama" && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", file);
   fields.must_be_absent("attention_bias", "biases in the projections");
   fields.must_be_absent("mlp_bias", "biases in the MLP");
   std::string activation = "silu";

@@ -48,11 +48,15 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("run", "What was run", "", what_was_run(runs, info));
   body += "</main>\n";
   body += fmt::format("<footer>lazy {}</footer>\n", LAZY_VERSION);
+  return page(head.title, body);
+}
+
+std::string page(const std::string& title, const std::string& body) {
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{}</title><style>\n{}</style></head><body>\n{}</body></html>\n",
-      html_escape(head.title), style_sheet(), body);
+      html_escape(title), style_sheet(), body);
 }
 
 }  // namespace lazy::report

@@ -57,8 +57,9 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   const int64_t batch = x.value.size(0), length = x.value.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
-  const at::Tensor q = ops::rope(parts[0].view({batch, length, heads_, head_dim_}), rope_base_, start);
-  at::Tensor k = ops::rope(parts[1].view({batch, length, kv_heads_, head_dim_}), rope_base_, start);
+  const auto rotated = [&](const at::Tensor& x) { return rope_base_ > 0 ? ops::rope(x, rope_base_, start) : x; };
+  const at::Tensor q = rotated(parts[0].view({batch, length, heads_, head_dim_}));
+  at::Tensor k = rotated(parts[1].view({batch, length, kv_heads_, head_dim_}));
   at::Tensor v = parts[2].view({batch, length, kv_heads_, head_dim_});
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);
