@@ -103,7 +103,7 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
 void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   Json all = Json::array();
-  std::string table = "| recipe | what | reproduces | models | tiny, two CPU cores | small, one H200 | paper, one H200 |\n|---|---|---|---|---|---|---|\n";
+  std::string table = "| recipe | what | reproduces | models | tiny, one busy CPU core | small, one H200 | paper, one H200 |\n|---|---|---|---|---|---|---|\n";
   for (const Recipe& recipe : recipes()) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
     std::string cells;

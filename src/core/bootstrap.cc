@@ -75,14 +75,14 @@ Estimate bootstrap_mean(const Values& values) { return bootstrap_mean(Groups{val
 Estimate bootstrap_difference(const Values& a, const Values& b) {
   require(a, 1);
   require(b, 1);
-  return bootstrap(mean_of(a) - mean_of(b), static_cast<int64_t>(a.size() + b.size()),
+  return bootstrap(mean_of(a) - mean_of(b), static_cast<int64_t>(std::min(a.size(), b.size())),
                    [&](Random& random) { return mean_of(resample(a, random)) - mean_of(resample(b, random)); });
 }
 
 Estimate bootstrap_variance_difference(const Values& a, const Values& b) {
   require(a, 2);
   require(b, 2);
-  return bootstrap(variance_of(a) - variance_of(b), static_cast<int64_t>(a.size() + b.size()),
+  return bootstrap(variance_of(a) - variance_of(b), static_cast<int64_t>(std::min(a.size(), b.size())),
                    [&](Random& random) { return variance_of(resample(a, random)) - variance_of(resample(b, random)); });
 }
 

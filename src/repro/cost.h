@@ -14,7 +14,7 @@ struct Cost {
   double seconds = 0;  // on `machine`
 };
 
-// The machine that a scale is meant for: "two CPU cores" at tiny scale, else "one H200".
+// The machine that a scale is meant for: "one busy CPU core" at tiny scale, else "one H200".
 std::string machine(const Scale& scale);
 // What the estimate rests on, in a sentence.
 std::string basis(const Scale& scale);

@@ -19,7 +19,7 @@ Json measure_tasks(const Subject& subject) {
       continue;
     }
     const eval::TaskResult result = eval::evaluate_task(loaded.model, *loaded.tokenizer, task, subject.data, options);
-    for (const eval::Metric& metric : result.metrics) out[task.name][metric.name] = {{"value", metric.value}};
+    for (const eval::Metric& metric : result.metrics) out[task.name][metric.name] = {{"value", metric.value}, {"n", result.effective}};
   }
   return out;
 }

@@ -7,6 +7,11 @@
 namespace lazy::repro {
 namespace {
 
+// With fewer texts or heads than this, resampling says too little: its intervals come out too narrow.
+constexpr int64_t kFewest = 8;
+
+std::string too_few(const Estimate& e) { return fmt::format("an interval over {} is too narrow to judge by: expected at least {}", e.n, kFewest); }
+
 Finding finding(const Claim& claim, std::optional<Estimate> estimate, Verdict verdict, std::string reason) {
   return {claim.text, claim.paper, estimate, claim.unit, claim.over, verdict, std::move(reason)};
 }
@@ -21,6 +26,7 @@ const char* name(Verdict verdict) {
 
 Finding judge_sign(const Claim& claim, const Estimate& difference, Sign published) {
   if (!usable(difference)) return finding(claim, std::nullopt, Verdict::open, "the measured difference is not a finite number");
+  if (difference.n < kFewest) return finding(claim, difference, Verdict::open, too_few(difference));
   const bool above = difference.low > 0, below = difference.high < 0;
   if (!above && !below) return finding(claim, difference, Verdict::open, "the interval contains zero");
   const bool agrees = above == (published == Sign::above_zero);
@@ -31,6 +37,7 @@ Finding judge_sign(const Claim& claim, const Estimate& difference, Sign publishe
 Finding judge_value(const Claim& claim, const Estimate& ours, double published, const std::string& obstacle) {
   if (!usable(ours)) return finding(claim, std::nullopt, Verdict::open, "the measured value is not a finite number");
   if (!obstacle.empty()) return finding(claim, ours, Verdict::open, obstacle);
+  if (ours.n < kFewest) return finding(claim, ours, Verdict::open, too_few(ours));
   const bool inside = ours.low <= published && published <= ours.high;
   return finding(claim, ours, inside ? Verdict::reproduced : Verdict::refuted,
                  inside ? "the interval contains the published value" : "the interval excludes the published value");
@@ -38,9 +45,9 @@ Finding judge_value(const Claim& claim, const Estimate& ours, double published, 
 
 Finding judge_count(const Claim& claim, double ours, double published, const std::string& obstacle) {
   const Estimate exact{ours, ours, ours, 1};
-  Finding f = judge_value(claim, exact, published, obstacle);
-  if (obstacle.empty()) f.reason = f.verdict == Verdict::reproduced ? "the counts are equal" : "the counts differ";
-  return f;
+  if (!obstacle.empty()) return finding(claim, exact, Verdict::open, obstacle);
+  const bool equal = ours == published;
+  return finding(claim, exact, equal ? Verdict::reproduced : Verdict::refuted, equal ? "the counts are equal" : "the counts differ");
 }
 
 Finding undecided(const Claim& claim, const std::string& reason) { return finding(claim, std::nullopt, Verdict::open, reason); }

@@ -129,7 +129,9 @@ TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
   const RecipeRun run = run_recipe(probe, o);
   EXPECT_EQ(calls, 1);
   for (const StepRun& s : run.steps) {
-    if (s.step.id != "latency") EXPECT_EQ(fs::last_write_time(s.folder / "record.json"), written.at(s.step.id)) << s.step.id;
+    if (s.step.id != "latency") {
+      EXPECT_EQ(fs::last_write_time(s.folder / "record.json"), written.at(s.step.id)) << s.step.id;
+    }
   }
   RunOptions other = o;  // other text is other work
   make_corpus(folder_ / "second");

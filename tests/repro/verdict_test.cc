@@ -23,6 +23,14 @@ TEST(Verdict, ARelationFollowsFromTheWholeInterval) {
   EXPECT_EQ(judge_sign(kClaim, {0.1, 0, 0.2, 9}, Sign::above_zero).verdict, Verdict::open) << "an interval that touches zero contains it";
 }
 
+TEST(Verdict, AFewTextsOrHeadsDecideNothing) {
+  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.3, -0.1, 8}, Sign::below_zero).verdict, Verdict::reproduced);
+  const Finding few = judge_sign(kClaim, {-0.2, -0.3, -0.1, 7}, Sign::below_zero);
+  EXPECT_EQ(few.verdict, Verdict::open);
+  EXPECT_TRUE(few.estimate);
+  EXPECT_EQ(judge_value(kClaim, {0.6, 0.599, 0.65, 4}, 0.5958, "").verdict, Verdict::open);
+}
+
 TEST(Verdict, WhatIsNotANumberDecidesNothing) {
   const Finding f = judge_sign(kClaim, {std::nan(""), 1, 2, 9}, Sign::above_zero);
   EXPECT_EQ(f.verdict, Verdict::open);

@@ -34,7 +34,7 @@ std::vector<Finding> judge_biases(const Conditions& c, const Results& results) {
   if (!middle_size.empty()) {
     out.push_back(judge_sign(middle, bootstrap_difference(first_size, middle_size), Sign::above_zero));
     const double share = mean_of(middle_size) / mean_of(first_size);
-    const Estimate ratio = bootstrap(share, static_cast<int64_t>(first_size.size() + middle_size.size()), [&](Random& random) {
+    const Estimate ratio = bootstrap(share, static_cast<int64_t>(std::min(first_size.size(), middle_size.size())), [&](Random& random) {
       const auto draw = [&](const std::vector<double>& values) {
         double sum = 0;
         for (size_t i = 0; i < values.size(); ++i) sum += values[random.below(values.size())];

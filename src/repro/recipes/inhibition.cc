@@ -22,7 +22,7 @@ std::vector<Finding> inhibition_findings(const Results& results, const std::stri
   std::vector<Finding> findings{judge_sign(claim, bootstrap_mean(upper), Sign::above_zero)};
   for (int64_t l = 1; l <= layers; ++l) {
     findings.push_back(judge_value({fmt::format("{}: share of heads with inhibition of return in layer {}", row, l), "not published by layer", "share of heads", "heads"},
-                                   bootstrap_mean(over_heads(bias, l, l, shows)), 0, "a description, not a published value"));
+                                   bootstrap_mean(over_heads(bias, l, l, shows)), 0, "nothing is published to compare it with"));
   }
   return findings;
 }

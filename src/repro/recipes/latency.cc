@@ -10,7 +10,7 @@ namespace {
 
 std::vector<Step> plan(const Conditions& c) {
   const bool gpu = c.device == "cuda";
-  Json settings{{"rounds", 7}, {"device", c.device}, {"dtype", gpu ? "bf16" : "fp32"}, {"head_dim", 64}};
+  Json settings{{"rounds", 9}, {"device", c.device}, {"dtype", gpu ? "bf16" : "fp32"}, {"head_dim", 64}};
   // As long as a laptop does in seconds; a GPU's usual shapes.
   settings["attention"] = gpu ? Json{{"batch", 8}, {"length", 4096}, {"heads", 16}} : Json{{"batch", 1}, {"length", c.scale.name == "tiny" ? 1024 : 4096}, {"heads", 4}};
   settings["decode"] = gpu ? Json{{"batch", 16}, {"keys", 32768}, {"heads", 16}} : Json{{"batch", 1}, {"keys", c.scale.name == "tiny" ? 8192 : 32768}, {"heads", 4}};

@@ -59,6 +59,7 @@ std::vector<Step> plan(const Conditions& c) {
 // One task's metric and its standard error, mean over seeds; several seeds' spread is part of the error.
 struct Measured {
   double value = 0, error = 0;
+  int64_t documents = 0;
   bool has_error = false;
 };
 
@@ -71,6 +72,7 @@ std::optional<Measured> measured(const Results& results, const std::string& mode
     if (!tasks || !tasks->contains(column.task) || !tasks->at(column.task).contains(column.metric)) return std::nullopt;
     const Json& found = tasks->at(column.task).at(column.metric);
     values.push_back(found.at("value").get<double>());
+    m.documents = found.at("n").get<int64_t>();
     m.has_error = found.contains("stderr");
     if (m.has_error) within += std::pow(found.at("stderr").get<double>(), 2);
   }
@@ -80,7 +82,7 @@ std::optional<Measured> measured(const Results& results, const std::string& mode
   return m;
 }
 
-Estimate normal_interval(double value, double error) { return {value, value - 1.96 * error, value + 1.96 * error, 1}; }
+Estimate normal_interval(double value, double error, int64_t n) { return {value, value - 1.96 * error, value + 1.96 * error, n}; }
 
 void compare_task(const Results& results, const PublishedTable& table, const std::string& other, size_t column, std::vector<Finding>& out) {
   const auto row = [&](const std::string& model) {
@@ -95,7 +97,7 @@ void compare_task(const Results& results, const PublishedTable& table, const std
   if (!x || !y) return out.push_back(undecided(claim, fmt::format("the task {} was not evaluated: not in --data, or not known to this version", c.task)));
   if (!x->has_error || !y->has_error) return out.push_back(undecided(claim, "lazy eval states no standard error for this metric"));
   const double scale = c.less ? 1 : 100;
-  out.push_back(judge_sign(claim, normal_interval(scale * (x->value - y->value), scale * std::hypot(x->error, y->error)),
+  out.push_back(judge_sign(claim, normal_interval(scale * (x->value - y->value), scale * std::hypot(x->error, y->error), x->documents),
                            a > b ? Sign::above_zero : Sign::below_zero));
 }
 
@@ -117,7 +119,7 @@ std::vector<Finding> judge_rows(const Conditions& c, const Results& results) {
       if (!m) continue;
       const double scale = kColumns[i].less ? 1 : 100;
       const Claim claim{fmt::format("{}: {}", row.name, kColumns[i].title), fmt::format("{:.2f}", row.values[i]), "", "documents"};
-      const Estimate ours = normal_interval(scale * m->value, scale * m->error);
+      const Estimate ours = normal_interval(scale * m->value, scale * m->error, m->documents);
       out.push_back(judge_value(claim, ours, row.values[i], !obstacle.empty() ? obstacle : m->has_error ? "" : "no standard error is known"));
     }
   }
