@@ -118,6 +118,25 @@ TEST(Recipes, Figure4JudgesSyntheticBiases) {
   EXPECT_EQ(about(half, "most heads of the upper layers").verdict, Verdict::open);
 }
 
+// 4 layers of 4 heads whose bias is -1 up to a distance and nothing beyond.
+Json reaching(size_t distance, size_t window) {
+  std::vector<double> curve(window, 0.0);
+  std::fill(curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(std::min(distance + 1, window)), -1.0);
+  return {{"distance_bias", std::vector<std::vector<std::vector<double>>>(4, std::vector<std::vector<double>>(4, curve))}};
+}
+
+TEST(Recipes, Figure9ComparesRangesWithinOneWindow) {
+  const auto judged = [](const Json& alone, const Json& with_rope) {
+    return about(find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", alone}, {"rope-bias.learned", with_rope}})), "reaches less far");
+  };
+  EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).verdict, Verdict::reproduced);
+  EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).estimate->value, -82);
+  EXPECT_EQ(judged(reaching(50, 1024), reaching(100, 512)).verdict, Verdict::refuted);
+  const Finding both = judged(reaching(1023, 1024), reaching(511, 512));
+  EXPECT_EQ(both.verdict, Verdict::open);
+  EXPECT_THAT(both.reason, HasSubstr("window's end"));
+}
+
 TEST(Recipes, AlibiIsOpenAndSaysWhy) {
   const auto findings = find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}, {"rope-bias.learned", learned(4, 4, 1)}}));
   EXPECT_EQ(about(findings, "ALiBi with trainable slopes").verdict, Verdict::open);
