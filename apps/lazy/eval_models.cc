@@ -23,14 +23,6 @@ using namespace lazy::eval;
 
 namespace {
 
-bool has_files(const Task& task, const fs::path& data) {
-  try {
-    return !find_task_files(task, data, false).empty();
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether the
 // held-out loss is wanted too is in *heldout.
 std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
@@ -42,7 +34,7 @@ std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
   if (!tasks.empty() && a.data.empty()) fail("eval", "task {} needs --data DIR", tasks.front().name);
   if (a.tasks.empty() && !a.data.empty()) {
     for (const Task& task : builtin_tasks()) {
-      if (has_files(task, a.data)) tasks.push_back(task);
+      if (has_task_files(task, a.data)) tasks.push_back(task);
     }
     if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
   }

@@ -54,7 +54,7 @@ void check_rope_scaling(const ModelConfig& c) {
 }  // namespace
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
-bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0; }
+bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0 && rope_base > 0; }
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
   if (c.rope_scaling.type != "dynamic") return {c.rope_base, c.rope_scaling};
@@ -65,7 +65,7 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
 }
 std::string ModelConfig::architecture() const {
   const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
-  if (normalizer != "softmax" || distance_bias_window > 0) return "LazyForCausalLM";
+  if (normalizer != "softmax" || distance_bias_window > 0 || rope_base == 0) return "LazyForCausalLM";
   if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
   if (family == "mistral" && bare && !qk_norm && full_layers.empty()) return "MistralForCausalLM";
   if (family == "qwen2" && attention_bias && !output_bias && !qk_norm) return "Qwen2ForCausalLM";
@@ -105,7 +105,7 @@ void ModelConfig::validate() const {
   check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
         hidden_ratio);
   check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
-  check(std::isfinite(rope_base) && rope_base > 1, "rope_theta", "more than 1", rope_base);
+  check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none", rope_base);
   check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);
   check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
   check(std::isfinite(distance_bias_init_std) && distance_bias_init_std >= 0, "distance_bias_init_std", "at least 0",

@@ -86,6 +86,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   fields.token("bos_token_id", m.bos_token_id);
   fields.token("eos_token_id", m.eos_token_id);
   config_json::read_rope(fields, m);
+  if (type != "lazy_attention" && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", file);
   config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
   std::string activation = "silu";

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "report/length_curves.h"
+#include "report/report.h"
 #include "report/sections.h"
 
 namespace lazy::report {

@@ -4,6 +4,7 @@
 #include "core/text.h"
 #include "report/palette.h"
 #include "report/plot.h"
+#include "report/report.h"
 #include "report/sections.h"
 #include "report/style.h"
 

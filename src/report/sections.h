@@ -19,8 +19,6 @@ std::string text_samples(const std::vector<RunData>& runs);
 std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info);
 
 // Shared pieces.
-// The whole document around `body`: head, style sheet, footer.
-std::string page(const std::string& title, const std::string& body);
 std::string page_header(const std::string& eyebrow, const std::string& date, const std::string& title, const std::string& detail, const std::string& more = "");
 std::string section(const std::string& id, const std::string& title, const std::string& lead, const std::string& body);
 std::string figure(const std::string& picture, const std::string& caption, const std::string& css_class = "");

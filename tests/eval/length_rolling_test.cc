@@ -42,7 +42,7 @@ TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
   std::vector<int64_t> stream = {0};
   for (const auto& document : text.documents) stream.insert(stream.end(), document.begin(), document.end());
   for (const int64_t length : {8, 37}) {
-    const RollingSums sums = score_rolling(scorer(model, {}, 64, false), text, length, 0, {}, "");
+    const RollingSums sums = score_rolling(scorer(model, {}, false), text, length, 0, {}, "");
     std::vector<double> expected(3);
     for (int64_t i = 1; i < 38; ++i) {  // stream[i] is predicted from its window's beginning
       const int64_t window = (i - 1) / length * length, begin = std::min(window, std::max<int64_t>(0, 37 - length));

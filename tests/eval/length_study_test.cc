@@ -197,7 +197,7 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 4, 5, 6, 7, 8, 9}}};
   const auto value = [&](const std::string& variant) {
     const ModelOptions options = parse_variant(variant);
-    const Scorer ask = scorer(std::make_shared<LanguageModel>(open_model(folder, options)), {.cache = options.streaming()}, 64, false);
+    const Scorer ask = scorer(std::make_shared<LanguageModel>(open_model(folder, options)), {.cache = options.streaming()}, false);
     return ask(windows, "")[0].log_likelihood;
   };
   const double plain = value("");

@@ -43,14 +43,15 @@ class LazyDecoderAttention(LazyAttention):
             tau_trainable=config.offset_trainable,
             distance_bias_window=config.distance_bias_window,
             distance_bias_std=config.distance_bias_init_std,
-            rope_base=config.rope_parameters["rope_theta"],
+            rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
             window=window,
         )
         self.layer_idx = layer_idx
 
     def forward(self, x: Tensor, mask: Tensor | None, positions: Tensor | None, past: Cache | None) -> Tensor:
         q, k, v = self.project(x)
-        q, k = (rope(t, self.rope_base, positions=positions) for t in (q, k))
+        if self.rope_base is not None:
+            q, k = (rope(t, self.rope_base, positions=positions) for t in (q, k))
         if past is not None:  # caches hold (batch, kv heads, length, head_dim)
             k, v = past.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
             k, v = k.transpose(1, 2), v.transpose(1, 2)

@@ -66,4 +66,12 @@ std::vector<fs::path> find_task_files(const Task& task, const fs::path& data, bo
        fmt::join(wanted, ", "));
 }
 
+bool has_task_files(const Task& task, const std::filesystem::path& data) {
+  try {
+    return !find_task_files(task, data, false).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace lazy::eval

@@ -16,4 +16,7 @@ namespace lazy::eval {
 // Error names what was looked for.
 std::vector<std::filesystem::path> find_task_files(const Task& task, const std::filesystem::path& data, bool fewshot);
 
+// Whether any are there.
+bool has_task_files(const Task& task, const std::filesystem::path& data);
+
 }  // namespace lazy::eval

@@ -115,8 +115,9 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
-  const at::Tensor q = ops::rope(by_head(parts[0], q_bias, q_norm, heads_), rope.base, start, turned);
-  at::Tensor k = ops::rope(by_head(parts[1], k_bias, k_norm, kv_heads_), rope.base, start, turned);
+  const auto rotated = [&](const at::Tensor& heads) { return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads; };
+  const at::Tensor q = rotated(by_head(parts[0], q_bias, q_norm, heads_));
+  at::Tensor k = rotated(by_head(parts[1], k_bias, k_norm, kv_heads_));
   at::Tensor v = by_head(parts[2], v_bias, {}, kv_heads_);
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kBlock = 128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
+  if (rope.base == 0) return x;  // no rotation
   return ops::rope(x, rope.base, offset, {.scaling = rope.scaling, .positions = positions});
 }
 

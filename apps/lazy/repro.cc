@@ -1,0 +1,217 @@
+// `lazy repro`: recipes for the tables and figures of the paper.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/attention.h"
+#include "benchmarks/decode.h"
+#include "command.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "repro/cost.h"
+#include "repro/report.h"
+#include "repro/temporary_folder.h"
+#include "train/machine.h"
+
+namespace {
+namespace fs = std::filesystem;
+using namespace lazy::repro;
+
+struct ReproArguments {
+  std::string recipe, scale = "tiny", device = "auto", output = "repro", data, corpus;
+  std::vector<std::string> text, domains;
+  int64_t seeds = 1;
+  bool dry_run = false, json = false;
+};
+
+// The benchmarks print tables to standard output, which belongs to the report here.
+class StdoutToStderr {
+ public:
+  StdoutToStderr() : saved_(::dup(1)) {
+    std::fflush(stdout);
+    ::dup2(2, 1);
+  }
+  ~StdoutToStderr() {
+    std::fflush(stdout);
+    ::dup2(saved_, 1);
+    ::close(saved_);
+  }
+
+ private:
+  int saved_;
+};
+
+double time_of(const Json& rows, const std::string& variant, const char* key) {
+  for (const Json& row : rows) {
+    if (row.at("variant") == variant) return row.at(key).get<double>();
+  }
+  lazy::fail_run("repro", "the benchmark has no variant '{}'", variant);
+}
+
+// softmax's time over Elastic-Softmax's, in each of several runs of the benchmarks.
+Json latency(const Json& settings) {
+  const StdoutToStderr quiet;
+  const Json &a = settings.at("attention"), &d = settings.at("decode");
+  lazy::benchmarks::AttentionBenchmark attention;
+  lazy::benchmarks::DecodeBenchmark decode;
+  attention.device = decode.device = settings.at("device").get<std::string>();
+  attention.dtypes = decode.dtypes = {settings.at("dtype").get<std::string>()};
+  attention.head_dims = decode.head_dims = {settings.at("head_dim").get<int64_t>()};
+  attention.batch = a.at("batch");
+  attention.length = a.at("length");
+  attention.heads = a.at("heads");
+  decode.batch = d.at("batch");
+  decode.keys = d.at("keys");
+  decode.heads = decode.kv_heads = d.at("heads").get<int64_t>();
+  attention.repeats = decode.repeats = 5;
+  Json out = Json::object();
+  for (int round = 0; round < settings.at("rounds").get<int>(); ++round) {
+    if (lazy::stop_requested()) lazy::fail_run("repro", "stopped by {}", lazy::stop_signal_name(lazy::stop_signal()));
+    const Json rows = Json(lazy::benchmarks::run_attention(attention)).at("rows"), tokens = Json(lazy::benchmarks::run_decode(decode)).at("rows");
+    const auto add = [&](const char* name, const Json& from, const char* key, const char* alive) {
+      out[name]["ratios"].push_back(time_of(from, "softmax", key) / time_of(from, "elastic", key));
+      out[name]["alive"] = time_of(from, "elastic", alive);
+    };
+    add("forward", rows, "forward_ms", "alive_pairs");
+    add("forward_backward", rows, "forward_backward_ms", "alive_pairs");
+    add("decode", tokens, "ms", "alive");
+  }
+  return out;
+}
+
+Conditions conditions(const ReproArguments& a, const Scale& scale) {
+  Conditions c{scale, a.corpus, a.data, {}, a.seeds, lazy::train::resolve_device(a.device)};
+  for (const std::string& domain : a.domains) {
+    const size_t equals = domain.find('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == domain.size()) lazy::fail("repro", "--domain: expected NAME=DIR, found '{}'", domain);
+    const std::string name = domain.substr(0, equals);
+    if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != std::string::npos) {
+      lazy::fail("repro", "--domain: expected a name of letters, digits, - and _, found '{}'", name);
+    }
+    if (!c.domains.emplace(name, domain.substr(equals + 1)).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
+  }
+  return c;
+}
+
+void list(const ReproArguments& a) {
+  const TemporaryFolder configs;
+  Json all = Json::array();
+  std::string table = "| recipe | what | reproduces | models | tiny, one busy CPU core | small, one H200 | paper, one H200 |\n|---|---|---|---|---|---|---|\n";
+  for (const Recipe& recipe : recipes()) {
+    Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
+    std::string cells;
+    for (const Scale& scale : scales()) {
+      const Cost estimate = cost(recipe, conditions(a, scale), configs.path);
+      item["cost"][scale.name] = {{"models", estimate.trainings}, {"tokens", estimate.tokens}, {"seconds", estimate.seconds}, {"machine", machine(scale)}, {"basis", basis(scale)}};
+      if (scale.name == "tiny") cells += fmt::format(" {} |", estimate.trainings);
+      cells += estimate.seconds < 360000 ? fmt::format(" {} |", lazy::human_seconds(estimate.seconds)) : fmt::format(" {:.0f} days |", estimate.seconds / 86400);
+    }
+    table += fmt::format("| {} | {} | {} |{}\n", recipe.name, recipe.title, recipe.source, cells);
+    all.push_back(item);
+  }
+  if (a.json) return fmt::print("{}\n", all.dump(2));
+  fmt::print("{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: {}.\n", table, basis(scales()[0]), basis(scales()[1]));
+}
+
+void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments& a) {
+  const Scale& scale = run.conditions.scale;
+  if (a.json) {
+    Json plan = to_json(run);
+    plan.erase("findings");
+    plan.erase("summary");
+    plan["cost"] = {{"models", estimate.trainings}, {"tokens", estimate.tokens}, {"seconds", estimate.seconds}, {"machine", machine(scale)}, {"basis", basis(scale)}};
+    return fmt::print("{}\n", plan.dump(2));
+  }
+  fmt::print("{}: {} ({}), scale {}: {}\n", run.recipe->name, run.recipe->title, run.recipe->source, scale.name, scale.means);
+  for (const StepRun& s : run.steps) {
+    fmt::print("  {:<28} {:<9} {}\n", s.step.id, name(s.step.kind), !s.left_out.empty() ? "left out: " + s.left_out : s.found ? "done" : "to do");
+  }
+  fmt::print("{} models, {} tokens; {} on {} for all steps, {}\n", estimate.trainings, lazy::human_count(estimate.tokens), lazy::human_seconds(estimate.seconds), machine(scale),
+             basis(scale));
+}
+
+std::string command_line(const ReproArguments& a, const std::string& recipe) {
+  std::string line = fmt::format("lazy repro {} --scale {}", recipe, a.scale);
+  if (!a.corpus.empty()) line += " --corpus " + a.corpus;
+  for (const std::string& text : a.text) line += " --text " + text;
+  if (!a.data.empty()) line += " --data " + a.data;
+  for (const std::string& domain : a.domains) line += " --domain " + domain;
+  if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
+  return line + " --output " + a.output;
+}
+
+void repro(const ReproArguments& a) {
+  if (a.recipe == "list") return list(a);
+  RunOptions options;
+  options.conditions = conditions(a, find_scale(a.scale));
+  options.output = a.output;
+  options.text = a.text;
+  options.latency = latency;
+  std::vector<const Recipe*> wanted;
+  if (a.recipe == "all") {
+    for (const Recipe& recipe : recipes()) wanted.push_back(&recipe);
+  } else {
+    wanted.push_back(&find_recipe(a.recipe));
+  }
+  if (fs::exists(a.output) && !fs::is_directory(a.output)) lazy::fail("repro", "--output {}: expected a folder's name, found a file", a.output);
+  if (const char* size = std::getenv("WORLD_SIZE"); size && std::string(size) != "1") {
+    lazy::fail("repro", "expected one process, found WORLD_SIZE={}; train with lazy train on several ranks", size);
+  }
+  Json all = Json::array();
+  for (const Recipe* recipe : wanted) {
+    if (a.dry_run) {
+      const TemporaryFolder configs;
+      const RecipeRun plan = plan_recipe(*recipe, options);
+      print_plan(plan, cost(*recipe, options.conditions, configs.path), a);
+      continue;
+    }
+    RecipeRun run = run_recipe(*recipe, options);
+    run.command = command_line(a, recipe->name);
+    const fs::path report = write_report(run, fs::path(a.output) / options.conditions.scale.name);
+    if (a.json) {
+      all.push_back(to_json(run));
+    } else {
+      fmt::print("{}\n", to_markdown(run));
+    }
+    lazy::log::info("{}: {}; {} (.json, .html)", recipe->name, summary(run), report.string());
+  }
+  if (a.json && !a.dry_run) fmt::print("{}\n", (all.size() == 1 ? all[0] : all).dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](CLI::App& command) {
+  auto a = std::make_shared<ReproArguments>();
+  command.add_option("recipe", a->recipe, "list, all, or a recipe's name")->required();
+  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")->capture_default_str();
+  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
+  command.add_option("--text", a->text, "tiny: files or folders to make a corpus of (default: the prose of Perl's manual)");
+  command.add_option("--data", a->data, "Folder with the benchmarks' files");
+  command.add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
+  command.add_option("--seeds", a->seeds, "Train every model this many times")->check(CLI::Range(1, 100))->capture_default_str();
+  command.add_option("--device", a->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
+  command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
+  command.add_flag("--json", a->json, "Print JSON");
+  command.footer(R"(
+Examples:
+  lazy repro list
+  lazy repro fig10 --scale tiny
+  lazy repro fig6 --scale small --corpus corpus --data data/eval
+  lazy repro cross-domain --scale tiny --domain code=src --domain science=papers
+  lazy repro all --scale small --corpus corpus --dry-run
+
+A run that was stopped or killed goes on where it was when the same command is given again; recipes share what they have
+in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/repro.md says what each verdict means.)");
+  command.callback([a] {
+    lazy::install_stop_handlers();
+    repro(*a);
+  });
+});

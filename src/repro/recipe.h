@@ -1,0 +1,56 @@
+// A recipe: a table or figure of the paper, or a check that a reader of it asked for, as a plan and a judgement.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "repro/results.h"
+#include "repro/step.h"
+#include "repro/verdict.h"
+
+namespace lazy::repro {
+
+// A published row of numbers that this repository does not produce, or produces beside it.
+struct PublishedRow {
+  std::string name;
+  std::vector<double> values;
+  std::string model;  // of the plan; empty: cited, not run here
+};
+
+struct PublishedTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<PublishedRow> rows;
+};
+
+struct Recipe {
+  std::string name;        // "table1"
+  std::string title;       // what it is about, in a few words
+  std::string source;      // "paper, Table 1"
+  std::function<std::vector<Step>(const Conditions&)> plan;
+  std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
+  PublishedTable published;
+  std::vector<std::string> notes;  // what a reader must know: what is not available here, what was decided
+};
+
+const std::vector<Recipe>& recipes();
+// Error suggests the nearest.
+const Recipe& find_recipe(const std::string& name);
+
+// One a file, in recipes/.
+Recipe table1();
+Recipe table3();
+Recipe figure4();
+Recipe figure5();
+Recipe figure6();
+Recipe figure8();
+Recipe figure9();
+Recipe figure10();
+Recipe ablation();
+Recipe parity();
+Recipe cross_domain();
+Recipe rope_base();
+Recipe offset_start();
+Recipe latency();
+
+}  // namespace lazy::repro

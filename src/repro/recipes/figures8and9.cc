@@ -1,0 +1,106 @@
+// Figures 8 and 9: distance biases without RoPE, and beside it (decision A19).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "repro/recipe.h"
+#include "repro/recipes/inhibition.h"
+#include "repro/recipes/layers.h"
+
+namespace lazy::repro {
+namespace {
+
+// Softmax attention throughout: appendix D is about positions. Length 1024 where the paper's is run, else the scale's.
+int64_t length(const Scale& scale) { return scale.is_paper() ? 1024 : scale.context(Budget::ablation); }
+
+Model model(const Scale& scale, const char* name, int64_t window, const char* rope) {
+  Model m{name, "transformer", {fmt::format("model.distance_bias_window={}", window), fmt::format("model.rope_theta={}", rope)}, Budget::ablation};
+  if (scale.is_paper()) {
+    m.overrides.insert(m.overrides.end(), {"training.seq_len=1024", "model.max_position_embeddings=1024", "training.batch_size=32"});
+  }
+  return m;
+}
+
+Model bias_alone(const Scale& scale) { return model(scale, "bias-alone", length(scale), "0"); }
+Model rope_and_bias(const Scale& scale) { return model(scale, "rope-bias", length(scale) / 2, "10000"); }
+
+std::vector<double> ranges(const Results& results, const char* name, size_t most = SIZE_MAX) {
+  const auto bias = results.distance_bias(name);
+  return over_heads(bias, 1, static_cast<int64_t>(bias.size()), [&](const Curve& curve) {
+    return effective_range({curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(std::min(most, curve.size()))});
+  });
+}
+
+// Whether most heads still exceed the threshold where the window ends: their range is then the window's, not their own.
+bool reaches_the_end(const std::vector<double>& ranges, size_t window) {
+  const auto at_end = std::count_if(ranges.begin(), ranges.end(), [&](double r) { return r >= 0.95 * static_cast<double>(window - 1); });
+  return 2 * static_cast<size_t>(at_end) > ranges.size();
+}
+
+std::string obstacle(const Conditions& c) { return c.scale.is_paper() ? "" : "another model size, length and window than the paper's"; }
+
+std::vector<Finding> judge_alone(const Conditions& c, const Results& results) {
+  const Claim claim{"bias alone: effective range (last distance whose |bias| exceeds 5 % of the head's maximum), mean over heads",
+                    "approximately 100 tokens (paper, appendix D)", "tokens", "heads"};
+  const auto found = ranges(results, "bias-alone");
+  std::vector<Finding> out{found.empty() ? undecided(claim, "the model was not trained") : judge_value(claim, bootstrap_mean(found), 100, obstacle(c))};
+  for (Finding& f : inhibition_findings(results, "bias-alone", "bias alone")) out.push_back(std::move(f));
+  return out;
+}
+
+std::vector<Finding> judge_with_rope(const Conditions& c, const Results& results) {
+  const Claim shorter{"with RoPE the bias reaches less far than alone (difference of effective ranges within the smaller window, RoPE + bias minus bias alone)",
+                      "about 100 tokens alone, within 20 with RoPE (paper, appendix D)", "tokens", "heads"};
+  const Claim twenty{"RoPE + bias: effective range, mean over heads", "within 20 tokens (paper, appendix D)", "tokens", "heads"};
+  const auto bias = results.distance_bias("rope-bias");
+  const size_t window = bias.empty() ? 0 : bias[0][0].size();
+  // Both within the smaller window, so that the difference is not that of the windows.
+  const auto alone = ranges(results, "bias-alone", window), with_rope = ranges(results, "rope-bias");
+  std::vector<Finding> out;
+  if (alone.empty() || with_rope.empty()) {
+    out = {undecided(shorter, "one of the two was not trained"), undecided(twenty, "the model was not trained")};
+  } else {
+    if (reaches_the_end(alone, window) && reaches_the_end(with_rope, window)) {
+      out.push_back(undecided(shorter, fmt::format("both biases exceed the threshold up to the window's end at distance {}: too little training to tell", window - 1)));
+    } else {
+      out.push_back(judge_sign(shorter, bootstrap_difference(with_rope, alone), Sign::below_zero));
+    }
+    // "Within": the statement is a bound.
+    std::vector<double> beyond = with_rope;
+    for (double& range : beyond) range -= 20;
+    if (c.scale.is_paper()) {
+      Claim bound = twenty;
+      bound.text += ", minus 20";
+      out.push_back(judge_sign(bound, bootstrap_mean(beyond), Sign::below_zero));
+    } else {
+      out.push_back(judge_value(twenty, bootstrap_mean(with_rope), 20, obstacle(c)));
+    }
+  }
+  for (Finding& f : inhibition_findings(results, "rope-bias", "RoPE + bias")) out.push_back(std::move(f));
+  const char* why = "not available: the model has no ALiBi positions yet";
+  out.push_back(undecided({"ALiBi + bias: effective range of the bias", "within 20 tokens (paper, appendix D)", "tokens", "heads"}, why));
+  out.push_back(undecided({"ALiBi with trainable slopes: the slopes hardly change from their standard start", "negligible changes (paper, appendix D)",
+                           "relative change", "heads"}, why));
+  return out;
+}
+
+}  // namespace
+
+Recipe figure8() {
+  return {"fig8", "distance biases without RoPE: effective range", "paper, Figure 8 and appendix D",
+          [](const Conditions& c) {
+            return Plan(c).train(bias_alone(c.scale)).measure(StepKind::heldout).measure(StepKind::learned).steps();
+          },
+          judge_alone, {}, {"Softmax attention, no RoPE, W = the training length (1024 at paper scale; decision A19)."}};
+}
+
+Recipe figure9() {
+  return {"fig9", "distance biases beside RoPE and ALiBi; the slopes' change", "paper, Figure 9 and appendix D",
+          [](const Conditions& c) {
+            return Plan(c).train(bias_alone(c.scale)).train(rope_and_bias(c.scale)).measure(StepKind::heldout).measure(StepKind::learned).steps();
+          },
+          judge_with_rope, {}, {"Softmax attention, RoPE base 1e4, W = half the training length (512 of 1024 at paper scale; decision A19)."}};
+}
+
+}  // namespace lazy::repro

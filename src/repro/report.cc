@@ -1,0 +1,153 @@
+#include "repro/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "core/file.h"
+#include "core/text.h"
+
+namespace lazy::repro {
+namespace {
+
+std::string cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? "\\|" : std::string(1, c);
+  return out;
+}
+
+// Four significant digits: small differences and token counts alike.
+std::string figure(double value) { return std::isfinite(value) ? fmt::format("{:.4g}", value) : "not a number"; }
+
+std::string mean_cell(const Json* values, const char* field, bool percent) {
+  if (!values || !values->contains(field)) return "–";
+  const double mean = mean_of(values->at(field).get<std::vector<double>>());
+  return percent ? fmt::format("{:.2f} %", 100 * mean) : fmt::format("{:.4f}", mean);
+}
+
+const Json* values_of(const RecipeRun& run, const std::string& id) {
+  for (const StepRun& s : run.steps) {
+    if (s.step.id == id && s.record.is_object()) return &s.record.at("values");
+  }
+  return nullptr;
+}
+
+std::string published_markdown(const PublishedTable& table) {
+  if (table.rows.empty()) return "";
+  std::string out = fmt::format("\n## Published\n\n{}.\n\n| | {} | here |\n|---|{}---|\n", table.title, fmt::join(table.columns, " | "),
+                                fmt::format("{}", fmt::join(std::vector<std::string>(table.columns.size(), "---|"), "")));
+  for (const PublishedRow& row : table.rows) {
+    std::string cells;
+    for (const double v : row.values) cells += fmt::format(" {:g} |", v);
+    out += fmt::format("| {} |{} {} |\n", row.name, cells, row.model.empty() ? "cited" : row.model);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string interval_text(const Finding& f) {
+  if (!f.estimate) return "–";
+  const Estimate& e = *f.estimate;
+  const std::string unit = f.unit.empty() ? "" : " " + f.unit;
+  if (e.low == e.high && e.low == e.value) return figure(e.value) + unit;
+  return fmt::format("{} [{}, {}]{}", figure(e.value), figure(e.low), figure(e.high), unit);
+}
+
+std::string verdict_text(const Finding& f, const Scale& scale) {
+  if (f.verdict == Verdict::open || scale.is_paper()) return name(f.verdict);
+  return fmt::format("{} at {} scale", name(f.verdict), scale.name);
+}
+
+std::string summary(const RecipeRun& run) {
+  int64_t counts[3] = {};
+  for (const Finding& f : run.findings) ++counts[static_cast<int>(f.verdict)];
+  return fmt::format("{} reproduced, {} refuted, {} open", counts[0], counts[1], counts[2]);
+}
+
+std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
+  std::vector<MeasuredRow> rows;
+  for (const StepRun& s : run.steps) {
+    if (s.step.kind != StepKind::train || !s.record.is_object()) continue;
+    const Json& trained = s.record.at("values");
+    const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks");
+    rows.push_back({s.step.id,
+                    {human_count(trained.at("parameters").get<double>()), human_count(trained.at("tokens").get<double>()),
+                     human_count(trained.at("tokens_per_second").get<double>()), mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
+                     mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true), mean_cell(sinks, "alive_fraction", true)}});
+  }
+  return rows;
+}
+
+Json to_json(const RecipeRun& run) {
+  const Recipe& recipe = *run.recipe;
+  const Conditions& c = run.conditions;
+  Json domains = Json::object();
+  for (const auto& [domain, folder] : c.domains) domains[domain] = folder.string();
+  Json out{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}, {"scale", c.scale.name}, {"scale_means", c.scale.means},
+           {"device", c.device}, {"seeds", c.seeds}, {"corpus", c.corpus.string()}, {"data", c.data.string()}, {"domains", domains}, {"command", run.command},
+           {"date", run.date}, {"version", LAZY_VERSION}, {"summary", summary(run)}};
+  out["findings"] = Json::array();
+  for (const Finding& f : run.findings) {
+    Json item{{"claim", f.claim}, {"paper", f.paper}, {"verdict", name(f.verdict)}, {"reason", f.reason}};
+    if (f.estimate) {
+      item["ours"] = {{"value", f.estimate->value}, {"low", f.estimate->low}, {"high", f.estimate->high}, {"n", f.estimate->n}, {"unit", f.unit}, {"interval_over", f.over}};
+    }
+    out["findings"].push_back(item);
+  }
+  out["published"] = Json::array();
+  for (const PublishedRow& row : recipe.published.rows) {
+    Json values = Json::object();
+    for (size_t i = 0; i < row.values.size(); ++i) values[recipe.published.columns.at(i)] = row.values[i];
+    out["published"].push_back({{"row", row.name}, {"source", recipe.published.title}, {"cited", row.model.empty()}, {"model", row.model}, {"values", values}});
+  }
+  out["steps"] = Json::array();
+  for (const StepRun& s : run.steps) {
+    Json item{{"id", s.step.id}, {"kind", name(s.step.kind)}, {"folder", s.folder.string()}, {"left_out", s.left_out}};
+    if (s.record.is_object()) item["seconds"] = s.record.at("seconds");
+    out["steps"].push_back(item);
+  }
+  out["notes"] = recipe.notes;
+  return out;
+}
+
+std::string to_markdown(const RecipeRun& run) {
+  const Recipe& recipe = *run.recipe;
+  const Conditions& c = run.conditions;
+  std::string out = fmt::format("# {}: {}\n\nReproduces {}. Scale {}: {}; {}, {} training seed{}. {}.\n", recipe.name, recipe.title, recipe.source, c.scale.name,
+                                c.scale.means, c.device, c.seeds, c.seeds == 1 ? "" : "s", run.date);
+  if (!run.command.empty()) out += "\n    " + run.command + "\n";
+  out += fmt::format("\n**{}.** Intervals are 95 %.", summary(run));
+  if (!c.scale.is_paper()) out += fmt::format(" What holds or fails at {} scale says nothing certain of the paper's.", c.scale.name);
+  out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
+  for (const Finding& f : run.findings) {
+    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
+                       verdict_text(f, c.scale), cell(f.reason));
+  }
+  const auto rows = measured_rows(run);
+  if (!rows.empty()) {
+    out += fmt::format("\n## Measured\n\n| model | {} |\n|---|{}\n", fmt::join(kMeasuredColumns, " | "), fmt::join(std::vector<std::string>(kMeasuredColumns.size(), "---|"), ""));
+    for (const MeasuredRow& row : rows) out += fmt::format("| {} | {} |\n", row.name, fmt::join(row.cells, " | "));
+  }
+  out += published_markdown(recipe.published);
+  out += "\n## Steps\n\n| step | kind | time | folder |\n|---|---|---|---|\n";
+  for (const StepRun& s : run.steps) {
+    out += fmt::format("| {} | {} | {} | {} |\n", s.step.id, name(s.step.kind), s.record.is_object() ? human_seconds(s.record.at("seconds").get<double>()) : "–",
+                       s.left_out.empty() ? s.folder.string() : "left out: " + s.left_out);
+  }
+  if (!recipe.notes.empty()) out += "\n## Notes\n\n";
+  for (const std::string& note : recipe.notes) out += "- " + note + "\n";
+  return out;
+}
+
+std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path markdown = folder / (run.recipe->name + ".md");
+  write_file_atomic(folder / (run.recipe->name + ".json"), to_json(run).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomic(folder / (run.recipe->name + ".html"), to_html(run));
+  write_file_atomic(markdown, to_markdown(run));
+  return markdown;
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,29 @@
+// A recipe's report: what was tested, the paper's value, ours, and the verdict, as Markdown, JSON and one HTML page.
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "repro/runner.h"
+
+namespace lazy::repro {
+
+Json to_json(const RecipeRun& run);
+std::string to_markdown(const RecipeRun& run);
+std::string to_html(const RecipeRun& run);  // in report_html.cc
+
+// One row a model: what its steps measured, means over texts.
+struct MeasuredRow {
+  std::string name;
+  std::vector<std::string> cells;
+};
+inline const std::vector<std::string> kMeasuredColumns = {"parameters", "tokens", "tokens/s", "held-out loss", "sink ratio", "density", "released mass", "alive fraction"};
+std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
+
+std::string interval_text(const Finding& finding);  // "-0.0123 [-0.02, -0.004] nats a token"
+std::string verdict_text(const Finding& finding, const Scale& scale);  // "reproduced at tiny scale"
+std::string summary(const RecipeRun& run);          // "3 reproduced, 1 refuted, 2 open"
+
+// Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.
+std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder);
+
+}  // namespace lazy::repro

@@ -1,0 +1,86 @@
+// The HTML page of a recipe, in the frame of lazy report's pages, with its pictures of offsets and distance biases.
+#include <fmt/format.h>
+
+#include "core/text.h"
+#include "report/report.h"
+#include "report/sections.h"
+#include "repro/report.h"
+
+namespace lazy::repro {
+namespace {
+
+std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows) {
+  std::string out = "<div class=\"scroll\"><table><thead><tr>";
+  for (const std::string& h : head) out += "<th scope=\"col\">" + html_escape(h) + "</th>";
+  out += "</tr></thead><tbody>";
+  for (const auto& row : rows) {
+    out += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) out += i ? "<td>" + html_escape(row[i]) + "</td>" : "<th scope=\"row\">" + html_escape(row[i]) + "</th>";
+    out += "</tr>";
+  }
+  return out + "</tbody></table></div>";
+}
+
+// The learned parameters that steps recorded, as the runs that lazy report draws.
+std::vector<report::RunData> learned_runs(const RecipeRun& run) {
+  std::vector<report::RunData> out;
+  for (const StepRun& s : run.steps) {
+    if (s.step.kind != StepKind::learned || !s.record.is_object()) continue;
+    const Json& values = s.record.at("values");
+    report::RunData data;
+    data.name = s.step.model;
+    if (values.contains("tau")) data.learned.tau = values.at("tau").get<std::vector<std::vector<double>>>();
+    if (values.contains("distance_bias")) data.learned.distance_bias = values.at("distance_bias").get<std::vector<std::vector<std::vector<double>>>>();
+    data.learned.tau_initial = values.at("tau_initial").get<double>();
+    out.push_back(std::move(data));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_html(const RecipeRun& run) {
+  const Recipe& recipe = *run.recipe;
+  const Scale& scale = run.conditions.scale;
+  const std::string title = fmt::format("{}: {}", recipe.name, recipe.title);
+  std::string body = fmt::format(
+      "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. {}. Scale {}: {}; {}.</p></header>\n<main>\n",
+      run.date, html_escape(title), html_escape(recipe.source), summary(run), scale.name, html_escape(scale.means), run.conditions.device);
+  std::vector<std::vector<std::string>> rows;
+  for (const Finding& f : run.findings) {
+    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", verdict_text(f, scale), f.reason});
+  }
+  body += report::section("verdicts", "Verdicts", scale.is_paper() ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name),
+                          table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows));
+  rows.clear();
+  for (const MeasuredRow& row : measured_rows(run)) {
+    rows.push_back({row.name});
+    rows.back().insert(rows.back().end(), row.cells.begin(), row.cells.end());
+  }
+  std::vector<std::string> head{"Model"};
+  head.insert(head.end(), kMeasuredColumns.begin(), kMeasuredColumns.end());
+  if (!rows.empty()) body += report::section("measured", "Measured", "", table(head, rows));
+  const auto learned = learned_runs(run);
+  if (!learned.empty()) {
+    body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));
+    body += report::section("distance-bias", "Learned distance bias", "", report::learned_distance_bias(learned));
+  }
+  rows.clear();
+  for (const PublishedRow& row : recipe.published.rows) {
+    rows.push_back({row.name});
+    for (const double v : row.values) rows.back().push_back(fmt::format("{:g}", v));
+    rows.back().push_back(row.model.empty() ? "cited" : row.model);
+  }
+  head = {""};
+  head.insert(head.end(), recipe.published.columns.begin(), recipe.published.columns.end());
+  head.push_back("here");
+  if (!rows.empty()) body += report::section("published", "Published", html_escape(recipe.published.title), table(head, rows));
+  std::string notes;
+  for (const std::string& note : recipe.notes) notes += "<li>" + html_escape(note) + "</li>";
+  if (!run.command.empty()) notes += "<li>" + report::code(run.command) + "</li>";
+  if (!notes.empty()) body += report::section("notes", "Notes", "", "<ul>" + notes + "</ul>");
+  body += "</main>\n";
+  return report::page(title, body);
+}
+
+}  // namespace lazy::repro

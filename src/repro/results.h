@@ -1,0 +1,44 @@
+// What the finished steps of a plan found, and the comparisons that recipes draw from it.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/bootstrap.h"
+#include "repro/bias_curves.h"
+#include "repro/step.h"
+#include "repro/verdict.h"
+
+namespace lazy::repro {
+
+class Results {
+ public:
+  Results(int64_t seeds, std::map<std::string, Json> values) : seeds_(seeds), values_(std::move(values)) {}
+  const Json* find(const std::string& step) const;  // nullptr: the step was left out
+  int64_t seeds() const { return seeds_; }
+
+  // The numbers of a step, one group a seed: "heldout" "loss", "lengths" "heldout/512". Empty when it was left out.
+  Groups numbers(const std::string& model, StepKind kind, const std::string& field) const;
+  // Their mean with its interval.
+  std::optional<Estimate> mean(const std::string& model, StepKind kind, const std::string& field) const;
+  // mean(a - b), item by item: both models have seen the same texts.
+  std::optional<Estimate> paired_difference(const std::string& a, const std::string& b, StepKind kind, const std::string& field) const;
+  // (a at `to` - a at `from`) - (b at `to` - b at `from`), item by item.
+  std::optional<Estimate> paired_change(const std::string& a, const std::string& b, StepKind kind, const std::string& from,
+                                        const std::string& to) const;
+
+  std::vector<std::vector<double>> offsets(const std::string& model) const;          // [layer][head], of the first seed
+  std::vector<std::vector<Curve>> distance_bias(const std::string& model) const;     // [layer][head][distance]
+
+ private:
+  int64_t seeds_;
+  std::map<std::string, Json> values_;
+};
+
+// "held-out sequences" or, with several seeds, "2 seeds and held-out sequences".
+std::string over(const Results& results, const std::string& items);
+// judge_sign, or undecided when there is no estimate.
+Finding judge(const Claim& claim, const std::optional<Estimate>& difference, Sign published, const std::string& missing);
+
+}  // namespace lazy::repro

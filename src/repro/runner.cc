@@ -1,0 +1,228 @@
+#include "repro/runner.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+#include <map>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "data/prepare.h"
+#include "repro/configs.h"
+#include "repro/measure.h"
+#include "repro/temporary_folder.h"
+#include "report/run.h"
+#include "train/trainer.h"
+
+namespace lazy::repro {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kTinyPieces = 2048;  // of the tokenizer that a tiny corpus gets
+
+std::string hash(const std::string& text) { return fmt::format("{:016x}", checksum(text)).substr(0, 10); }
+
+std::string today() {
+  char date[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
+  return date;
+}
+
+fs::path scale_folder(const RunOptions& options) { return options.output / options.conditions.scale.name; }
+
+bool needs_corpus(const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    if (step.kind == StepKind::train) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> corpus_text(const RunOptions& options) { return options.text.empty() ? demo_text() : options.text; }
+
+fs::path made_corpus(const RunOptions& options) {
+  std::string key;
+  for (const std::string& path : corpus_text(options)) key += fs::absolute(path).string() + "\n";
+  return scale_folder(options) / ("corpus-" + hash(key));
+}
+
+// The given corpus, or one made of text: at tiny scale a run needs nothing but words.
+fs::path ensure_corpus(const RunOptions& options) {
+  const Conditions& c = options.conditions;
+  if (!c.corpus.empty()) {
+    if (!fs::exists(c.corpus / "corpus.json")) fail("repro", "--corpus {}: expected a corpus of `lazy data prepare`, found {}", c.corpus.string(), fs::exists(c.corpus) ? "no corpus.json" : "nothing");
+    return c.corpus;
+  }
+  if (c.scale.name != "tiny") fail("repro", "--scale {} trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none", c.scale.name);
+  const auto text = corpus_text(options);
+  if (text.empty()) fail("repro", "nothing to train on: expected --corpus DIR, or --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+  const fs::path folder = made_corpus(options);
+  if (fs::exists(folder / "corpus.json")) return folder;
+  PrepareOptions prepare;
+  prepare.inputs = text;
+  prepare.output = folder;
+  prepare.train_pieces = kTinyPieces;
+  prepare.train_bytes = 4 << 20;
+  prepare.validation = 0.05;
+  prepare.documents.max_bytes = 16 << 10;
+  fs::create_directories(folder.parent_path());
+  prepare_corpus(prepare);
+  return folder;
+}
+
+// What is missing for a step, for people; empty when nothing is.
+std::string missing(const Step& step, const RunOptions& options) {
+  if (step.needs == "data" && options.conditions.data.empty()) return "no --data DIR was given";
+  if (step.kind == StepKind::latency && !options.latency) return "the benchmarks are not part of this program";
+  return "";
+}
+
+std::vector<std::string> on_device(const RunOptions& options) { return {"training.device=\"" + options.conditions.device + "\""}; }
+
+// Keys of all steps, given the corpus. A step's key holds its model's.
+void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corpus, const fs::path& configs) {
+  const fs::path base = scale_folder(options);
+  write_configs(configs);
+  const std::string data = options.conditions.data.empty() ? "" : fs::absolute(options.conditions.data).string();
+  std::map<std::string, std::string> keys;
+  for (StepRun& s : run.steps) {
+    std::string text = fmt::format("{} {}", name(s.step.kind), s.step.settings.dump());
+    if (s.step.kind == StepKind::train) {
+      const auto config = train_config(s.step, configs, corpus, "run", on_device(options));
+      text += config.settings().dump() + config.model.to_json().dump() + read_file(corpus / "corpus.json");
+    }
+    if (!s.step.model.empty()) text += keys.at(s.step.model);
+    if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets) text += data;
+    if (s.step.kind == StepKind::domain) text += fs::absolute(options.conditions.domains.at(s.step.settings.at("domain").get<std::string>())).string();
+    keys[s.step.id] = hash(text);
+    s.left_out = missing(s.step, options);
+    if (!s.left_out.empty()) continue;
+    s.folder = base / "steps" / (s.step.id + "-" + keys[s.step.id]);
+    if (!fs::exists(s.folder / "record.json")) continue;
+    s.record = report::load_json(s.folder / "record.json");
+    if (!s.record.is_object() || !s.record.contains("values")) fail("repro", "{}: expected a step's record, found no values; remove the folder to run it again", (s.folder / "record.json").string());
+    s.found = true;
+  }
+}
+
+Json train_step(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
+  const auto config = train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
+  train::train(config, /*resume=*/true);
+  const report::RunData run = report::load_run(s.folder / "run");
+  Json values{{"tokens", config.tokens_per_step() * config.steps}, {"tokens_per_second", run.tokens_per_second}, {"seconds", run.seconds}};
+  values["parameters"] = count_parameters(ModelConfig::from_directory(s.folder / "run" / "model")).total;
+  return values;
+}
+
+Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
+  const Conditions& c = options.conditions;
+  Subject subject{{}, corpus, c.data, {}, c.device, options.progress};
+  for (const StepRun& other : run.steps) {
+    if (other.step.id == s.step.model) subject.model = other.folder / "run" / "model";
+  }
+  switch (s.step.kind) {
+    case StepKind::train: break;
+    case StepKind::heldout: return measure_heldout(subject, s.step.settings);
+    case StepKind::sinks: return measure_sinks(subject, s.step.settings);
+    case StepKind::tasks: return measure_tasks(subject);
+    case StepKind::lengths: return measure_lengths(subject, s.step.settings);
+    case StepKind::learned: return measure_learned(subject);
+    case StepKind::domain:
+      subject.domain = c.domains.at(s.step.settings.at("domain").get<std::string>());
+      return measure_domain(subject, s.step.settings);
+    case StepKind::latency: return options.latency(s.step.settings);
+    case StepKind::datasets: return count_datasets(c.data);
+  }
+  return train_step(s, options, corpus);
+}
+
+void check_stop(const RecipeRun& run) {
+  if (!stop_requested()) return;
+  throw train::Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name, stop_signal_name(stop_signal())), stop_signal());
+}
+
+void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
+  const auto begin = std::chrono::steady_clock::now();
+  fs::create_directories(s.folder);
+  Json values;
+  try {
+    values = measure_step(s, run, options, corpus);
+  } catch (const train::Interrupted&) {
+    check_stop(run);
+    throw;
+  } catch (const Error&) {
+    check_stop(run);  // a measurement ends with an error of its own
+    throw;
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  s.record = {{"step", s.step.id}, {"kind", name(s.step.kind)}, {"model", s.step.model}, {"settings", s.step.settings}, {"device", options.conditions.device},
+              {"finished", today()}, {"seconds", seconds}, {"values", values}};
+  write_file_atomic(s.folder / "record.json", s.record.dump() + "\n");
+}
+
+RecipeRun prepare_run(const Recipe& recipe, const RunOptions& options) {
+  RecipeRun run{&recipe, options.conditions, {}, {}, "", today()};
+  for (Step& step : recipe.plan(options.conditions)) run.steps.push_back({std::move(step), {}, {}, "", false});
+  return run;
+}
+
+}  // namespace
+
+std::vector<std::string> demo_text() {
+  std::error_code ignored;
+  for (const auto& version : fs::directory_iterator("/usr/share/perl", ignored)) {
+    const fs::path pods = version.path() / "pod";
+    if (!version.is_symlink() && fs::exists(pods / "perlfunc.pod")) return {pods.string()};
+  }
+  return {};
+}
+
+RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
+  RecipeRun run = prepare_run(recipe, options);
+  const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
+  if (!needs_corpus(recipe.plan(options.conditions)) || fs::exists(corpus / "corpus.json")) {
+    place_steps(run, options, corpus, TemporaryFolder().path);
+  } else {
+    for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
+  }
+  return run;
+}
+
+RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
+  for (const auto& [domain, folder] : options.conditions.domains) {
+    if (!fs::is_directory(folder)) fail("repro", "--domain {}={}: expected a folder, found {}", domain, folder.string(), fs::exists(folder) ? "a file" : "nothing");
+  }
+  if (!options.conditions.data.empty() && !fs::is_directory(options.conditions.data)) {
+    fail("repro", "--data {}: expected a folder, found {}", options.conditions.data.string(), fs::exists(options.conditions.data) ? "a file" : "nothing");
+  }
+  RecipeRun run = prepare_run(recipe, options);
+  fs::path corpus;
+  if (needs_corpus(recipe.plan(options.conditions))) {
+    try {
+      corpus = ensure_corpus(options);
+    } catch (const Error&) {
+      check_stop(run);
+      throw;
+    }
+  }
+  place_steps(run, options, corpus, scale_folder(options) / "configs");
+  std::map<std::string, Json> values;
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    StepRun& s = run.steps[n];
+    if (!s.left_out.empty()) {
+      log::info("{} {}/{} {}: left out, {}", recipe.name, n + 1, run.steps.size(), s.step.id, s.left_out);
+      continue;
+    }
+    check_stop(run);
+    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : "");
+    if (!s.found) run_step(s, run, options, corpus);
+    values[s.step.id] = s.record.at("values");
+  }
+  run.findings = recipe.judge(run.conditions, Results(run.conditions.seeds, std::move(values)));
+  return run;
+}
+
+}  // namespace lazy::repro

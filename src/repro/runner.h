@@ -1,0 +1,48 @@
+// Runs a recipe's plan: each step once, recorded when it is finished, so that a killed run goes on where it was.
+//
+//   OUTPUT/SCALE/steps/ID-KEY/record.json   what a finished step found; KEY follows from all that decides its outcome
+//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), which resumes by itself
+//   OUTPUT/SCALE/RECIPE.md, .json, .html    the report
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "repro/recipe.h"
+
+namespace lazy::repro {
+
+struct RunOptions {
+  Conditions conditions;
+  std::filesystem::path output = "repro";
+  std::vector<std::string> text;  // files or folders to make a corpus of where none is given (tiny scale)
+  bool progress = true;
+  std::function<Json(const Json& settings)> latency;  // times of attention, by whoever has the benchmarks
+};
+
+struct StepRun {
+  Step step;
+  std::filesystem::path folder;  // empty: left out
+  Json record;                   // of record.json; null while it is not finished
+  std::string left_out;          // why
+  bool found = false;            // it was finished before this run
+};
+
+struct RecipeRun {
+  const Recipe* recipe = nullptr;
+  Conditions conditions;
+  std::vector<StepRun> steps;
+  std::vector<Finding> findings;
+  std::string command, date;
+};
+
+// The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.
+RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
+// Error when data is missing that the scale cannot do without; train::Interrupted when a signal asked to stop.
+RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
+
+// The prose of Perl's manual where it is installed (what `make demo` reads); empty elsewhere.
+std::vector<std::string> demo_text();
+
+}  // namespace lazy::repro

@@ -1,0 +1,75 @@
+#include "repro/step.h"
+
+#include <fmt/format.h>
+
+namespace lazy::repro {
+
+const char* name(StepKind kind) {
+  constexpr const char* names[] = {"train", "heldout", "sinks", "tasks", "lengths", "learned", "domain", "latency", "datasets"};
+  return names[static_cast<size_t>(kind)];
+}
+
+Model lazy_model(const Scale& scale, Budget budget) {
+  return {"lazy", "lazy", {fmt::format("model.distance_bias_window={}", scale.bias_window(budget))}, budget};
+}
+
+Model softmax_model(Budget budget) { return {"softmax", "transformer", {}, budget}; }
+Model softmax_twin(Budget budget) { return {"softmax-rope150k", "transformer", {"model.rope_theta=150000"}, budget}; }
+
+Model without_positional(Budget budget) {
+  return {"no-positional", "lazy", {"model.distance_bias_window=0", "model.rope_theta=10000"}, budget};
+}
+
+Model without_elastic(const Scale& scale, Budget budget) {
+  Model model = lazy_model(scale, budget);
+  model.name = "no-elastic";
+  model.overrides.push_back("model.normalizer=\"softmax\"");
+  return model;
+}
+
+Model elastic_alone(Budget budget) { return {"elastic", "transformer", {"model.normalizer=\"elastic\""}, budget}; }
+
+std::string training_id(const std::string& model, int64_t seed) {
+  return seed == 1 ? model : fmt::format("{}.seed{}", model, seed);
+}
+
+Plan& Plan::train(const Model& model) {
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
+    overrides.insert(overrides.end(), model.overrides.begin(), model.overrides.end());
+    if (seed > 1) overrides.push_back(fmt::format("training.seed={}", 41 + seed));
+    steps_.push_back({training_id(model.name, seed), StepKind::train, "",
+                      Json{{"extends", conditions_.scale.files(model.kind, model.budget)}, {"overrides", overrides}}, ""});
+  }
+  return *this;
+}
+
+Plan& Plan::measure(StepKind kind, const Json& more) {
+  const Scale& scale = conditions_.scale;
+  Json settings = Json::object();
+  if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"bos", scale.bos_per_sequence}};
+  if (kind == StepKind::sinks) settings = {{"samples", scale.sink_samples}, {"bos", scale.bos_per_sequence}};
+  if (kind == StepKind::lengths || kind == StepKind::domain) settings = {{"blocks", scale.length_blocks}};
+  settings.update(more);
+  const std::vector<Step> before = steps_;
+  for (const Step& step : before) {
+    if (step.kind != StepKind::train) continue;
+    if (kind == StepKind::domain) {
+      for (const auto& [domain, folder] : conditions_.domains) {
+        Json of_domain = settings;
+        of_domain["domain"] = domain;
+        steps_.push_back({fmt::format("{}.domain-{}", step.id, domain), kind, step.id, of_domain, "domain"});
+      }
+    } else {
+      steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings, kind == StepKind::tasks ? "data" : ""});
+    }
+  }
+  return *this;
+}
+
+Plan& Plan::once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs) {
+  steps_.push_back({id, kind, "", settings, needs});
+  return *this;
+}
+
+}  // namespace lazy::repro

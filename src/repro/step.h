@@ -1,0 +1,68 @@
+// One piece of work of a recipe: trained once, measured once, recorded, and shared by all recipes that ask for the same.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "repro/scale.h"
+
+namespace lazy::repro {
+
+using Json = nlohmann::ordered_json;
+
+enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets };
+const char* name(StepKind kind);
+
+struct Step {
+  std::string id;     // "lazy", "lazy.sinks", with ".seed2" for a further seed; unique in a plan
+  StepKind kind;
+  std::string model;  // id of the training that it measures; empty for training itself and for what needs no model
+  Json settings;      // all that decides the outcome, but for data and model
+  std::string needs;  // "", "data" or "domain": without it the step is left out and the report says so
+};
+
+// What a recipe is run on.
+struct Conditions {
+  Scale scale;
+  std::filesystem::path corpus, data;                  // empty: not given
+  std::map<std::string, std::filesystem::path> domains;  // name -> folder of text
+  int64_t seeds = 1;
+  std::string device = "cpu";
+};
+
+// A model of a comparison: which of the two kinds it starts from, and what differs.
+struct Model {
+  std::string name;  // "lazy", "no-elastic": names steps and rows
+  std::string kind;  // "lazy" or "transformer"
+  std::vector<std::string> overrides;
+  Budget budget = Budget::ablation;
+};
+
+// The models that several recipes share. Positions, in tokens, follow the scale.
+Model lazy_model(const Scale& scale, Budget budget);         // tau from -1, distance bias, RoPE 1.5e5
+Model softmax_model(Budget budget);                          // Transformer++: softmax, RoPE 1e4
+Model softmax_twin(Budget budget);                           // the same at Lazy's RoPE base
+Model without_positional(Budget budget);                     // Elastic-Softmax with plain RoPE
+Model without_elastic(const Scale& scale, Budget budget);    // softmax with the distance bias
+Model elastic_alone(Budget budget);                          // Transformer++ with Elastic-Softmax
+
+// Builds a plan: `measure` adds the step for every seed of every model trained before.
+class Plan {
+ public:
+  explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
+  Plan& train(const Model& model);
+  Plan& measure(StepKind kind, const Json& more = Json::object());
+  Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
+  std::vector<Step> steps() const { return steps_; }
+
+ private:
+  Conditions conditions_;
+  std::vector<Step> steps_;
+};
+
+// "lazy" for the first seed, "lazy.seed2" for the second.
+std::string training_id(const std::string& model, int64_t seed);
+
+}  // namespace lazy::repro

@@ -1,0 +1,45 @@
+// When a published statement counts as reproduced, refuted or open. Nothing else decides it.
+//
+//   a relation   ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies wholly on
+//                the published side of zero, refuted when wholly on the other, open when it contains zero
+//   a value      ("59.58 %") is compared only where model, data and measure are the paper's: reproduced when the interval
+//                contains it, refuted when not; anywhere else open, with the reason
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/bootstrap.h"
+
+namespace lazy::repro {
+
+enum class Verdict { reproduced, refuted, open };
+const char* name(Verdict verdict);
+
+enum class Sign { below_zero, above_zero };
+
+// One published statement, what was found, and what follows.
+struct Finding {
+  std::string claim;                 // the statement that is tested, in words
+  std::string paper;                 // the published value or words, with their place in the paper
+  std::optional<Estimate> estimate;  // what the verdict rests on
+  std::string unit;                  // of the estimate: "nats a token", "share of heads"
+  std::string over;                  // what was resampled: "held-out sequences", "heads"
+  Verdict verdict = Verdict::open;
+  std::string reason;                // one sentence
+};
+
+struct Claim {
+  std::string text, paper, unit, over;
+};
+
+// The difference that `claim` is about should have this sign.
+Finding judge_sign(const Claim& claim, const Estimate& difference, Sign published);
+// `obstacle`: why the value cannot be compared here; empty when it can.
+Finding judge_value(const Claim& claim, const Estimate& ours, double published, const std::string& obstacle);
+// A count that either agrees or not. `obstacle` as above.
+Finding judge_count(const Claim& claim, double ours, double published, const std::string& obstacle);
+// Nothing was measured, and why.
+Finding undecided(const Claim& claim, const std::string& reason);
+
+}  // namespace lazy::repro

@@ -1,0 +1,64 @@
+// rope_theta 0: no rotation, so that without a distance bias a model knows no positions, and with one it does.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "model/language_model.h"
+#include "temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+ModelConfig config(int64_t bias_window) {
+  ModelConfig c;
+  c.vocab_size = 50;
+  c.hidden_size = 32;
+  c.num_layers = 1;
+  c.num_heads = c.num_kv_heads = 2;
+  c.head_dim = 16;
+  c.intermediate_size = 64;
+  c.max_length = 32;
+  c.rope_base = 0;
+  c.distance_bias_window = bias_window;
+  c.distance_bias_init_std = 1;
+  c.init_std = 0.3;
+  return c;
+}
+
+at::Tensor last_state(LanguageModel& model, std::vector<int64_t> ids) {
+  const at::NoGradGuard no_grad;
+  return model.forward(at::tensor(ids, at::kLong).unsqueeze(0)).hidden.select(1, static_cast<int64_t>(ids.size()) - 1);
+}
+
+TEST(NoRotation, EarlierTokensAreASet) {
+  LanguageModel plain(config(0), 1), biased(config(8), 1);
+  EXPECT_TRUE(at::allclose(last_state(plain, {3, 7, 9, 4}), last_state(plain, {9, 3, 7, 4}), 1e-4, 1e-5));
+  EXPECT_FALSE(at::allclose(last_state(biased, {3, 7, 9, 4}), last_state(biased, {9, 3, 7, 4}), 1e-2, 1e-2));
+}
+
+TEST(NoRotation, GradientsReachQueriesAndKeys) {
+  LanguageModel model(config(8), 1);
+  const at::Tensor ids = at::tensor({3, 7, 9, 4, 1, 2}, at::kLong).unsqueeze(0);
+  model.loss(ids, ids).backward();
+  for (const auto& [name, parameter] : model.parameters()) {
+    EXPECT_TRUE(parameter.grad().defined() && parameter.grad().abs().sum().item<double>() > 0) << name;
+  }
+}
+
+TEST(NoRotation, IsSavedAndIsNoLlama) {
+  const testing::TemporaryFolder folder;
+  LanguageModel model(config(0), 1);
+  model.save(folder.path());
+  EXPECT_FALSE(model.config().is_plain_llama());
+  LanguageModel loaded = LanguageModel::load(folder.path());
+  EXPECT_EQ(loaded.config().rope_base, 0);
+  EXPECT_TRUE(at::equal(last_state(model, {3, 7, 9}), last_state(loaded, {3, 7, 9})));
+  nlohmann::json llama = loaded.config().to_json();
+  llama["model_type"] = "llama";
+  EXPECT_THROW(ModelConfig::from_json(llama, "config.json"), Error);
+}
+
+}  // namespace
+}  // namespace lazy

@@ -1,0 +1,210 @@
+// Plans and judgements of the recipes, without training: what they would train, and what they say of made-up results.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/error.h"
+#include "repro/configs.h"
+#include "repro/cost.h"
+#include "repro/report.h"
+#include "repro/temporary_folder.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+Conditions at(const std::string& scale) { return {find_scale(scale), {}, {}, {}, 1, "cpu"}; }
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "";
+}
+
+const Finding& about(const std::vector<Finding>& findings, const std::string& words) {
+  for (const Finding& f : findings) {
+    if (f.claim.find(words) != std::string::npos) return f;
+  }
+  ADD_FAILURE() << "no finding about " << words;
+  return findings.front();
+}
+
+TEST(Recipes, EveryPlanTrainsWhatItMeasuresAtEveryScale) {
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  for (const Recipe& recipe : recipes()) {
+    for (const Scale& scale : scales()) {
+      SCOPED_TRACE(recipe.name + " " + scale.name);
+      std::set<std::string> ids, trained;
+      const Conditions conditions{scale, {}, {}, {{"code", "src"}}, 2, "cpu"};
+      for (const Step& step : recipe.plan(conditions)) {
+        EXPECT_TRUE(ids.insert(step.id).second) << step.id << " comes twice";
+        if (step.kind == StepKind::train) {
+          trained.insert(step.id);
+          const auto config = train_config(step, configs.path, "corpus", "run");
+          EXPECT_GT(config.steps, 0);
+        } else if (!step.model.empty()) {
+          EXPECT_TRUE(trained.contains(step.model)) << step.id;
+        }
+      }
+      EXPECT_GT(cost(recipe, conditions, configs.path).seconds, 0);
+    }
+  }
+}
+
+TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"}, {"softmax", "transformer-340m-15b.toml"},
+                                                         {"softmax-rope150k", "transformer-340m-15b-rope150k.toml"}, {"no-elastic", "lazy-340m-15b-no-elastic.toml"},
+                                                         {"no-positional", "lazy-340m-15b-no-positional.toml"}, {"sigmoid", "sigmoid-340m-15b.toml"},
+                                                         {"lazy-760m", "lazy-760m-30b.toml"}, {"softmax-760m", "transformer-760m-30b.toml"}};
+  size_t compared = 0;
+  for (const Step& step : find_recipe("table1").plan(at("paper"))) {
+    for (const auto& [id, file] : shipped) {
+      if (step.id != id) continue;
+      ++compared;
+      const auto ours = train_config(step, configs.path, "corpus", "run");
+      const auto theirs = train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs" / file, {"data.corpus=corpus"});
+      EXPECT_EQ(ours.settings(), theirs.settings()) << id;
+      EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << id;
+    }
+  }
+  EXPECT_EQ(compared, std::size(shipped));
+}
+
+TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
+  EXPECT_THAT(message_of([] { find_recipe("tabel1"); }), HasSubstr("did you mean table1?"));
+  EXPECT_THAT(message_of([] { find_scale("tinny"); }), HasSubstr("did you mean tiny?"));
+}
+
+// [layer][head][distance]: `upper` of the heads of the upper layers inhibit return, those below decay.
+Json learned(int layers, int heads, double upper) {
+  Json bias = Json::array();
+  for (int l = 0; l < layers; ++l) {
+    Json layer = Json::array();
+    for (int h = 0; h < heads; ++h) {
+      std::vector<double> curve(512, 0.0);
+      if (l >= layers / 2 && h < upper * heads) {
+        curve[0] = curve[1] = 1;
+        for (size_t d = 2; d <= 10; ++d) curve[d] = -0.8;
+      } else {
+        for (size_t d = 0; d < 512; ++d) curve[d] = -(l == 0 ? 0.02 : 0.01) * static_cast<double>(d);
+      }
+      layer.push_back(curve);
+    }
+    bias.push_back(layer);
+  }
+  return {{"distance_bias", bias}};
+}
+
+TEST(Recipes, Figure4JudgesSyntheticBiases) {
+  const Recipe& recipe = find_recipe("fig4");
+  const auto yes = recipe.judge(at("small"), Results(1, {{"lazy.learned", learned(12, 8, 1)}}));
+  EXPECT_EQ(about(yes, "most heads of the upper layers").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(yes, "falls with distance").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(yes, "smaller than in the first").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(yes, "layer 12").estimate->value, 1);
+  EXPECT_EQ(about(yes, "layer 1").estimate->value, 0);
+  const auto no = recipe.judge(at("small"), Results(1, {{"lazy.learned", learned(12, 8, 0)}}));
+  EXPECT_EQ(about(no, "most heads of the upper layers").verdict, Verdict::refuted);
+  const auto half = recipe.judge(at("small"), Results(1, {{"lazy.learned", learned(12, 8, 0.5)}}));
+  EXPECT_EQ(about(half, "most heads of the upper layers").verdict, Verdict::open);
+}
+
+// 4 layers of 4 heads whose bias is -1 up to a distance and nothing beyond.
+Json reaching(size_t distance, size_t window) {
+  std::vector<double> curve(window, 0.0);
+  std::fill(curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(std::min(distance + 1, window)), -1.0);
+  return {{"distance_bias", std::vector<std::vector<std::vector<double>>>(4, std::vector<std::vector<double>>(4, curve))}};
+}
+
+TEST(Recipes, Figure9ComparesRangesWithinOneWindow) {
+  const auto judged = [](const Json& alone, const Json& with_rope) {
+    return about(find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", alone}, {"rope-bias.learned", with_rope}})), "reaches less far");
+  };
+  EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).verdict, Verdict::reproduced);
+  EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).estimate->value, -82);
+  EXPECT_EQ(judged(reaching(50, 1024), reaching(100, 512)).verdict, Verdict::refuted);
+  const Finding both = judged(reaching(1023, 1024), reaching(511, 512));
+  EXPECT_EQ(both.verdict, Verdict::open);
+  EXPECT_THAT(both.reason, HasSubstr("window's end"));
+}
+
+TEST(Recipes, AlibiIsOpenAndSaysWhy) {
+  const auto findings = find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}, {"rope-bias.learned", learned(4, 4, 1)}}));
+  EXPECT_EQ(about(findings, "ALiBi with trainable slopes").verdict, Verdict::open);
+  EXPECT_THAT(about(findings, "ALiBi + bias").reason, HasSubstr("not available"));
+  EXPECT_EQ(about(findings, "reaches less far").verdict, Verdict::reproduced);
+}
+
+TEST(Recipes, Figure10TellsLayersApart) {
+  Json tau = Json::array();
+  for (int l = 0; l < 12; ++l) {
+    std::vector<double> row;
+    for (int h = 0; h < 8; ++h) row.push_back(l < 4 ? -2 - 0.01 * h : l < 8 ? -1 - 0.01 * h : -1 - 0.3 * (h % 3));
+    tau.push_back(row);
+  }
+  const auto findings = find_recipe("fig10").judge(at("small"), Results(1, {{"lazy.learned", {{"tau", tau}}}}));
+  for (const Finding& f : findings) EXPECT_EQ(f.verdict, Verdict::reproduced) << f.claim;
+}
+
+TEST(Recipes, PairedDifferencesUseEveryTextAndSeed) {
+  const auto heldout = [](std::vector<double> loss) { return Json{{"loss", std::move(loss)}}; };
+  const std::map<std::string, Json> values{{"a.heldout", heldout({1, 2, 3})}, {"b.heldout", heldout({1.5, 2.5, 3.5})},
+                                           {"a.seed2.heldout", heldout({2, 2, 2})}, {"b.seed2.heldout", heldout({2.1, 2.1, 2.1})}};
+  const Results two(2, values);
+  const auto difference = two.paired_difference("a", "b", StepKind::heldout, "loss");
+  ASSERT_TRUE(difference);
+  EXPECT_NEAR(difference->value, -0.3, 1e-12);
+  EXPECT_EQ(difference->n, 6);
+  EXPECT_NEAR(difference->low, -0.5, 1e-9);
+  EXPECT_FALSE(two.paired_difference("a", "c", StepKind::heldout, "loss"));
+  const Results unequal(1, {{"a.heldout", heldout({1, 2})}, {"b.heldout", heldout({1})}});
+  EXPECT_THROW(unequal.paired_difference("a", "b", StepKind::heldout, "loss"), Error);
+}
+
+TEST(Recipes, Table3KnowsSplitsFromSets) {
+  const Json counts{{"piqa", {{"samples", 1838}, {"files", "piqa.jsonl"}}}, {"arc", {{"samples", 7787}, {"files", "arc_easy.jsonl"}}},
+                    {"boolq", {{"samples", 15943}, {"files", "boolq.jsonl"}}}};
+  const auto findings = find_recipe("table3").judge(at("tiny"), Results(1, {{"datasets", counts}}));
+  EXPECT_EQ(about(findings, "PIQA").verdict, Verdict::open);
+  EXPECT_THAT(about(findings, "PIQA").reason, HasSubstr("all splits"));
+  EXPECT_EQ(about(findings, "ARC").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "BoolQ").verdict, Verdict::refuted);
+  EXPECT_THAT(about(findings, "SIQA").reason, HasSubstr("no file"));
+}
+
+TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
+  RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
+  run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"}, {-0.25, -0.5, -0.125, 7}, Sign::below_zero),
+                  undecided({"not <tested>", "said", "", ""}, "no --data DIR was given")};
+  const std::string markdown = to_markdown(run), html = to_html(run);
+  EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 7 texts | reproduced at tiny scale"));
+  EXPECT_THAT(markdown, HasSubstr("1 reproduced, 0 refuted, 1 open"));
+  EXPECT_THAT(markdown, HasSubstr("| Titans 760M | 20.04 | 21.96 |"));
+  EXPECT_THAT(markdown, HasSubstr("says nothing certain of the paper's"));
+  EXPECT_THAT(html, HasSubstr("not &lt;tested&gt;"));
+  EXPECT_THAT(html, testing::Not(HasSubstr("http://")));
+  const Json json = to_json(run);
+  EXPECT_EQ(json["findings"][0]["verdict"], "reproduced");
+  EXPECT_EQ(json["findings"][0]["ours"]["low"], -0.5);
+  EXPECT_EQ(json["scale"], "tiny");
+  for (const Json& row : json["published"]) {
+    if (row["row"] == "Titans 760M") {
+      EXPECT_TRUE(row["cited"].get<bool>());
+    }
+    if (row["row"] == "Lazy Attention 340M") {
+      EXPECT_FALSE(row["cited"].get<bool>());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazy::repro

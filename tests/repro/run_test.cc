@@ -1,0 +1,268 @@
+// Recipes that really train, small enough for a test: records, resumption after a kill, and what `lazy repro` says.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/random.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "data/prepare.h"
+#include "repro/report.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+void make_corpus(const fs::path& folder) {
+  const char* const words[] = {"the", "lazy", "dog", "quick", "brown", "fox", "jumps", "over", "sleeps", "under", "a", "tree"};
+  Random random(7);
+  fs::create_directories(folder);
+  std::ofstream text(folder / "text.jsonl");
+  for (int document = 0; document < 300; ++document) {
+    std::string line;
+    for (int i = 0; i < 60; ++i) line += std::string(i ? " " : "") + words[random.below(std::size(words))];
+    text << Json{{"text", line}}.dump() << "\n";
+  }
+  text.close();
+  PrepareOptions options;
+  options.inputs = {(folder / "text.jsonl").string()};
+  options.output = folder / "corpus";
+  options.tokenizer = "bytes";
+  options.validation = 0.1;
+  prepare_corpus(options);
+}
+
+class ReproRun : public testing::Test {
+ protected:
+  fs::path folder_ = fs::path(testing::TempDir()) / ("repro_" + std::to_string(::getpid()));
+  void SetUp() override { make_corpus(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+};
+
+Model small(const char* name, const char* kind, int steps) {
+  return {name, kind,
+          {"model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64", "model.max_position_embeddings=32",
+           "model.distance_bias_window=" + std::string(std::string(kind) == "lazy" ? "16" : "0"), "training.seq_len=32", "training.batch_size=4",
+           "training.steps=" + std::to_string(steps), "checkpoint.every=5", "metrics.log_every=1", "lr_scheduler.warmup_steps=2"},
+          Budget::ablation};
+}
+
+// Two models, four measurements, and a step whose work the test provides.
+Recipe recipe(int steps) {
+  Recipe r;
+  r.name = "probe";
+  r.title = "a probe";
+  r.source = "nothing";
+  r.plan = [steps](const Conditions& c) {
+    return Plan(c).train(small("a", "lazy", steps)).train(small("b", "transformer", steps)).measure(StepKind::heldout, {{"sequences", 8}})
+        .measure(StepKind::sinks, {{"samples", 4}}).measure(StepKind::learned).measure(StepKind::lengths, {{"lengths", {32, 64}}, {"blocks", 3}})
+        .measure(StepKind::domain, {{"blocks", 3}}).once(StepKind::latency, "latency", {{"what", "ever"}}).steps();
+  };
+  r.judge = [](const Conditions&, const Results& results) {
+    return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"}, results.paired_difference("a", "b", StepKind::heldout, "loss"), Sign::below_zero, "missing")};
+  };
+  return r;
+}
+
+RunOptions options(const fs::path& folder, const std::string& output = "out") {
+  RunOptions o;
+  o.conditions = {find_scale("tiny"), folder / "corpus", {}, {}, 1, "cpu"};
+  o.output = folder / output;
+  o.progress = false;
+  o.latency = [](const Json&) { return Json{{"forward", 1}}; };
+  return o;
+}
+
+TEST_F(ReproRun, MeasuresRecordsAndReports) {
+  const Recipe probe = recipe(6);
+  RunOptions o = options(folder_);
+  fs::create_directories(folder_ / "code");
+  std::ofstream(folder_ / "code" / "main.zig") << std::string(4000, 'x') << "\n";
+  std::ofstream(folder_ / "code" / "picture.png") << std::string("\x89PNG\0\0\0", 7);
+  o.conditions.domains["code"] = folder_ / "code";
+  EXPECT_EQ(plan_recipe(probe, o).steps.at(0).found, false);
+  EXPECT_FALSE(fs::exists(o.output)) << "a plan writes nothing";
+  const RecipeRun run = run_recipe(probe, o);
+  std::map<std::string, Json> values;
+  for (const StepRun& s : run.steps) values[s.step.id] = s.record.at("values");
+  EXPECT_EQ(values.at("a.heldout").at("loss").size(), 8u);
+  EXPECT_EQ(values.at("a.sinks").at("sink_ratio").size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const auto at = [&](const char* model, const char* field) { return values.at(model).at(field).at(i).get<double>(); };
+    EXPECT_NEAR(at("a.sinks", "sink_ratio") + at("a.sinks", "density") + at("a.sinks", "released_mass"), 1, 1e-6);
+    EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "softmax gives all its weight away";
+  }
+  EXPECT_EQ(values.at("a.learned").at("distance_bias").at(1).at(1).size(), 16u);
+  EXPECT_FALSE(values.at("b.learned").contains("tau"));
+  EXPECT_EQ(values.at("a.lengths").at("heldout").at("64").size(), 3u);
+  EXPECT_EQ(values.at("a.lengths").at("collapse").at("32").at("cosine").size(), 16u);
+  EXPECT_GT(values.at("a.lengths").at("collapse").at("32").at("effective_rank").at(0).get<double>(), 1);
+  EXPECT_EQ(values.at("a.domain-code").at("tokens"), 4001);
+  const fs::path report = write_report(run, folder_ / "report");
+  EXPECT_THAT(read_file(report), HasSubstr("| a | "));
+  EXPECT_THAT(read_file(folder_ / "report" / "probe.html"), HasSubstr("Learned distance bias"));
+  for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
+}
+
+TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
+  const Recipe probe = recipe(6);
+  RunOptions o = options(folder_);
+  o.latency = [](const Json&) -> Json { fail_run("repro", "the machine went away"); };
+  EXPECT_THROW(run_recipe(probe, o), RunError);
+  std::map<std::string, fs::file_time_type> written;
+  for (const StepRun& s : plan_recipe(probe, o).steps) {
+    EXPECT_EQ(s.found, s.step.id != "latency") << s.step.id;
+    if (s.found) written[s.step.id] = fs::last_write_time(s.folder / "record.json");
+  }
+  int calls = 0;
+  o.latency = [&](const Json&) { return Json{{"calls", ++calls}}; };
+  const RecipeRun run = run_recipe(probe, o);
+  EXPECT_EQ(calls, 1);
+  for (const StepRun& s : run.steps) {
+    if (s.step.id != "latency") {
+      EXPECT_EQ(fs::last_write_time(s.folder / "record.json"), written.at(s.step.id)) << s.step.id;
+    }
+  }
+  RunOptions other = o;  // other text is other work
+  make_corpus(folder_ / "second");
+  std::ofstream(folder_ / "second" / "corpus" / "corpus.json", std::ios::app) << "\n";
+  other.conditions.corpus = folder_ / "second" / "corpus";
+  for (const StepRun& s : plan_recipe(probe, other).steps) EXPECT_EQ(s.found, s.step.id == "latency") << s.step.id;
+}
+
+constexpr int kWorkerSteps = 60;
+
+// Run by the two tests below in a process of its own.
+TEST(ReproWorker, DISABLED_Run) {
+  install_stop_handlers();
+  try {
+    run_recipe(recipe(kWorkerSteps), options(std::getenv("LAZY_REPRO_WORKER"), "killed"));
+  } catch (const Error& e) {
+    std::_Exit(e.exit_code());
+  }
+  std::_Exit(0);
+}
+
+// Starts the worker, sends it `signal` once its first training has passed `line` lines of log; the status it ended with.
+int stopped_worker(const fs::path& folder, int signal, size_t lines) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setenv("LAZY_REPRO_WORKER", folder.c_str(), 1);
+    const int null = ::open("/dev/null", O_WRONLY);
+    ::dup2(null, 1);
+    ::dup2(null, 2);
+    ::execl("/proc/self/exe", "repro_tests", "--gtest_filter=ReproWorker.DISABLED_Run", "--gtest_also_run_disabled_tests", nullptr);
+    ::_exit(127);
+  }
+  const auto logged = [&] {
+    size_t most = 0;
+    std::error_code ignored;
+    for (const auto& step : fs::directory_iterator(folder / "killed" / "tiny" / "steps", ignored)) {
+      const fs::path log = step.path() / "run" / "log.jsonl";
+      if (fs::exists(log)) most = std::max(most, split(read_file(log), '\n').size() - 1);
+    }
+    return most;
+  };
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (logged() >= lines) {
+      ::kill(pid, signal);
+      ::waitpid(pid, &status, 0);
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return status;
+}
+
+std::vector<double> losses(const RecipeRun& run, const std::string& id) {
+  std::vector<double> out;
+  for (const StepRun& s : run.steps) {
+    if (s.step.id != id) continue;
+    for (const std::string& line : split(read_file(s.folder / "run" / "log.jsonl"), '\n')) {
+      if (!line.empty()) out.push_back(Json::parse(line).at("loss_metrics/global_avg_loss").get<double>());
+    }
+  }
+  return out;
+}
+
+TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
+  const int status = stopped_worker(folder_, SIGKILL, 12);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
+  const Recipe probe = recipe(kWorkerSteps);
+  for (const StepRun& s : plan_recipe(probe, options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
+  const RecipeRun resumed = run_recipe(probe, options(folder_, "killed")), whole = run_recipe(probe, options(folder_, "whole"));
+  EXPECT_EQ(losses(resumed, "a").size(), size_t{kWorkerSteps});
+  EXPECT_EQ(losses(resumed, "a"), losses(whole, "a")) << "a resumed training is the same training";
+  EXPECT_EQ(resumed.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
+}
+
+TEST_F(ReproRun, ASignalEndsItByTheUsualExitCode) {
+  const int status = stopped_worker(folder_, SIGTERM, 8);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
+struct Ended {
+  int exit_code;
+  std::string output;
+};
+
+Ended lazy(const std::string& arguments) {
+  FILE* pipe = ::popen((std::string(LAZY_BINARY) + " " + arguments + " 2>&1").c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
+  const Ended ended = lazy("repro list --json");
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  const Json list = Json::parse(ended.output);
+  EXPECT_EQ(list.size(), recipes().size());
+  for (const Json& item : list) {
+    for (const char* scale : {"tiny", "small", "paper"}) EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
+  }
+  EXPECT_THAT(lazy("repro list").output, HasSubstr("| fig6 | length extrapolation |"));
+}
+
+TEST(ReproCommand, BadInputIsNamed) {
+  const auto says = [](const std::string& arguments, const std::string& words) {
+    const Ended ended = lazy("repro " + arguments);
+    EXPECT_EQ(ended.exit_code, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(words)) << arguments;
+  };
+  says("fig44", "did you mean fig4?");
+  says("fig6 --scale huge", "expected tiny, small or paper");
+  says("fig6 --scale small", "expected --corpus DIR, found none");
+  says("fig6 --corpus nowhere --output build/repro-test", "--corpus nowhere");
+  says("table1 --data nowhere --output build/repro-test", "--data nowhere: expected a folder, found nothing");
+  says("cross-domain --domain code", "expected NAME=DIR, found 'code'");
+  says("cross-domain --domain code=nowhere --output build/repro-test", "--domain code=nowhere");
+  says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
+}
+
+TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
+  const fs::path output = fs::path(testing::TempDir()) / ("repro_dry_" + std::to_string(::getpid()));
+  const Ended ended = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("lazy-760m.heldout"));
+  EXPECT_THAT(ended.output, HasSubstr("no --data DIR was given"));
+  EXPECT_THAT(ended.output, HasSubstr("8 models"));
+  EXPECT_FALSE(fs::exists(output));
+}
+
+}  // namespace
+}  // namespace lazy::repro
