@@ -33,8 +33,8 @@ struct EvalArguments {
 
 void list_tasks() {
   for (const Task& task : builtin_tasks()) {
-    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "), name(task.output_type),
-               task.tags.empty() ? "" : fmt::format("; in group {}", fmt::join(task.tags, ", ")));
+    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "),
+               name(task.output_type), task.tags.empty() ? "" : fmt::format("; in group {}", fmt::join(task.tags, ", ")));
   }
 }
 
@@ -51,8 +51,10 @@ bool has_files(const Task& task, const fs::path& data) {
 std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
   std::vector<std::string> names = a.tasks;
   *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
-  if (*heldout && !a.corpus.empty() && !a.text.empty()) lazy::fail("eval", "heldout: expected --corpus or --text, found both");
-  if (*heldout && a.corpus.empty() && a.text.empty()) lazy::fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
+  if (*heldout && !a.corpus.empty() && !a.text.empty())
+    lazy::fail("eval", "heldout: expected --corpus or --text, found both");
+  if (*heldout && a.corpus.empty() && a.text.empty())
+    lazy::fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
   std::vector<Task> tasks = select_tasks(names);
   if (!tasks.empty() && a.data.empty()) lazy::fail("eval", "task {} needs --data DIR", tasks.front().name);
   if (a.tasks.empty() && !a.data.empty()) {
@@ -61,7 +63,8 @@ std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
     }
     if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
   }
-  if (tasks.empty() && !*heldout) lazy::fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
+  if (tasks.empty() && !*heldout)
+    lazy::fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
   return tasks;
 }
 
@@ -79,7 +82,8 @@ at::Device resolve_device(const std::string& device) {
 // "auto" is 0.
 int64_t batch_size_of(const std::string& text) {
   if (text == "auto") return 0;
-  const bool digits = !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits =
+      !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const int64_t size = digits ? std::stoll(text) : 0;
   if (size < 1) lazy::fail("eval", "--batch-size: expected auto or 1 to 99999, found '{}'", text);
   return size;
@@ -122,8 +126,9 @@ void evaluate(const EvalArguments& a) {
   std::vector<TaskResult> results;
   if (heldout) {
     const EvalOptions options{max_length, a.bos, batch_size, limit, true};
-    results.push_back(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
-                                        : evaluate_text(model, *tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text, options));
+    results.push_back(!a.corpus.empty()
+                          ? evaluate_corpus(model, a.corpus, a.split, options)
+                          : evaluate_text(model, *tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text, options));
   }
   RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, batch_size, a.log_samples, true};
   for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
@@ -151,20 +156,29 @@ void evaluate(const EvalArguments& a) {
 LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& command) {
   auto a = std::make_shared<EvalArguments>();
   command.add_option("model", a->model, "Model folder");
-  command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")->delimiter(',');
+  command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")
+      ->delimiter(',');
   command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question")->check(CLI::Range(0, 1000))->capture_default_str();
+  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples")->capture_default_str();
-  command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")->check(CLI::PositiveNumber);
+  command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")
+      ->check(CLI::PositiveNumber);
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare`, for heldout");
   command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
   command.add_option("--text", a->text, "Text file, for heldout");
-  command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
+  command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")
+      ->check(CLI::Range(2, 1 << 24));
   command.add_flag("--bos", a->bos, "BOS before every text or sequence");
   command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto")->capture_default_str();
-  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--device", a->device, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
   command.add_option("--output", a->output, "Write the results here: a folder, or a file NAME.json");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");

@@ -1,4 +1,5 @@
-// Python's random.Random, number for number: what lm-evaluation-harness draws its few-shot examples and bootstrap samples by.
+// Python's random.Random, number for number: what lm-evaluation-harness draws its few-shot examples and bootstrap samples
+// by.
 #pragma once
 #include <cstdint>
 #include <random>
