@@ -11,7 +11,8 @@ int32_t prefix_token(const Tokenizer& tokenizer) {
   fail("eval", "the {} tokenizer has neither a BOS nor an EOS token to predict a text's first token from", tokenizer.kind());
 }
 
-TextEncoder::TextEncoder(const Tokenizer& tokenizer, bool bos) : tokenizer_(tokenizer), bos_(bos), prefix_(prefix_token(tokenizer)) {
+TextEncoder::TextEncoder(const Tokenizer& tokenizer, bool bos)
+    : tokenizer_(tokenizer), bos_(bos), prefix_(prefix_token(tokenizer)) {
   if (bos && !tokenizer.bos_id()) fail("eval", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
   bos_text_ = tokenizer.decode(std::vector<int32_t>{prefix_});
 }

@@ -23,7 +23,9 @@ size_t argmax(const std::vector<double>& values) {
 }
 
 double length_of(const std::string& choice, const std::string& metric) {
-  return metric == "acc_norm" ? static_cast<double>(python_length(choice)) : metric == "acc_bytes" ? static_cast<double>(choice.size()) : 1;
+  return metric == "acc_norm"    ? static_cast<double>(python_length(choice))
+         : metric == "acc_bytes" ? static_cast<double>(choice.size())
+                                 : 1;
 }
 
 double weighted(const Task& task, size_t metric, const std::vector<DocumentMeasure>& documents) {
@@ -45,7 +47,8 @@ std::vector<double> document_metrics(const Task& task, const Question& question,
       continue;
     }
     std::vector<double> likelihoods;
-    for (size_t i = 0; i < scores.size(); ++i) likelihoods.push_back(scores[i].log_likelihood / length_of(question.choices[i], metric));
+    for (size_t i = 0; i < scores.size(); ++i)
+      likelihoods.push_back(scores[i].log_likelihood / length_of(question.choices[i], metric));
     values.push_back(static_cast<int64_t>(argmax(likelihoods)) == question.label);
   }
   return values;

@@ -90,7 +90,8 @@ struct Preparation::Impl {
       if (task.output_type == OutputType::loglikelihood_rolling) {
         const std::vector<int32_t> ids = encoder.encode(question.text);
         chunk.tokens += static_cast<int64_t>(ids.size());
-        for (Window& window : rolling_windows(ids, encoder.prefix(), options.max_length)) chunk.windows.push_back(std::move(window));
+        for (Window& window : rolling_windows(ids, encoder.prefix(), options.max_length))
+          chunk.windows.push_back(std::move(window));
       } else {
         add_requests(task, row, question, encoder, chunk);
       }
@@ -108,17 +109,21 @@ struct Preparation::Impl {
     for (size_t c = 0; c < question.pairs.size(); ++c) {
       Request request = encoder.encode_pair(question.pairs[c].context, question.pairs[c].continuation);
       const auto count = static_cast<int64_t>(request.continuation.size());
-      const std::string which = task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
+      const std::string which =
+          task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
       if (count < 1 || count > options.max_length) {
-        fail("eval", "{}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which, options.max_length, count);
+        fail("eval", "{}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which, options.max_length,
+             count);
       }
-      if (request.context.empty()) fail("eval", "{}: {}: expected a context that is more than white space, found none", row.where, which);
+      if (request.context.empty())
+        fail("eval", "{}: {}: expected a context that is more than white space, found none", row.where, which);
       chunk.requests.push_back(std::move(request));
     }
   }
 };
 
-Preparation::Preparation(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer, PrepareOptions options)
+Preparation::Preparation(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer,
+                         PrepareOptions options)
     : impl_(std::make_unique<Impl>(std::move(tasks), std::move(data), tokenizer, options)) {}
 
 Preparation::~Preparation() {

@@ -9,58 +9,60 @@
 namespace lazy::eval {
 namespace {
 
-constexpr size_t kWords = 624;
+uint32_t mixed(uint32_t x) { return x ^ (x >> 30); }
 
-// The state that "init by array" of the Mersenne Twister's authors makes of a key, handed to the engine word by word.
-class InitByArray {
- public:
-  using result_type = uint32_t;
-  explicit InitByArray(uint64_t seed) {
-    std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-    const size_t length = key[1] ? 2 : 1;
-    state_[0] = 19650218u;
-    for (size_t i = 1; i < kWords; ++i) state_[i] = 1812433253u * mixed(i - 1) + static_cast<uint32_t>(i);
-    size_t i = 1, j = 0;
-    const auto step = [&](uint32_t factor, uint32_t addend) {
-      state_[i] = (state_[i] ^ (mixed(i - 1) * factor)) + addend;
-      if (++i >= kWords) {
-        state_[0] = state_[kWords - 1];
-        i = 1;
-      }
-    };
-    for (size_t k = 0; k < kWords; ++k) {
-      step(1664525u, key[j] + static_cast<uint32_t>(j));
-      if (++j >= length) j = 0;
-    }
-    for (size_t k = 0; k + 1 < kWords; ++k) step(1566083941u, -static_cast<uint32_t>(i));
-    state_[0] = 0x80000000u;
-  }
-  template <typename Iterator>
-  void generate(Iterator begin, Iterator end) const {
-    for (size_t i = 0; begin != end; ++begin, ++i) *begin = state_[i];
-  }
-
- private:
-  uint32_t mixed(size_t i) const { return state_[i] ^ (state_[i] >> 30); }
-  std::array<uint32_t, kWords> state_;
-};
+uint32_t twist(uint32_t here, uint32_t after) {
+  return (((here & 0x80000000u) | (after & 0x7fffffffu)) >> 1) ^ ((0u - (after & 1u)) & 0x9908b0dfu);
+}
 
 }  // namespace
 
+// The state that "init by array" of the Mersenne Twister's authors makes of the seed's 32-bit words.
 PythonRandom::PythonRandom(uint64_t seed) {
-  InitByArray state(seed);
-  engine_.seed(state);
+  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  const size_t length = key[1] ? 2 : 1;
+  state_[0] = 19650218u;
+  for (size_t i = 1; i < kWords; ++i) state_[i] = 1812433253u * mixed(state_[i - 1]) + static_cast<uint32_t>(i);
+  size_t i = 1, j = 0;
+  const auto step = [&](uint32_t factor, uint32_t addend) {
+    state_[i] = (state_[i] ^ (mixed(state_[i - 1]) * factor)) + addend;
+    if (++i < kWords) return;
+    state_[0] = state_[kWords - 1];
+    i = 1;
+  };
+  for (size_t k = 0; k < kWords; ++k) {
+    step(1664525u, key[j] + static_cast<uint32_t>(j));
+    if (++j >= length) j = 0;
+  }
+  for (size_t k = 0; k + 1 < kWords; ++k) step(1566083941u, 0u - static_cast<uint32_t>(i));
+  state_[0] = 0x80000000u;
+}
+
+uint32_t PythonRandom::refilled() {
+  constexpr size_t kAhead = 397, kBehind = kWords - kAhead;
+  for (size_t i = 0; i < kBehind; ++i) state_[i] = state_[i + kAhead] ^ twist(state_[i], state_[i + 1]);
+  for (size_t i = kBehind; i + 1 < kWords; ++i) state_[i] = state_[i - kBehind] ^ twist(state_[i], state_[i + 1]);
+  state_[kWords - 1] = state_[kAhead - 1] ^ twist(state_[kWords - 1], state_[0]);
+  for (size_t i = 0; i < kWords; ++i) {
+    uint32_t y = state_[i];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    words_[i] = y ^ (y >> 18);
+  }
+  next_ = 1;
+  return words_[0];
 }
 
 double PythonRandom::random() {
-  const uint32_t high = engine_() >> 5, low = engine_() >> 6;
+  const uint32_t high = word() >> 5, low = word() >> 6;
   return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0);
 }
 
 uint64_t PythonRandom::below(uint64_t n) {
   const int bits = std::bit_width(n);
   uint64_t drawn;
-  do drawn = static_cast<uint32_t>(engine_()) >> (32 - bits);
+  do drawn = word() >> (32 - bits);
   while (drawn >= n);
   return drawn;
 }

@@ -1,7 +1,8 @@
-// Python's random.Random, number for number: what lm-evaluation-harness draws its few-shot examples and bootstrap samples by.
+// Python's random.Random, number for number: what lm-evaluation-harness draws its examples and bootstrap samples by.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 namespace lazy::eval {
@@ -15,7 +16,12 @@ class PythonRandom {
   std::vector<size_t> sample(size_t n, size_t k);
 
  private:
-  std::mt19937 engine_;
+  static constexpr size_t kWords = 624;
+  uint32_t word() { return next_ < kWords ? words_[next_++] : refilled(); }
+  uint32_t refilled();
+  // The Mersenne Twister's state, and what the generator hands out of it: whole blocks, which the compiler vectorizes.
+  std::array<uint32_t, kWords> state_, words_;
+  size_t next_ = kWords;
 };
 
 }  // namespace lazy::eval

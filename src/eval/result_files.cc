@@ -27,7 +27,8 @@ std::string date_id() {
 }  // namespace
 
 void check_output(const fs::path& output) {
-  if (is_file_name(output) && fs::is_directory(output)) fail("eval", "--output {}: expected a file's name, found a folder", output.string());
+  if (is_file_name(output) && fs::is_directory(output))
+    fail("eval", "--output {}: expected a file's name, found a folder", output.string());
   if (!is_file_name(output) && fs::exists(output) && !fs::is_directory(output)) {
     fail("eval", "--output {}: expected a folder or a name that ends in .json, found a file", output.string());
   }

@@ -13,8 +13,8 @@ namespace {
 
 // lm-evaluation-harness's names of what a task was, as far as they mean something here.
 Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
-  Json config = {{"task", task.name}, {"description", task.prefix}, {"dataset_path", task.data.hub}, {"data", data.string()},
-                 {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
+  Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
+                 {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
   if (task.output_type == OutputType::loglikelihood_rolling) {
     config["doc_to_target"] = task.text.source();
   } else if (task.output_type == OutputType::loglikelihood) {
@@ -47,7 +47,8 @@ void take(const Task& task, const Chunk& chunk, const std::vector<Score>& scores
   size_t begin = 0;
   for (size_t i = 0; i < chunk.questions.size(); ++i) {
     const Question& question = chunk.questions[i];
-    std::vector<Score> own(scores.begin() + static_cast<int64_t>(begin), scores.begin() + static_cast<int64_t>(chunk.ends[i]));
+    std::vector<Score> own(scores.begin() + static_cast<int64_t>(begin),
+                           scores.begin() + static_cast<int64_t>(chunk.ends[i]));
     begin = chunk.ends[i];
     if (task.output_type == OutputType::loglikelihood_rolling) {  // a text's windows are one answer
       Score sum;
@@ -60,11 +61,13 @@ void take(const Task& task, const Chunk& chunk, const std::vector<Score>& scores
       running.samples += record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
       for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"}) running.hashes += record[hash].get<std::string>();
     }
-    running.documents.push_back({std::move(values), question.words, question.bytes, static_cast<int64_t>(question.choices.size()), question.label});
+    running.documents.push_back(
+        {std::move(values), question.words, question.bytes, static_cast<int64_t>(question.choices.size()), question.label});
   }
 }
 
-TaskResult finish(const Task& task, Running running, int64_t original, int64_t num_fewshot, const std::filesystem::path& data) {
+TaskResult finish(const Task& task, Running running, int64_t original, int64_t num_fewshot,
+                  const std::filesystem::path& data) {
   TaskResult result;
   result.name = task.name;
   result.version = task.version;
@@ -95,8 +98,11 @@ std::vector<TaskResult> run_tasks(LanguageModel& model, const Tokenizer& tokeniz
     const Task& task = tasks[chunk.task];
     const int64_t documents = chunk.first + static_cast<int64_t>(chunk.questions.size());
     ScoreOptions how = options.score;
-    how.title = !options.progress ? "" : chunk.first == 0 && chunk.last ? task.name : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
-    const auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prepare.max_length, how) : score(model, chunk.windows, how);
+    how.title = !options.progress                ? ""
+                : chunk.first == 0 && chunk.last ? task.name
+                                                 : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
+    const auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prepare.max_length, how)
+                                              : score(model, chunk.windows, how);
     take(task, chunk, scores, options.log_samples, running);
     running.seconds += std::chrono::duration<double>(now() - begin).count();
     begin = now();

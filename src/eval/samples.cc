@@ -18,15 +18,16 @@ std::string dumped(const Json& value, int indent) { return value.dump(indent, ' 
 // Python's int for a count of greedy answers, its float for a choice, its tuple for what is weighted.
 Json recorded(const Task& task, size_t metric, const Question& question, double value) {
   const std::string& name = task.metrics[metric];
-  if (task.output_type == OutputType::loglikelihood_rolling) return Json::array({value, name == "word_perplexity" ? question.words : question.bytes});
+  if (task.output_type == OutputType::loglikelihood_rolling)
+    return Json::array({value, name == "word_perplexity" ? question.words : question.bytes});
   if (task.output_type == OutputType::loglikelihood && name == "acc") return static_cast<int64_t>(value);
   return value;
 }
 
 }  // namespace
 
-Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question, const std::vector<Score>& scores,
-                   const std::vector<double>& values) {
+Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question,
+                   const std::vector<Score>& scores, const std::vector<double>& values) {
   const bool rolling = task.output_type == OutputType::loglikelihood_rolling;
   Json record = {{"doc_id", doc_id}, {"doc", row.document}, {"target", question.target}};
   Json arguments = Json::object(), responses = Json::array(), filtered = Json::array();

@@ -23,7 +23,9 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-double mean_stderr(const std::vector<double>& values) { return sample_deviation(values) / std::sqrt(static_cast<double>(values.size())); }
+double mean_stderr(const std::vector<double>& values) {
+  return sample_deviation(values) / std::sqrt(static_cast<double>(values.size()));
+}
 
 double perplexity_stderr(const std::vector<double>& values, int64_t resamples) {
   const int64_t chunk = std::min<int64_t>(1000, resamples), chunks = resamples / chunk;

@@ -15,7 +15,8 @@ std::string block(const std::string& page, const std::string& behind, const std:
 }
 
 TEST(DocsExample, TaskOfOnesOwn) {
-  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md"), heading = "## A task of one's own";
+  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md"),
+                    heading = "## A task of one's own";
   const Folder folder;
   folder.write("sky.toml", block(page, heading, "toml"));
   folder.write("sky.jsonl", block(page, heading, "json"));

@@ -61,11 +61,15 @@ std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot)
 
 // Local rows under the Hub's columns.
 Json as_on_the_hub(const std::string& task, const Json& row) {
-  if (task == "boolq" && row.contains("answer")) return {{"question", row["question"]}, {"passage", row["passage"]}, {"label", int(row["answer"].get<bool>())}};
+  if (task == "boolq" && row.contains("answer"))
+    return {{"question", row["question"]}, {"passage", row["passage"]}, {"label", int(row["answer"].get<bool>())}};
   if (task == "hellaswag" && row.contains("query")) {
     const std::string query = row["query"];
     const size_t at = query.find(": ");
-    return {{"activity_label", query.substr(0, at)}, {"ctx_a", query.substr(at + 2)}, {"ctx_b", ""}, {"endings", row["choices"]},
+    return {{"activity_label", query.substr(0, at)},
+            {"ctx_a", query.substr(at + 2)},
+            {"ctx_b", ""},
+            {"endings", row["choices"]},
             {"label", std::to_string(row["gold"].get<int>())}};
   }
   return row;
@@ -107,26 +111,52 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
   }
 }
 
-const std::vector<std::string> kTasks = {"piqa", "hellaswag", "winogrande", "social_iqa", "boolq", "lambada_openai", "arc_easy", "arc_challenge"};
+const std::vector<std::string> kTasks = {"piqa",  "hellaswag",      "winogrande", "social_iqa",
+                                         "boolq", "lambada_openai", "arc_easy",   "arc_challenge"};
 
 // Few rows of our own, odd on purpose: edge spaces, empty parts, markup, capitals, other scripts.
 void write_rows(const Folder& folder) {
   std::string piqa, hellaswag, winogrande, siqa, boolq, lambada, arc;
   for (int i = 0; i < 12; ++i) {
     const std::string n = std::to_string(i);
-    piqa += Json({{"goal", " goal " + n + (i % 3 ? "" : "\n")}, {"sol1", " a" + n}, {"sol2", "b é " + n}, {"label", i % 2}}).dump() + "\n";
-    hellaswag += Json({{"activity_label", "Label " + n}, {"ctx_a", "[header] How to [title] go " + n + " "}, {"ctx_b", i % 2 ? "" : "éCOLE Is  [x] OPEN"},
-                       {"endings", {" x [title] " + n, "[step] y", "z  z", "ÀÉ"}}, {"label", std::to_string(i % 4)}}).dump() + "\n";
-    winogrande += Json({{"sentence", "The _ was " + n + (i % 2 ? " _ again " : ".")}, {"option1", "cat"}, {"option2", "dog "}, {"answer", i % 2 ? "1" : "2"}}).dump() + "\n";
-    siqa += Json({{"context", "C" + n}, {"question", "Q?"}, {"answerA", "a"}, {"answerB", "b "}, {"answerC", n}, {"label", std::to_string(1 + i % 3)}}).dump() + "\n";
+    piqa += Json({{"goal", " goal " + n + (i % 3 ? "" : "\n")}, {"sol1", " a" + n}, {"sol2", "b é " + n}, {"label", i % 2}})
+                .dump() +
+            "\n";
+    hellaswag += Json({{"activity_label", "Label " + n},
+                       {"ctx_a", "[header] How to [title] go " + n + " "},
+                       {"ctx_b", i % 2 ? "" : "éCOLE Is  [x] OPEN"},
+                       {"endings", {" x [title] " + n, "[step] y", "z  z", "ÀÉ"}},
+                       {"label", std::to_string(i % 4)}})
+                     .dump() +
+                 "\n";
+    winogrande += Json({{"sentence", "The _ was " + n + (i % 2 ? " _ again " : ".")},
+                        {"option1", "cat"},
+                        {"option2", "dog "},
+                        {"answer", i % 2 ? "1" : "2"}})
+                      .dump() +
+                  "\n";
+    siqa += Json({{"context", "C" + n},
+                  {"question", "Q?"},
+                  {"answerA", "a"},
+                  {"answerB", "b "},
+                  {"answerC", n},
+                  {"label", std::to_string(1 + i % 3)}})
+                .dump() +
+            "\n";
     boolq += Json({{"question", "is " + n}, {"passage", "P\n" + n}, {"label", i % 2}}).dump() + "\n";
     lambada += Json({{"text", i == 3 ? "word" : i == 4 ? "ends with space " : "one  two\nthree " + n}}).dump() + "\n";
-    arc += Json({{"id", n}, {"question", "Q" + n}, {"choices", {{"text", {"r", "s", "t" + n}}, {"label", i % 2 ? Json({"1", "2", "3"}) : Json({"A", "B", "C"})}}},
-                 {"answerKey", i % 2 ? "2" : "C"}}).dump() + "\n";
+    arc +=
+        Json({{"id", n},
+              {"question", "Q" + n},
+              {"choices", {{"text", {"r", "s", "t" + n}}, {"label", i % 2 ? Json({"1", "2", "3"}) : Json({"A", "B", "C"})}}},
+              {"answerKey", i % 2 ? "2" : "C"}})
+            .dump() +
+        "\n";
   }
   piqa += piqa.substr(0, piqa.find('\n') + 1);  // a document twice
-  const std::map<std::string, std::string> files = {{"piqa", piqa}, {"hellaswag", hellaswag}, {"winogrande", winogrande}, {"social_iqa", siqa},
-                                                    {"boolq", boolq}, {"lambada_openai", lambada}, {"arc_easy", arc}, {"arc_challenge", arc}};
+  const std::map<std::string, std::string> files = {
+      {"piqa", piqa},   {"hellaswag", hellaswag},    {"winogrande", winogrande}, {"social_iqa", siqa},
+      {"boolq", boolq}, {"lambada_openai", lambada}, {"arc_easy", arc},          {"arc_challenge", arc}};
   for (const auto& [name, content] : files) {
     folder.write(name + ".jsonl", content);
     folder.write(name + "-train.jsonl", content);

@@ -59,8 +59,8 @@ TEST(RunTasks, MultipleChoiceFromFileToRecord) {
     const Json record = Json::parse(line);
     std::vector<std::string> keys;
     for (const auto& [key, unused] : record.items()) keys.push_back(key);
-    EXPECT_EQ(keys, (std::vector<std::string>{"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash",
-                                              "prompt_hash", "target_hash", "acc", "acc_norm"}));
+    EXPECT_EQ(keys, (std::vector<std::string>{"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter",
+                                              "metrics", "doc_hash", "prompt_hash", "target_hash", "acc", "acc_norm"}));
     EXPECT_EQ(record["doc_id"], number++);
     EXPECT_EQ(record["doc"], row.document);
     EXPECT_EQ(record["target"], std::to_string(q.label));
@@ -88,7 +88,8 @@ TEST(RunTasks, LikelihoodAndRollingRecords) {
   const Folder folder;
   folder.write("lambada_openai.jsonl", "{\"text\": \"a cup of tea\"}\n{\"text\": \"word\"}\n");
   folder.write("wiki.test.raw", " = A = \n " + std::string(200, 'x') + " \n");
-  const auto results = run_tasks(model, *tokenizer, {find_task("lambada_openai"), find_task("wikitext")}, folder.path, quiet());
+  const auto results =
+      run_tasks(model, *tokenizer, {find_task("lambada_openai"), find_task("wikitext")}, folder.path, quiet());
   ASSERT_EQ(results.size(), 2u);
   const Json last = Json::parse(results[0].samples.substr(0, results[0].samples.find('\n')));
   EXPECT_EQ(last["target"], " tea");
@@ -100,7 +101,8 @@ TEST(RunTasks, LikelihoodAndRollingRecords) {
   EXPECT_TRUE(page["filtered_resps"][0].is_string());
   EXPECT_EQ(page["arguments"]["gen_args_0"].size(), 1u);
   EXPECT_FALSE(results[1].metrics[0].standard_error.has_value());
-  EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 6), 1e-6 * results[1].metrics[0].value);
+  EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 6),
+              1e-6 * results[1].metrics[0].value);
 }
 
 TEST(RunTasks, LimitsExamplesAndChunks) {
@@ -111,7 +113,8 @@ TEST(RunTasks, LimitsExamplesAndChunks) {
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
   std::string rows;
-  for (int i = 0; i < 9000; ++i) rows += Json({{"goal", std::to_string(i)}, {"sol1", "a"}, {"sol2", "b"}, {"label", 0}}).dump() + "\n";
+  for (int i = 0; i < 9000; ++i)
+    rows += Json({{"goal", std::to_string(i)}, {"sol1", "a"}, {"sol2", "b"}, {"label", 0}}).dump() + "\n";
   folder.write("piqa.jsonl", rows);
   folder.write("piqa-train.jsonl", kRows);
   Preparation preparation({find_task("piqa")}, folder.path, *tokenizer, {.max_length = 512, .num_fewshot = 1, .limit = 0.5});
@@ -146,12 +149,18 @@ std::string preparation_error(const std::string& task, const std::string& row, P
 }
 
 TEST(RunTasks, OddInput) {
-  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}), EndsWith("piqa.jsonl:1: choice 2: expected 1 to 10 tokens (the maximum length), found 15"));
-  EXPECT_EQ(preparation_error("piqa", kRows, {.max_length = 15}), "");  // a context longer than the model loses its beginning
-  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 64, .num_fewshot = 2}), HasSubstr("task piqa needs for its examples one of the files piqa-train.jsonl"));
-  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"  x\"}", {.max_length = 64}), EndsWith("expected a context that is more than white space, found none"));
-  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"a b\"}", {.max_length = 64, .num_fewshot = 2}), HasSubstr("needs 2 examples to draw from, 1 are there"));
-  EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}), HasSubstr("piqa.jsonl:1: expected a JSON object"));
+  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}),
+              EndsWith("piqa.jsonl:1: choice 2: expected 1 to 10 tokens (the maximum length), found 15"));
+  EXPECT_EQ(preparation_error("piqa", kRows, {.max_length = 15}),
+            "");  // a context longer than the model loses its beginning
+  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 64, .num_fewshot = 2}),
+              HasSubstr("task piqa needs for its examples one of the files piqa-train.jsonl"));
+  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"  x\"}", {.max_length = 64}),
+              EndsWith("expected a context that is more than white space, found none"));
+  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"a b\"}", {.max_length = 64, .num_fewshot = 2}),
+              HasSubstr("needs 2 examples to draw from, 1 are there"));
+  EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}),
+              HasSubstr("piqa.jsonl:1: expected a JSON object"));
 }
 
 TEST(Encode, BorderBosAndEmptyContext) {
@@ -184,13 +193,15 @@ TEST(ResultFiles, FoldersAndNames) {
     for (const auto& entry : fs::directory_iterator(folder.path / sub)) names.push_back(entry.path().filename().string());
   }
   const auto date = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}\\.[0-9]{6}";
-  EXPECT_THAT(names, testing::UnorderedElementsAre("run.json", testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
+  EXPECT_THAT(names, testing::UnorderedElementsAre("run.json",
+                                                   testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
                                                    testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
                                                    testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
   fs::create_directories(folder.path / "x.json");
   EXPECT_THAT(message([&] { check_output(folder.path / "x.json"); }), EndsWith("expected a file's name, found a folder"));
   folder.write("plain", "");
-  EXPECT_THAT(message([&] { check_output(folder.path / "plain"); }), EndsWith("expected a folder or a name that ends in .json, found a file"));
+  EXPECT_THAT(message([&] { check_output(folder.path / "plain"); }),
+              EndsWith("expected a folder or a name that ends in .json, found a file"));
 }
 
 }  // namespace lazy::eval

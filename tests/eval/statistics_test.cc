@@ -25,7 +25,8 @@ json.dump(out, open(sys.argv[1], 'w'))
   for (const auto& entry : expected) {
     PythonRandom random(entry["seed"].get<uint64_t>());
     for (const auto& value : entry["random"]) ASSERT_EQ(random.random(), value.get<double>());
-    for (const auto& one : entry["sample"]) EXPECT_EQ(random.sample(one[0], one[1]), one[2].get<std::vector<size_t>>()) << one[0] << " " << one[1];
+    for (const auto& one : entry["sample"])
+      EXPECT_EQ(random.sample(one[0], one[1]), one[2].get<std::vector<size_t>>()) << one[0] << " " << one[1];
   }
 }
 
@@ -55,7 +56,8 @@ from lm_eval.api.metrics import bootstrap_stderr, mean_stderr, perplexity
 values = json.load(open(sys.argv[2]))
 json.dump([mean_stderr(values), bootstrap_stderr(perplexity, values, iters=3000), bootstrap_stderr(perplexity, values[:2], iters=100)],
           open(sys.argv[1], 'w'))
-)", nlohmann::json(values).dump());
+)",
+                                       nlohmann::json(values).dump());
   EXPECT_NEAR(mean_stderr(values), expected[0].get<double>(), 1e-14);
   EXPECT_NEAR(perplexity_stderr(values, 3000) / expected[1].get<double>(), 1, 1e-12);
   EXPECT_NEAR(perplexity_stderr({values[0], values[1]}, 100) / expected[2].get<double>(), 1, 1e-12);
@@ -78,11 +80,14 @@ TEST(Metrics, TiesNaNsAndLengths) {
   Question q;
   q.choices = {"ééé", "abcd", ""};
   q.label = 0;
-  EXPECT_EQ(document_metrics(choice_task(), q, {{-3}, {-3}, {-9}}), (std::vector<double>{1, 0, 1}));       // a tie; -3/3, -3/4; -3/6, -3/4
-  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-9}}), (std::vector<double>{1, 0, 1}));       // -6/3, -7/4; -6/6, -7/4
+  EXPECT_EQ(document_metrics(choice_task(), q, {{-3}, {-3}, {-9}}),
+            (std::vector<double>{1, 0, 1}));  // a tie; -3/3, -3/4; -3/6, -3/4
+  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-9}}),
+            (std::vector<double>{1, 0, 1}));  // -6/3, -7/4; -6/6, -7/4
   q.label = 2;
-  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));       // -1/0 is -inf
-  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {0}}), (std::vector<double>{1, 1, 1}));        // 0/0 is NaN, numpy's largest
+  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));  // -1/0 is -inf
+  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {0}}),
+            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, numpy's largest
 }
 
 TEST(Metrics, AggregatesAndChance) {

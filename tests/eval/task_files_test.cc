@@ -22,16 +22,24 @@ std::string wrong(const std::string& toml) {
 
 TEST(TaskFiles, MistakesNameLineAndKey) {
   EXPECT_EQ(wrong(kHead + kPrompt), "");
-  EXPECT_EQ(wrong(kHead + "headlines = \"acc\"\n" + kPrompt), "eval: my.toml:4: unknown key headlines; did you mean 'headline'?");
-  EXPECT_EQ(wrong(kHead + "[data]\nfile = \"x\"\n" + kPrompt), "eval: my.toml:5: unknown key data.file; did you mean 'data.files'?");
+  EXPECT_EQ(wrong(kHead + "headlines = \"acc\"\n" + kPrompt),
+            "eval: my.toml:4: unknown key headlines; did you mean 'headline'?");
+  EXPECT_EQ(wrong(kHead + "[data]\nfile = \"x\"\n" + kPrompt),
+            "eval: my.toml:5: unknown key data.file; did you mean 'data.files'?");
   EXPECT_EQ(wrong(kHead + "[data]\nfiles = 3\n" + kPrompt), "eval: my.toml:5: data.files: expected text, found integer");
-  EXPECT_EQ(wrong(kHead), "eval: my.toml: [prompt]: multiple_choice needs label, and either context and choices or contexts and continuation");
+  EXPECT_EQ(
+      wrong(kHead),
+      "eval: my.toml: [prompt]: multiple_choice needs label, and either context and choices or contexts and continuation");
   EXPECT_EQ(wrong("name = \"a\"\n"), "eval: my.toml: output_type: expected a value, found none");
   EXPECT_EQ(wrong("name = \"a b\"\n"), "eval: my.toml:1: name: expected no space and no slash, found 'a b'");
-  EXPECT_THAT(wrong("name = \"a\"\noutput_type = \"choice\""), HasSubstr("my.toml:2: output_type: expected multiple_choice, loglikelihood or"));
-  EXPECT_THAT(wrong("name = \"a\"\noutput_type = \"loglikelihood\"\nmetrics = [\"acc_norm\"]"), HasSubstr("my.toml:3: metrics: expected some of perplexity, acc"));
-  EXPECT_THAT(wrong(kHead + "headline = \"acc_norm\"\n" + kPrompt), EndsWith("headline: expected one of metrics, found 'acc_norm'"));
-  EXPECT_THAT(wrong(kHead + "[prompt]\ncontext = \"{{q\"\n"), HasSubstr("my.toml:5: prompt.context: template '{{q': expected '}}'"));
+  EXPECT_THAT(wrong("name = \"a\"\noutput_type = \"choice\""),
+              HasSubstr("my.toml:2: output_type: expected multiple_choice, loglikelihood or"));
+  EXPECT_THAT(wrong("name = \"a\"\noutput_type = \"loglikelihood\"\nmetrics = [\"acc_norm\"]"),
+              HasSubstr("my.toml:3: metrics: expected some of perplexity, acc"));
+  EXPECT_THAT(wrong(kHead + "headline = \"acc_norm\"\n" + kPrompt),
+              EndsWith("headline: expected one of metrics, found 'acc_norm'"));
+  EXPECT_THAT(wrong(kHead + "[prompt]\ncontext = \"{{q\"\n"),
+              HasSubstr("my.toml:5: prompt.context: template '{{q': expected '}}'"));
   EXPECT_THAT(wrong("name = "), HasSubstr("eval: my.toml:1: "));
 }
 
@@ -45,7 +53,10 @@ TEST(TaskFiles, SelectionTakesNamesGroupsAndFiles) {
   folder.write("piqa.toml", kHead + kPrompt);
   EXPECT_EQ(select_tasks({(folder.path / "piqa.toml").string()})[0].name, "mine");
   folder.write("other.toml", "name = \"piqa\"" + kHead.substr(13) + kPrompt);
-  EXPECT_THAT(message([&] { select_tasks({"piqa", (folder.path / "other.toml").string()}); }), EndsWith("are both called piqa"));
+  EXPECT_THAT(message([&] {
+                select_tasks({"piqa", (folder.path / "other.toml").string()});
+              }),
+              EndsWith("are both called piqa"));
 }
 
 Task own_task(const std::string& data) { return parse_task(kHead + "[data]\n" + data + kPrompt, "my.toml"); }
@@ -61,11 +72,13 @@ TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   const Folder folder;
   EXPECT_THAT(message([&] { found(task, folder.path); }),
               EndsWith("task mine needs one of the files own.jsonl, test of who/set:hard (.parquet, .jsonl); found none"));
-  for (const char* name : {"easy/test-00000-of-00001.parquet", "hard/train-00000-of-00001.parquet", "hard/test-00001-of-00002.parquet",
-                           "hard/test-00000-of-00002.parquet", "hard/testing.parquet", "hard/test.jsonl"}) {
+  for (const char* name :
+       {"easy/test-00000-of-00001.parquet", "hard/train-00000-of-00001.parquet", "hard/test-00001-of-00002.parquet",
+        "hard/test-00000-of-00002.parquet", "hard/testing.parquet", "hard/test.jsonl"}) {
     folder.write(std::string("set/") + name, "");
   }
-  EXPECT_EQ(found(task, folder.path), (std::vector<std::string>{"set/hard/test-00000-of-00002.parquet", "set/hard/test-00001-of-00002.parquet"}));
+  EXPECT_EQ(found(task, folder.path),
+            (std::vector<std::string>{"set/hard/test-00000-of-00002.parquet", "set/hard/test-00001-of-00002.parquet"}));
   EXPECT_EQ(found(task, folder.path, true), (std::vector<std::string>{"set/hard/train-00000-of-00001.parquet"}));
   folder.write("who/set/hard/test/0000.parquet", "");
   EXPECT_EQ(found(task, folder.path), (std::vector<std::string>{"who/set/hard/test/0000.parquet"}));
@@ -90,12 +103,15 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
   EXPECT_THAT(message([&] { read_rows(task, folder.path); }), EndsWith("own.jsonl: expected documents, found none"));
   fs::remove(folder.path / "own.jsonl");
 
-  const std::string script = "import pyarrow as pa, pyarrow.parquet as pq, sys, json\n"
-                             "pq.write_table(pa.Table.from_pylist([json.loads(l) for l in open(sys.argv[1]) if l.strip()]), sys.argv[2])\n";
+  const std::string script =
+      "import pyarrow as pa, pyarrow.parquet as pq, sys, json\n"
+      "pq.write_table(pa.Table.from_pylist([json.loads(l) for l in open(sys.argv[1]) if l.strip()]), sys.argv[2])\n";
   folder.write("script.py", script);
   fs::create_directories(folder.path / "set");
-  const std::string command = fmt::format("'{0}' '{1}/script.py' '{1}/plain' '{1}/set/validation-0.parquet' 2> /dev/null", LAZY_TEST_PYTHON, folder.path.string());
-  if (std::system(command.c_str()) != 0) GTEST_SKIP() << LAZY_TEST_PYTHON << " does not import pyarrow: Parquet was not read";
+  const std::string command = fmt::format("'{0}' '{1}/script.py' '{1}/plain' '{1}/set/validation-0.parquet' 2> /dev/null",
+                                          LAZY_TEST_PYTHON, folder.path.string());
+  if (std::system(command.c_str()) != 0)
+    GTEST_SKIP() << LAZY_TEST_PYTHON << " does not import pyarrow: Parquet was not read";
   ::setenv("LAZY_PYTHON", LAZY_TEST_PYTHON, 1);
   rows = read_rows(task, folder.path);
   ASSERT_EQ(rows.size(), 2u);
@@ -106,9 +122,11 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
 TEST(TaskFiles, WikitextsRawFile) {
   const Task task = find_task("wikitext");
   const Folder folder;
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }), HasSubstr("task wikitext needs one of the files wikitext-2-raw-test.txt, "));
+  EXPECT_THAT(message([&] { read_rows(task, folder.path); }),
+              HasSubstr("task wikitext needs one of the files wikitext-2-raw-test.txt, "));
   folder.write("wiki.test.raw", " = A = \n caf\xe9 \n");
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }), EndsWith("expected UTF-8, found an invalid sequence at byte 12"));
+  EXPECT_THAT(message([&] { read_rows(task, folder.path); }),
+              EndsWith("expected UTF-8, found an invalid sequence at byte 12"));
   folder.write("wiki.test.raw", " \n");
   EXPECT_THAT(message([&] { read_rows(task, folder.path); }), EndsWith("expected documents, found none"));
   folder.write("wiki.test.raw", " = A = \n one \n = B = \n two \n");

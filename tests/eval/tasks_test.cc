@@ -42,20 +42,26 @@ TEST(Tasks, Piqa) {
 }
 
 TEST(Tasks, HellaswagFromTheHubsColumnsAndFromPreparedRows) {
-  const Question q = asked("hellaswag", nlohmann::json::parse(R"({"activity_label": " Making tea", "ctx_a": "[header] How to make tea [title] Boil water.",
-      "ctx_b": "she POURS  it", "endings": [" [step] out [title] now", "in", "up.", "down"], "label": "2"})").dump());
+  const Question q = asked(
+      "hellaswag",
+      nlohmann::json::parse(R"({"activity_label": " Making tea", "ctx_a": "[header] How to make tea [title] Boil water.",
+      "ctx_b": "she POURS  it", "endings": [" [step] out [title] now", "in", "up.", "down"], "label": "2"})")
+          .dump());
   EXPECT_EQ(q.pairs[0].context, "Making tea: How to make tea. Boil water. She pours it");
   EXPECT_EQ(q.choices, (std::vector<std::string>{" out. now", "in", "up.", "down"}));
   EXPECT_EQ(q.pairs[0].continuation, "  out. now");
   EXPECT_EQ(q.label, 2);
-  const Question prepared = asked("hellaswag", R"({"idx": 4, "query": " Tea: [step] He  sits ", "choices": ["a [x]b", "c"], "gold": 0})");
+  const Question prepared =
+      asked("hellaswag", R"({"idx": 4, "query": " Tea: [step] He  sits ", "choices": ["a [x]b", "c"], "gold": 0})");
   EXPECT_EQ(prepared.pairs[0].context, "Tea: He sits");
   EXPECT_EQ(prepared.choices, (std::vector<std::string>{"a b", "c"}));
   EXPECT_EQ(prepared.label, 0);
 }
 
 TEST(Tasks, WinograndeHasTwoContexts) {
-  const Question q = asked("winogrande", R"({"sentence": "Ann thanked Bo because _ had helped. ", "option1": "Ann", "option2": "Bo", "answer": "2"})");
+  const Question q =
+      asked("winogrande",
+            R"({"sentence": "Ann thanked Bo because _ had helped. ", "option1": "Ann", "option2": "Bo", "answer": "2"})");
   expect_pairs(q, {{"Ann thanked Bo because Ann", " had helped."}, {"Ann thanked Bo because Bo", " had helped."}});
   EXPECT_EQ(q.label, 1);
   EXPECT_EQ(q.target, "had helped.");
@@ -63,15 +69,23 @@ TEST(Tasks, WinograndeHasTwoContexts) {
 
 TEST(Tasks, ArcTakesLettersAndDigits) {
   for (const char* name : {"arc_easy", "arc_challenge"}) {
-    const Question q = asked(name, R"({"id": "x", "question": "What falls?", "choices": {"text": ["rain", "sun", "sky"], "label": ["1", "2", "3"]}, "answerKey": "1"})");
-    expect_pairs(q, {{"Question: What falls?\nAnswer:", " rain"}, {"Question: What falls?\nAnswer:", " sun"}, {"Question: What falls?\nAnswer:", " sky"}});
+    const Question q = asked(
+        name,
+        R"({"id": "x", "question": "What falls?", "choices": {"text": ["rain", "sun", "sky"], "label": ["1", "2", "3"]}, "answerKey": "1"})");
+    expect_pairs(q, {{"Question: What falls?\nAnswer:", " rain"},
+                     {"Question: What falls?\nAnswer:", " sun"},
+                     {"Question: What falls?\nAnswer:", " sky"}});
     EXPECT_EQ(q.label, 0);
   }
-  EXPECT_EQ(asked("arc_easy", R"({"question": "Q", "choices": {"text": ["r", "s"], "label": ["A", "B"]}, "answerKey": "B"})").label, 1);
+  EXPECT_EQ(asked("arc_easy", R"({"question": "Q", "choices": {"text": ["r", "s"], "label": ["A", "B"]}, "answerKey": "B"})")
+                .label,
+            1);
 }
 
 TEST(Tasks, SocialIqaAndBoolq) {
-  const Question q = asked("social_iqa", R"({"context": "Al fell.", "question": "Why?", "answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
+  const Question q = asked(
+      "social_iqa",
+      R"({"context": "Al fell.", "question": "Why?", "answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
   expect_pairs(q, {{"Q: Al fell. Why?\nA:", " ice"}, {"Q: Al fell. Why?\nA:", " fun"}, {"Q: Al fell. Why?\nA:", " no"}});
   EXPECT_EQ(q.label, 2);
   const Question b = asked("boolq", R"({"question": "is it so", "passage": "It is.", "answer": true})");
@@ -93,7 +107,9 @@ TEST(Tasks, LambadaAndWikitext) {
 
 TEST(Tasks, WrongRowsNameLineAndField) {
   const std::string piqa = R"({"goal": "g", "sol1": "a", "sol2": "b", "label": %})";
-  const auto with = [&](const std::string& label) { return refusal("piqa", std::string(piqa).replace(piqa.find('%'), 1, label)); };
+  const auto with = [&](const std::string& label) {
+    return refusal("piqa", std::string(piqa).replace(piqa.find('%'), 1, label));
+  };
   EXPECT_THAT(with("2"), EndsWith("piqa.jsonl:1: label {{label}}: expected one of 2 choices (0 to 1), found 2"));
   EXPECT_THAT(with("-1"), EndsWith("found -1"));  // the Hub's hidden labels
   EXPECT_THAT(with("\"\""), EndsWith("found \"\""));
@@ -101,15 +117,21 @@ TEST(Tasks, WrongRowsNameLineAndField) {
   EXPECT_EQ(with("true"), "");
   EXPECT_THAT(with("null"), EndsWith("found null"));
   EXPECT_THAT(refusal("piqa", R"({"goal": "g", "sol1": "a", "sol2": 7, "label": 0})"), "");
-  EXPECT_THAT(refusal("piqa", R"({"goal": "g", "sol1": "a", "label": 0})"), EndsWith(":1: field sol2: expected a value, found none (the document has goal, sol1, label)"));
-  EXPECT_THAT(refusal("piqa", R"({"goal": null, "sol1": "a", "sol2": "b", "label": 0})"), EndsWith(":1: field goal: expected text, found null"));
+  EXPECT_THAT(refusal("piqa", R"({"goal": "g", "sol1": "a", "label": 0})"),
+              EndsWith(":1: field sol2: expected a value, found none (the document has goal, sol1, label)"));
+  EXPECT_THAT(refusal("piqa", R"({"goal": null, "sol1": "a", "sol2": "b", "label": 0})"),
+              EndsWith(":1: field goal: expected text, found null"));
   EXPECT_THAT(refusal("arc_easy", R"({"question": "Q", "choices": {"text": ["r"], "label": ["A"]}, "answerKey": "E"})"),
               EndsWith(":1: field answerKey: expected one of [\"A\"], found \"E\""));
-  EXPECT_THAT(refusal("arc_easy", R"({"question": "Q", "choices": {"text": "r", "label": ["A"]}, "answerKey": "A"})"), HasSubstr("expected a list of texts, found \"r\""));
+  EXPECT_THAT(refusal("arc_easy", R"({"question": "Q", "choices": {"text": "r", "label": ["A"]}, "answerKey": "A"})"),
+              HasSubstr("expected a list of texts, found \"r\""));
   EXPECT_THAT(refusal("winogrande", R"({"sentence": "none", "option1": "a", "option2": "b", "answer": "1"})"),
               EndsWith("field sentence: expected text with '_', found \"none\""));
-  EXPECT_THAT(refusal("social_iqa", R"({"context": "c", "question": "q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "4"})"), EndsWith("found 3"));
-  EXPECT_THAT(refusal("hellaswag", R"({"query": "q", "choices": ["a"]})"), EndsWith("field label: expected a value, found none (the document has query, choices)"));
+  EXPECT_THAT(refusal("social_iqa",
+                      R"({"context": "c", "question": "q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "4"})"),
+              EndsWith("found 3"));
+  EXPECT_THAT(refusal("hellaswag", R"({"query": "q", "choices": ["a"]})"),
+              EndsWith("field label: expected a value, found none (the document has query, choices)"));
   EXPECT_THAT(refusal("piqa", "{\"goal\": \"caf\xe9\"}"), HasSubstr("piqa.jsonl:1: expected a JSON object, found none: "));
   EXPECT_THAT(refusal("piqa", "[1]"), EndsWith("piqa.jsonl:1: expected a JSON object, found [1]"));
   EXPECT_THAT(refusal("piqa", "\n\n{\"goal\": "), HasSubstr("piqa.jsonl:3: expected a JSON object"));

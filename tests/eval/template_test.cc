@@ -9,10 +9,13 @@
 
 namespace lazy::eval {
 
-const Json kDocument = Json::parse(R"({"goal": " Boil eggs ", "n": 3, "yes": true, "nothing": null, "sentence": "Ann met Bo so _ smiled. ",
+const Json kDocument =
+    Json::parse(R"({"goal": " Boil eggs ", "n": 3, "yes": true, "nothing": null, "sentence": "Ann met Bo so _ smiled. ",
                                        "choices": {"text": ["one", "two"], "label": ["A", "B"]}, "key": "B", "tags": ["x [title] y", "a  b"]})");
 
-std::string rendered(const std::string& source) { return Template(source).text({kDocument, {{"alias", {"absent", "key"}}}}); }
+std::string rendered(const std::string& source) {
+  return Template(source).text({kDocument, {{"alias", {"absent", "key"}}}});
+}
 
 std::string problem(const std::string& source) {
   try {
@@ -40,12 +43,15 @@ TEST(Template, FieldsTextsNumbersAndLists) {
 TEST(Template, Filters) {
   EXPECT_EQ(rendered("{{goal | strip | lower | replace('eggs', 'rice')}}"), "boil rice");
   EXPECT_EQ(rendered("{{goal|upper}}"), " BOIL EGGS ");
-  EXPECT_EQ(rendered("{{sentence | before('_') | suffix('Ann')}}{{sentence | after('_') | strip}}"), "Ann met Bo so Annsmiled.");
-  EXPECT_EQ(Template("{{tags | replace(' [title]', '. ') | replace('  ', ' ')}}").texts({kDocument, {}}), (std::vector<std::string>{"x. y", "a b"}));
+  EXPECT_EQ(rendered("{{sentence | before('_') | suffix('Ann')}}{{sentence | after('_') | strip}}"),
+            "Ann met Bo so Annsmiled.");
+  EXPECT_EQ(Template("{{tags | replace(' [title]', '. ') | replace('  ', ' ')}}").texts({kDocument, {}}),
+            (std::vector<std::string>{"x. y", "a b"}));
   EXPECT_EQ(rendered("{{'a [b] [c] d' | regex_sub('\\[.*?\\]', '')}}"), "a   d");
   EXPECT_EQ(rendered("{{'2-1' | regex_sub('(\\d)-(\\d)', '$2+$1')}}"), "1+2");
   EXPECT_EQ(rendered("{{'a b c' | split(' ') | drop_last | join(' ')}}|{{'a b c' | split(' ') | last}}"), "a b|c");
-  EXPECT_EQ(rendered("{{'abc' | split(' ') | drop_last | join(' ')}}|{{'a  c' | split(' ') | drop_first | join('-')}}"), "|-c");
+  EXPECT_EQ(rendered("{{'abc' | split(' ') | drop_last | join(' ')}}|{{'a  c' | split(' ') | drop_first | join('-')}}"),
+            "|-c");
   EXPECT_EQ(rendered("{{choices.text | at(1)}}{{choices.text | first}}"), "twoone");
   EXPECT_EQ(Template("{{key | index(choices.label)}}").value({kDocument, {}}), Json(1));
   EXPECT_EQ(Template("{{yes | int}}").value({kDocument, {}}), Json(1));
@@ -54,7 +60,9 @@ TEST(Template, Filters) {
 }
 
 TEST(Template, MistakesNameThePlace) {
-  EXPECT_EQ(problem("{{gaol}}"), "field gaol: expected a value, found none (the document has goal, n, yes, nothing, sentence, choices, key, tags)");
+  EXPECT_EQ(
+      problem("{{gaol}}"),
+      "field gaol: expected a value, found none (the document has goal, n, yes, nothing, sentence, choices, key, tags)");
   EXPECT_EQ(problem("{{n | strip}}"), "field n: expected text, found 3");
   EXPECT_EQ(problem("a {{choices.text}}"), "field choices.text: expected text, found [\"one\",\"two\"]");
   EXPECT_EQ(problem("a {{nothing}}"), "field nothing: expected text, found null");
@@ -63,7 +71,8 @@ TEST(Template, MistakesNameThePlace) {
   EXPECT_EQ(problem("{{goal | int}}"), "field goal: expected an integer, found \" Boil eggs \"");
   EXPECT_EQ(problem("{{choices.text | at(2)}}"), "field choices.text: expected an index from 0 to 1, found 2");
   EXPECT_THAT(problem("{{goal | stripe}}"), testing::EndsWith("did you mean 'strip'?"));
-  EXPECT_EQ(problem("{{goal | replace('a')}}"), "template '{{goal | replace('a')}}': filter replace: expected 2 arguments, found 1");
+  EXPECT_EQ(problem("{{goal | replace('a')}}"),
+            "template '{{goal | replace('a')}}': filter replace: expected 2 arguments, found 1");
   EXPECT_EQ(problem("{{goal"), "template '{{goal': expected '}}' at character 7, found the end");
   EXPECT_EQ(problem("{{}}"), "template '{{}}': expected a field, a text, a number or a list at character 3, found '}}'");
   EXPECT_EQ(problem("{{'abc}}"), "template '{{'abc}}': expected a closing ' at character 9, found the end");

@@ -12,11 +12,14 @@ namespace {
 
 bool of_split(const fs::path& file, const std::string& split) {
   const std::string stem = file.filename().string();
-  const bool named = stem.starts_with(split) && (stem.size() == split.size() || !std::isalnum(static_cast<unsigned char>(stem[split.size()])));
+  const bool named = stem.starts_with(split) &&
+                     (stem.size() == split.size() || !std::isalnum(static_cast<unsigned char>(stem[split.size()])));
   return named || file.parent_path().filename() == split;
 }
 
-bool is_json_lines(const std::string& name) { return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") || name.ends_with(".jsonl.zst"); }
+bool is_json_lines(const std::string& name) {
+  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") || name.ends_with(".jsonl.zst");
+}
 
 std::vector<fs::path> files_of_split(const fs::path& folder, const std::string& config, const std::string& split) {
   std::vector<fs::path> parquet, lines;
@@ -36,7 +39,8 @@ std::vector<fs::path> files_of_split(const fs::path& folder, const std::string& 
 }  // namespace
 
 std::vector<fs::path> find_task_files(const Task& task, const fs::path& data, bool fewshot) {
-  if (!fs::is_directory(data)) fail("eval", "--data {}: expected a folder, found {}", data.string(), fs::exists(data) ? "a file" : "nothing");
+  if (!fs::is_directory(data))
+    fail("eval", "--data {}: expected a folder, found {}", data.string(), fs::exists(data) ? "a file" : "nothing");
   const auto& names = fewshot ? task.data.fewshot_files : task.data.files;
   const std::string& split = fewshot ? task.data.fewshot_split : task.data.split;
   for (const std::string& name : names) {
@@ -61,9 +65,10 @@ std::vector<fs::path> find_task_files(const Task& task, const fs::path& data, bo
     }
   }
   std::vector<std::string> wanted = names;
-  for (const std::string& source : task.data.hub) wanted.push_back(fmt::format("{} of {} (.parquet, .jsonl)", split, source));
-  fail("eval", "{}: task {} needs{} one of the files {}; found none", data.string(), task.name, fewshot ? " for its examples" : "",
-       fmt::join(wanted, ", "));
+  for (const std::string& source : task.data.hub)
+    wanted.push_back(fmt::format("{} of {} (.parquet, .jsonl)", split, source));
+  fail("eval", "{}: task {} needs{} one of the files {}; found none", data.string(), task.name,
+       fewshot ? " for its examples" : "", fmt::join(wanted, ", "));
 }
 
 bool has_task_files(const Task& task, const std::filesystem::path& data) {

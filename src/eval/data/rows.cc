@@ -51,7 +51,8 @@ void read_lines(std::string_view content, const std::string& prefix, std::vector
 }
 
 void read_text(const Task& task, const std::string& content, const std::string& name, std::vector<Row>& rows) {
-  if (task.data.plain_text.empty()) fail("eval", "{}: task {}: expected JSON lines or Parquet, found plain text", name, task.name);
+  if (task.data.plain_text.empty())
+    fail("eval", "{}: task {}: expected JSON lines or Parquet, found plain text", name, task.name);
   const std::string valid = to_valid_utf8(content);
   if (valid != content) {
     size_t at = 0;
@@ -65,7 +66,8 @@ void read_text(const Task& task, const std::string& content, const std::string& 
     rows.push_back({std::move(document), std::move(where)});
   };
   if (task.data.plain_text == "wikitext_pages") {
-    for (std::string& page : wikitext_pages(content)) add("page", std::move(page), fmt::format("{}: page {}", name, ++number));
+    for (std::string& page : wikitext_pages(content))
+      add("page", std::move(page), fmt::format("{}: page {}", name, ++number));
     return;
   }
   for (std::string& line : split(content, '\n')) {

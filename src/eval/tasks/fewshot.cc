@@ -9,7 +9,8 @@ FewshotSampler::FewshotSampler(const Task& task, std::vector<Row> pool, int64_t 
     : task_(task), pool_(std::move(pool)), count_(static_cast<size_t>(count)), random_(seed) {
   const size_t needed = count_ + (task.exclude_document ? 1 : 0);
   if (count_ > 0 && pool_.size() < needed) {
-    fail("eval", "--num-fewshot {}: task {} needs {} examples to draw from, {} are there", count, task.name, needed, pool_.size());
+    fail("eval", "--num-fewshot {}: task {} needs {} examples to draw from, {} are there", count, task.name, needed,
+         pool_.size());
   }
 }
 
@@ -28,7 +29,8 @@ std::vector<const Row*> FewshotSampler::draw(const Row& document) {
   for (const Row& row : pool_) {
     if (row.document != document.document) others.push_back(&row);
   }
-  if (others.size() < count_) fail("eval", "{}: {} examples are wanted, {} differ from the document", document.where, count_, others.size());
+  if (others.size() < count_)
+    fail("eval", "{}: {} examples are wanted, {} differ from the document", document.where, count_, others.size());
   drawn.clear();
   for (const size_t i : random_.sample(others.size(), count_)) drawn.push_back(others[i]);
   return drawn;

@@ -78,7 +78,8 @@ std::string join_texts(const Json& parts, const std::string& separator) {
 }
 
 Json at_index(const Json& list, int64_t index) {
-  if (index < 0 || index >= static_cast<int64_t>(list.size())) refuse("expected an index from 0 to {}, found {}", int64_t(list.size()) - 1, index);
+  if (index < 0 || index >= static_cast<int64_t>(list.size()))
+    refuse("expected an index from 0 to {}, found {}", int64_t(list.size()) - 1, index);
   return list[static_cast<size_t>(index)];
 }
 
@@ -98,9 +99,12 @@ const std::vector<Filter>& filters() {
       {"capitalize", 0, true, [](const Json& v, A) -> Json { return python_capitalize(text_of(v)); }},
       {"replace", 2, true, [](const Json& v, A a) -> Json { return replace_all(text_of(v), text_of(a[0]), text_of(a[1])); }},
       {"regex_sub", 2, true, [](const Json& v, A a) -> Json { return compiled(text_of(a[0]), text_of(a[1]))(text_of(v)); }},
-      {"before", 1, true, [](const Json& v, A a) -> Json { return text_of(v).substr(0, position(text_of(v), text_of(a[0]))); }},
+      {"before", 1, true,
+       [](const Json& v, A a) -> Json { return text_of(v).substr(0, position(text_of(v), text_of(a[0]))); }},
       {"after", 1, true,
-       [](const Json& v, A a) -> Json { return text_of(v).substr(position(text_of(v), text_of(a[0])) + text_of(a[0]).size()); }},
+       [](const Json& v, A a) -> Json {
+         return text_of(v).substr(position(text_of(v), text_of(a[0])) + text_of(a[0]).size());
+       }},
       {"prefix", 1, true, [](const Json& v, A a) -> Json { return text_of(a[0]) + text_of(v); }},
       {"suffix", 1, true, [](const Json& v, A a) -> Json { return text_of(v) + text_of(a[0]); }},
       {"wikitext_detokenize", 0, true, [](const Json& v, A) -> Json { return wikitext_detokenize(text_of(v)); }},
@@ -127,7 +131,8 @@ const Filter& find_filter(const std::string& name) {
     names.push_back(filter.name);
   }
   const std::string close = nearest(name, names);
-  refuse("filter '{}': expected one of {}{}", name, fmt::join(names, ", "), close.empty() ? "" : "; did you mean '" + close + "'?");
+  refuse("filter '{}': expected one of {}{}", name, fmt::join(names, ", "),
+         close.empty() ? "" : "; did you mean '" + close + "'?");
 }
 
 }  // namespace lazy::eval

@@ -14,7 +14,8 @@ namespace {
 // One table of a task file. What is asked for is known; anything else in it is a mistake.
 class Table {
  public:
-  Table(const toml::table& table, std::string name, const std::string& file) : table_(table), name_(std::move(name)), file_(file) {}
+  Table(const toml::table& table, std::string name, const std::string& file)
+      : table_(table), name_(std::move(name)), file_(file) {}
 
   template <typename... Values>
   [[noreturn]] void refuse(const toml::node& node, fmt::format_string<Values...> format, Values&&... values) const {
@@ -79,7 +80,8 @@ class Table {
     std::vector<std::pair<std::string, std::vector<std::string>>> out;
     std::vector<std::pair<const toml::node*, std::string>> nodes;
     for (const auto& [key, node] : table_) nodes.emplace_back(&node, std::string(key.str()));
-    std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) { return a.first->source().begin.line < b.first->source().begin.line; });
+    std::sort(nodes.begin(), nodes.end(),
+              [](const auto& a, const auto& b) { return a.first->source().begin.line < b.first->source().begin.line; });
     for (const auto& [node, key] : nodes) out.emplace_back(key, as_strings(*node, key));
     return out;
   }
@@ -133,7 +135,8 @@ OutputType output_type_of(Table& top) {
   for (const OutputType type : {OutputType::multiple_choice, OutputType::loglikelihood, OutputType::loglikelihood_rolling}) {
     if (name == lazy::eval::name(type)) return type;
   }
-  top.refuse(top.at("output_type"), "output_type: expected multiple_choice, loglikelihood or loglikelihood_rolling, found '{}'", name);
+  top.refuse(top.at("output_type"),
+             "output_type: expected multiple_choice, loglikelihood or loglikelihood_rolling, found '{}'", name);
 }
 
 const std::vector<std::string>& metrics_of(OutputType type) {
@@ -145,10 +148,12 @@ const std::vector<std::string>& metrics_of(OutputType type) {
 void read_metrics(Task& task, Table& top) {
   task.metrics = top.strings("metrics");
   const auto& known = metrics_of(task.output_type);
-  if (task.metrics.empty()) fail("eval", "{}: metrics: expected some of {}, found none", task.origin, fmt::join(known, ", "));
+  if (task.metrics.empty())
+    fail("eval", "{}: metrics: expected some of {}, found none", task.origin, fmt::join(known, ", "));
   for (const std::string& metric : task.metrics) {
     if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
-    top.refuse(top.at("metrics"), "metrics: expected some of {} ({}), found '{}'", fmt::join(known, ", "), name(task.output_type), metric);
+    top.refuse(top.at("metrics"), "metrics: expected some of {} ({}), found '{}'", fmt::join(known, ", "),
+               name(task.output_type), metric);
   }
   task.headline = top.string("headline");
   if (!task.headline.empty() && std::find(task.metrics.begin(), task.metrics.end(), task.headline) == task.metrics.end()) {
@@ -182,11 +187,18 @@ void read_prompt(Task& task, Table table) {
   const auto need = [&](bool there, const char* what) {
     if (!there) fail("eval", "{}: [prompt]: {} needs {}", task.origin, name(task.output_type), what);
   };
-  const bool choices = task.context.empty() == false && !task.choices.empty(), contexts = !task.contexts.empty() && !task.continuation.empty();
+  const bool choices = task.context.empty() == false && !task.choices.empty(),
+             contexts = !task.contexts.empty() && !task.continuation.empty();
   switch (task.output_type) {
-    case OutputType::multiple_choice: need(choices != contexts && !task.label.empty(), "label, and either context and choices or contexts and continuation"); break;
-    case OutputType::loglikelihood: need(!task.context.empty() && !task.continuation.empty(), "context and continuation"); break;
-    case OutputType::loglikelihood_rolling: need(!task.text.empty(), "text"); break;
+    case OutputType::multiple_choice:
+      need(choices != contexts && !task.label.empty(), "label, and either context and choices or contexts and continuation");
+      break;
+    case OutputType::loglikelihood:
+      need(!task.context.empty() && !task.continuation.empty(), "context and continuation");
+      break;
+    case OutputType::loglikelihood_rolling:
+      need(!task.text.empty(), "text");
+      break;
   }
 }
 
@@ -209,7 +221,8 @@ Task parse_task(std::string_view source, const std::string& origin) {
     return Table(node ? *node->as_table() : nothing, key, task.origin);
   };
   task.name = top.required("name");
-  if (task.name.find_first_of("/ \n") != std::string::npos) top.refuse(top.at("name"), "name: expected no space and no slash, found '{}'", task.name);
+  if (task.name.find_first_of("/ \n") != std::string::npos)
+    top.refuse(top.at("name"), "name: expected no space and no slash, found '{}'", task.name);
   task.description = top.string("description");
   task.version = top.number("version", 0);
   task.tags = top.strings("tags");

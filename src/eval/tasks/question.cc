@@ -18,7 +18,8 @@ int64_t label_of(const Task& task, const Fields& fields, const std::vector<std::
     label = value.get<int64_t>();
   } else if (value.is_string()) {
     const std::string text = value.get<std::string>();
-    const bool digits = !text.empty() && text.size() < 10 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits = !text.empty() && text.size() < 10 &&
+                        std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (digits) {
       label = std::stoll(text);
     } else {
@@ -27,8 +28,8 @@ int64_t label_of(const Task& task, const Fields& fields, const std::vector<std::
     }
   }
   if (label < 0 || label >= static_cast<int64_t>(choices.size())) {
-    throw DocumentError(fmt::format("label {}: expected one of {} choices (0 to {}), found {}", task.label.source(), choices.size(),
-                                    static_cast<int64_t>(choices.size()) - 1, shown(value)));
+    throw DocumentError(fmt::format("label {}: expected one of {} choices (0 to {}), found {}", task.label.source(),
+                                    choices.size(), static_cast<int64_t>(choices.size()) - 1, shown(value)));
   }
   return label;
 }
@@ -51,7 +52,8 @@ Question build(const Task& task, const Fields& fields, const std::string& before
     q.target = two_contexts ? task.continuation.text(fields) : std::to_string(q.label);
     const std::string context = two_contexts ? "" : task.context.text(fields);
     for (const std::string& choice : q.choices) {
-      q.pairs.push_back({before + (two_contexts ? choice : context), task.target_delimiter + (two_contexts ? q.target : choice)});
+      q.pairs.push_back(
+          {before + (two_contexts ? choice : context), task.target_delimiter + (two_contexts ? q.target : choice)});
     }
   }
   return q;
@@ -77,7 +79,9 @@ std::string make_example(const Task& task, const Row& row) {
     const Question q = build(task, {row.document, task.columns}, "");
     if (task.output_type == OutputType::loglikelihood_rolling) return "";
     const TextPair& right = q.pairs[q.label < 0 ? 0 : static_cast<size_t>(q.label)];
-    const std::string answer = task.output_type == OutputType::loglikelihood || !task.contexts.empty() ? q.target : q.choices[static_cast<size_t>(q.label)];
+    const std::string answer = task.output_type == OutputType::loglikelihood || !task.contexts.empty()
+                                   ? q.target
+                                   : q.choices[static_cast<size_t>(q.label)];
     return answer.empty() ? right.context : right.context + task.target_delimiter + answer + task.fewshot_delimiter;
   });
 }

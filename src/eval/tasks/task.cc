@@ -12,7 +12,9 @@
 namespace lazy::eval {
 
 const char* name(OutputType type) {
-  return type == OutputType::multiple_choice ? "multiple_choice" : type == OutputType::loglikelihood ? "loglikelihood" : "loglikelihood_rolling";
+  return type == OutputType::multiple_choice ? "multiple_choice"
+         : type == OutputType::loglikelihood ? "loglikelihood"
+                                             : "loglikelihood_rolling";
 }
 
 std::vector<std::string> TextList::texts(const Fields& fields) const {
@@ -41,9 +43,11 @@ const std::vector<Task>& builtin_tasks() {
 std::vector<Task> select_tasks(const std::vector<std::string>& names) {
   std::vector<Task> selected;
   const auto add = [&](const Task& task) {
-    const auto same = std::find_if(selected.begin(), selected.end(), [&](const Task& other) { return other.name == task.name; });
+    const auto same =
+        std::find_if(selected.begin(), selected.end(), [&](const Task& other) { return other.name == task.name; });
     if (same == selected.end()) return selected.push_back(task);
-    if (same->origin != task.origin) fail("eval", "--tasks: {} and {} are both called {}", same->origin, task.origin, task.name);
+    if (same->origin != task.origin)
+      fail("eval", "--tasks: {} and {} are both called {}", same->origin, task.origin, task.name);
   };
   for (const std::string& wanted : names) {
     if (wanted.ends_with(".toml")) {
@@ -55,7 +59,8 @@ std::vector<Task> select_tasks(const std::vector<std::string>& names) {
     for (const Task& task : builtin_tasks()) {
       known.push_back(task.name);
       known.insert(known.end(), task.tags.begin(), task.tags.end());
-      if (wanted != "all" && wanted != task.name && std::find(task.tags.begin(), task.tags.end(), wanted) == task.tags.end()) continue;
+      if (wanted != "all" && wanted != task.name && std::find(task.tags.begin(), task.tags.end(), wanted) == task.tags.end())
+        continue;
       add(task);
       found = true;
     }

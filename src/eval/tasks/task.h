@@ -37,16 +37,17 @@ struct Task {
   std::string name, description, origin;  // origin: the file it was read from
   double version = 0;                     // of the task in lm-evaluation-harness
   OutputType output_type = OutputType::multiple_choice;
-  std::vector<std::string> tags;     // groups that --tasks may name
-  std::vector<std::string> metrics;  // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
-  std::string headline;              // the accuracy that counts in the average over tasks; empty: none
+  std::vector<std::string> tags;  // groups that --tasks may name
+  std::vector<std::string>
+      metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
+  std::string headline;  // the accuracy that counts in the average over tasks; empty: none
   TaskData data;
-  std::map<std::string, std::vector<std::string>> columns;                 // see Fields
-  std::vector<std::pair<std::string, std::vector<Template>>> computed;     // fields added, by the first template that applies
+  std::map<std::string, std::vector<std::string>> columns;              // see Fields
+  std::vector<std::pair<std::string, std::vector<Template>>> computed;  // fields added, by the first template that applies
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
   std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: before everything else
-  bool exclude_document = false;  // the document itself is no example for it
+  bool exclude_document = false;                                           // the document itself is no example for it
 };
 
 // Error names the file, the line, what was expected and what was found.

@@ -126,8 +126,8 @@ class Parser {
       const Filter& filter = find_filter(word());
       Expression::Step step{&filter, take("(") ? listed(")") : std::vector<Expression>{}};
       if (step.arguments.size() != filter.arguments) {
-        throw DocumentError(fmt::format("template '{}': filter {}: expected {} arguments, found {}", source_, filter.name, filter.arguments,
-                                        step.arguments.size()));
+        throw DocumentError(fmt::format("template '{}': filter {}: expected {} arguments, found {}", source_, filter.name,
+                                        filter.arguments, step.arguments.size()));
       }
       e.steps.push_back(std::move(step));
     }
@@ -168,7 +168,8 @@ Json evaluate(const Expression& e, const Fields& fields) {
     if (!found) {
       std::string names;
       for (const auto& [name, unused] : fields.document.items()) names += (names.empty() ? "" : ", ") + name;
-      throw DocumentError(fmt::format("field {}: expected a value, found none (the document has {})", joined(e.path), names));
+      throw DocumentError(
+          fmt::format("field {}: expected a value, found none (the document has {})", joined(e.path), names));
     }
     value = *found;
   }
@@ -224,7 +225,8 @@ Template::Template(std::string source) : source_(std::move(source)) {
     const size_t open = std::min(source_.find("{{", at), source_.size());
     if (open > at) pieces_.emplace_back(source_.substr(at, open - at));
     at = open;
-    if (open < source_.size()) pieces_.emplace_back(std::make_shared<const Expression>(Parser(source_, open + 2).insertion(&at)));
+    if (open < source_.size())
+      pieces_.emplace_back(std::make_shared<const Expression>(Parser(source_, open + 2).insertion(&at)));
   }
 }
 
@@ -238,7 +240,8 @@ bool Template::applies(const Fields& fields) const {
 
 Json Template::value(const Fields& fields) const {
   if (pieces_.size() == 1) {
-    if (const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&pieces_[0])) return evaluate(**expression, fields);
+    if (const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&pieces_[0]))
+      return evaluate(**expression, fields);
   }
   return text(fields);
 }
