@@ -30,7 +30,8 @@ class Commands : public ::testing::Test {
   // A small model with the bytes tokenizer.
   static void make_model(const std::filesystem::path& folder) {
     const auto tokenizer = load_tokenizer("bytes");
-    ModelConfig c{.vocab_size = tokenizer->vocab_size(),
+    const int64_t vocabulary = tokenizer->vocab_size();
+    ModelConfig c{.vocab_size = vocabulary,
                   .hidden_size = 32,
                   .num_layers = 2,
                   .num_heads = 2,
