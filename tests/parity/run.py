@@ -3,9 +3,10 @@
 
     python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...]
 
-Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds a model that transformers and
-`lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is kept below --cache and
-computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a difference, 2 no comparison.
+Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds a
+model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is kept
+below --cache and computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a difference,
+2 no comparison.
 """
 
 import argparse
