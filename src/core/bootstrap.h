@@ -10,7 +10,7 @@ namespace lazy {
 
 struct Estimate {
   double value = 0, low = 0, high = 0;  // the statistic of the data, and its 95 % interval
-  int64_t n = 0;                        // what was resampled: sequences, heads, ...
+  int64_t n = 0;                        // what was resampled: sequences, heads; of two samples the smaller
 };
 
 using Groups = std::vector<std::vector<double>>;  // [seed][item]; one group when there is one seed

@@ -183,10 +183,10 @@ TEST(Recipes, Table3KnowsSplitsFromSets) {
 
 TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
-  run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"}, {-0.25, -0.5, -0.125, 7}, Sign::below_zero),
+  run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"}, {-0.25, -0.5, -0.125, 9}, Sign::below_zero),
                   undecided({"not <tested>", "said", "", ""}, "no --data DIR was given")};
   const std::string markdown = to_markdown(run), html = to_html(run);
-  EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 7 texts | reproduced at tiny scale"));
+  EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 9 texts | reproduced at tiny scale"));
   EXPECT_THAT(markdown, HasSubstr("1 reproduced, 0 refuted, 1 open"));
   EXPECT_THAT(markdown, HasSubstr("| Titans 760M | 20.04 | 21.96 |"));
   EXPECT_THAT(markdown, HasSubstr("says nothing certain of the paper's"));
