@@ -69,7 +69,10 @@ void fit(Plot& plot, bool may_be_log) {
   plot.x_ticks = Plot::XTicks::powers;
 }
 
-std::string value_text(double value) { return std::isfinite(value) ? fixed(value, std::fabs(value) < 10 ? 3 : std::fabs(value) < 1000 ? 2 : 0) : "not finite"; }
+std::string value_text(double value) {
+  const double size = std::fabs(value);
+  return !std::isfinite(value) ? "not finite" : size >= 1e5 ? human_count(value) : fixed(value, size < 10 ? 3 : size < 1000 ? 2 : 0);
+}
 
 std::string cell(const Point& p) {
   const std::string interval = std::isfinite(p.low) && std::isfinite(p.high) ? fmt::format("<small>{} to {}</small>", value_text(p.low), value_text(p.high)) : "";
@@ -193,9 +196,11 @@ std::string lambada_words(const Field& models, const Field& result) {
 
 std::string probe_maps(const Field& models, const Field& result, const std::string& task) {
   std::string panels;
+  // Where the same context was asked without the planted fact, what its presence gains: levels of models differ.
+  const bool gain = result["models"].at(0)["lengths"].at(0)["depths"].at(0).has("log_likelihood_absent");
   Plot plot{.label = "Log-likelihood of the answer by length, mean over depths"};
   plot.x_label = "tokens in the context";
-  plot.y_label = "log-likelihood of the answer, nats";
+  plot.y_label = gain ? "log-likelihood gained, nats" : "log-likelihood of the answer, nats";
   for (size_t m = 0; m < models.size(); ++m) {
     const Field rows = result["models"].at(m)["lengths"];
     HeatMap map{.label = fmt::format("{}: share of exact answers by depth and length, {}", task, models.at(m)["label"].string())};
@@ -212,7 +217,8 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
         if (l == 0) map.row_labels.push_back(fmt::format("{:g} %", 100 * depths.at(d)["depth"].number()));
         if (d >= map.values.size()) depths.at(d).wrong("the same depths at every length");
         map.values[d].push_back(depths.at(d)["exact"].share());
-        mean += depths.at(d)["log_likelihood"].number() / static_cast<double>(depths.size());
+        const double absent = gain ? depths.at(d)["log_likelihood_absent"].number() : 0;
+        mean += (depths.at(d)["log_likelihood"].number() - absent) / static_cast<double>(depths.size());
       }
       planted.push_back({length, mean});
     }
@@ -220,11 +226,13 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
     panels += "<div class=\"panel\"><h4>" + length_name(models, m) + "</h4>" + draw(map) + "</div>";
   }
   fit(plot, false);
+  if (gain && plot.y_low <= 0 && plot.y_high >= 0) plot.references.emplace_back(0, "not planted");
   return figure("<div class=\"multiples\">" + panels + "</div><div class=\"bar-line\">" + draw_color_bar(1) + "</div>",
                 task == "passkey" ? "Share of contexts whose pass key the model would write out, greedily and without a fault. Depth 0\u2009%: the key "
                                     "stands at the beginning."
                                   : "Share of values that are the most likely token after their key. Depth 0\u2009%: the pairs stand at the beginning.") +
-         figure(length_legend(models) + draw_responsive(plot), "Mean over the depths; higher is better. It moves before exact answers do.");
+         figure(length_legend(models) + draw_responsive(plot), gain ? "Log-likelihood of the answer minus that after the same context without the key, mean over the depths; higher is better."
+                     : "Mean over the depths; higher is better.");
 }
 
 }  // namespace lazy::report

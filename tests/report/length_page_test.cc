@@ -41,9 +41,9 @@ Json study() {
            "lengths": [{"length": 256, "perplexity": 31, "word_accuracy": 0.3, "word_perplexity": 80}]}]},
       "passkey": {"models": [
           {"skipped": [], "lengths": [
-            {"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1}, {"depth": 1, "exact": 0.4, "log_likelihood": -2}]},
-            {"length": 1024, "depths": [{"depth": 0, "exact": 0.2, "log_likelihood": -9}, {"depth": 1, "exact": 0, "log_likelihood": -8}]}]},
-          {"skipped": [], "lengths": [{"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1}, {"depth": 1, "exact": 1, "log_likelihood": -1}]}]}]}}})");
+            {"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}, {"depth": 1, "exact": 0.4, "log_likelihood": -2, "log_likelihood_absent": -9}]},
+            {"length": 1024, "depths": [{"depth": 0, "exact": 0.2, "log_likelihood": -9, "log_likelihood_absent": -8}, {"depth": 1, "exact": 0, "log_likelihood": -8, "log_likelihood_absent": -8}]}]},
+          {"skipped": [], "lengths": [{"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}, {"depth": 1, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}]}]}]}}})");
 }
 
 std::string page_of(const Json& json) { return render_lengths(json, "lengths.json", {"lazy eval lazy <soft> --lengths 256,512,1024", "2026-01-02"}); }
@@ -63,6 +63,8 @@ TEST(LengthPage, ShowsEveryTaskAndFetchesNothing) {
   EXPECT_THAT(page, HasSubstr("1.100 to 1.400"));
   EXPECT_THAT(page, HasSubstr("depth 100 %, length 256: 40.0 %"));  // the heat map's tooltip
   EXPECT_THAT(page, HasSubstr(">1k</text>"));
+  EXPECT_THAT(page, HasSubstr(">log-likelihood gained, nats</text>"));
+  EXPECT_THAT(page, HasSubstr(">not planted</text>"));  // at 1k the key costs something
 }
 
 TEST(LengthPage, AStudyThatIsBrokenIsNamed) {
