@@ -163,7 +163,7 @@ TEST_F(LengthStudy, WhatCannotBeIsSaidBeforeAModelIsOpened) {
   EXPECT_THAT(message(), testing::HasSubstr("found recall twice"));
   options.tasks = {};
   options.data = folder / "none";
-  EXPECT_THAT(message(), testing::HasSubstr("task wikitext needs one of the files"));
+  EXPECT_THAT(message(), testing::HasSubstr("expected a folder, found nothing"));
 }
 
 TEST_F(LengthStudy, LossesThatAreNotFiniteAreReported) {
