@@ -73,7 +73,7 @@ Json latency(const Json& settings) {
   attention.repeats = decode.repeats = 5;
   Json out = Json::object();
   for (int round = 0; round < settings.at("rounds").get<int>(); ++round) {
-    if (lazy::stop_requested()) lazy::fail_run("repro", "stopped by {}", lazy::stop_signal_name(lazy::stop_signal()));
+    lazy::end_if_stopped("repro");
     const Json rows = Json(lazy::benchmarks::run_attention(attention)).at("rows"), tokens = Json(lazy::benchmarks::run_decode(decode)).at("rows");
     const auto add = [&](const char* name, const Json& from, const char* key, const char* alive) {
       out[name]["ratios"].push_back(time_of(from, "softmax", key) / time_of(from, "elastic", key));

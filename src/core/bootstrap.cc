@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/percentiles.h"
 
 namespace lazy {
 namespace {
@@ -14,14 +15,6 @@ Values resample(const Values& values, Random& random) {
   Values out(values.size());
   for (double& v : out) v = values[random.below(values.size())];
   return out;
-}
-
-// Linear between order statistics.
-double quantile(const Values& sorted, double q) {
-  const double at = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 void require(const Values& values, size_t least) {
@@ -47,8 +40,8 @@ Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>
   Random random(seed);
   Values all(static_cast<size_t>(draws));
   for (double& v : all) v = draw(random);
-  std::sort(all.begin(), all.end());
-  return {value, quantile(all, 0.025), quantile(all, 0.975), n};
+  const auto [low, high] = central_interval(std::move(all));
+  return {value, low, high, n};
 }
 
 Estimate bootstrap_mean(const Groups& groups) {

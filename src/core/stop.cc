@@ -1,5 +1,7 @@
 #include "core/stop.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <csignal>
 
@@ -31,5 +33,9 @@ void install_stop_handlers() {
 bool stop_requested() { return received != 0; }
 int stop_signal() { return received; }
 const char* stop_signal_name(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM"; }
+
+void end_if_stopped(const char* operation) {
+  if (stop_requested()) throw Interrupted(fmt::format("{}: stopped by {}", operation, stop_signal_name(stop_signal())), stop_signal());
+}
 
 }  // namespace lazy

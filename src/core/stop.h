@@ -21,4 +21,7 @@ class Interrupted : public Error {
   int signal_;
 };
 
+// Throws Interrupted, "OPERATION: stopped by SIGTERM", where a signal asked to end: for work that has nothing to save.
+void end_if_stopped(const char* operation);
+
 }  // namespace lazy

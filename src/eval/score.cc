@@ -141,7 +141,7 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   std::vector<Score> scores(windows.size());
   std::optional<Pending> pending;
   for (size_t begin = first; begin < last;) {
-    if (stop_requested()) throw Interrupted(fmt::format("eval: stopped by {}", stop_signal_name(stop_signal())), stop_signal());
+    end_if_stopped("eval");
     const size_t end = alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens);
     try {
       Pending next = options.cache ? ask_streaming(model, windows, begin, *options.cache)

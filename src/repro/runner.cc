@@ -141,7 +141,7 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
 
 void check_stop(const RecipeRun& run) {
   if (!stop_requested()) return;
-  throw train::Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name, stop_signal_name(stop_signal())), stop_signal());
+  throw Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name, stop_signal_name(stop_signal())), stop_signal());
 }
 
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
@@ -150,7 +150,7 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
   Json values;
   try {
     values = measure_step(s, run, options, corpus);
-  } catch (const train::Interrupted&) {
+  } catch (const Interrupted&) {
     check_stop(run);
     throw;
   } catch (const Error&) {

@@ -39,7 +39,7 @@ struct RecipeRun {
 
 // The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
-// Error when data is missing that the scale cannot do without; train::Interrupted when a signal asked to stop.
+// Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
 
 // The prose of Perl's manual where it is installed (what `make demo` reads); empty elsewhere.

@@ -47,15 +47,17 @@ SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector
   ForwardOptions options;
   options.return_stats = true;
   SampleMeasures out;
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) windows.push_back(model.config().window_of(layer));
   sinks::MeasureSum all;
   std::unique_ptr<Progress> progress;
   if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size(), "samples");
   for (size_t n = 0; n < samples.size(); ++n) {
-    if (stop_requested()) fail_run("repro", "stopped by {}", stop_signal_name(stop_signal()));
+    end_if_stopped("repro");
     const auto stats = model.forward(at::tensor(samples[n], at::kLong).unsqueeze(0).to(model.device()), options).stats;
     sinks::MeasureSum one;
-    one.add(stats, model.config().window);
-    all.add(stats, model.config().window);
+    one.add(stats, windows);
+    all.add(stats, windows);
     const sinks::Measures m = one.result();
     out.sink_ratio.push_back(sinks::mean(m.sink_ratio));
     out.density.push_back(sinks::mean(m.density));

@@ -43,7 +43,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   std::unique_ptr<Progress> progress;
   if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
   for (size_t begin = 0; begin < samples.size(); begin += batch) {
-    if (stop_requested()) throw Interrupted(fmt::format("sinks: stopped by {}", stop_signal_name(stop_signal())), stop_signal());
+    end_if_stopped("sinks");
     const size_t count = std::min(batch, samples.size() - begin);
     at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
     for (size_t i = 0; i < count; ++i) {

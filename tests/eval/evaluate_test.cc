@@ -71,7 +71,7 @@ TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
   const std::string text = "The quick brown fox jumps over the lazy dog, and the dog does not care at all about it.\n";
-  const TaskResult result = evaluate_text(model, *tokenizer, text, "fox.txt", {.batch_size = 2, .progress = false});
+  const TaskResult result = evaluate_text(model, *tokenizer, text, "fox.txt", {.score = {.batch_size = 2}, .progress = false});
   const auto ids = tokenizer->encode(text);
   double sum = 0;
   const int32_t prefix = tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id();

@@ -32,7 +32,7 @@ const std::string kRows = R"({"goal": "dry a cup", "sol1": "wipe it", "sol2": "w
 {"goal": "see", "sol1": "look", "sol2": "", "label": 0}
 )";
 
-RunOptions quiet(PrepareOptions prepare = {}) { return {prepare, 4, true, false}; }
+RunOptions quiet(PrepareOptions prepare = {}) { return {prepare, {.batch_size = 4}, true, false}; }
 
 TEST(RunTasks, MultipleChoiceFromFileToRecord) {
   LanguageModel model = small_model();

@@ -25,7 +25,7 @@ TEST(StreamingScore, IsTokenByToken) {
     windows.push_back(w);
   }
   const StreamingCache keep{2, 6};
-  const auto scores = score(model, windows, {.batch_size = 2, .cache = keep, .title = ""});
+  const auto scores = score(model, windows, {.batch_size = 2, .title = "", .cache = keep});
   for (size_t i = 0; i < windows.size(); ++i) {
     const Window& w = windows[i];
     KVCache cache{.streaming = keep};

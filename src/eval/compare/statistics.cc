@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "core/percentiles.h"
+
 namespace lazy::eval {
 namespace {
 
@@ -36,13 +38,6 @@ double sum_of_units(const std::vector<PairedDifference>& group) {
 // Uniform in [0, count): the high half of a product. (std::uniform_int_distribution differs between libraries.)
 size_t draw(std::mt19937_64& generator, size_t count) {
   return static_cast<size_t>((static_cast<unsigned __int128>(generator()) * count) >> 64);
-}
-
-double quantile(const std::vector<double>& sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace
@@ -110,8 +105,8 @@ Interval paired_bootstrap(const Groups& groups, double confidence, int64_t resam
       value += sum / units / static_cast<double>(groups.size());
     }
   }
-  std::sort(estimates.begin(), estimates.end());
-  return {quantile(estimates, (1 - confidence) / 2), quantile(estimates, (1 + confidence) / 2)};
+  const auto [low, high] = central_interval(std::move(estimates), confidence);
+  return {low, high};
 }
 
 }  // namespace lazy::eval

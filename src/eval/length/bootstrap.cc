@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/percentiles.h"
 #include "core/random.h"
 
 namespace lazy::eval::length {
@@ -31,14 +32,7 @@ Interval Bootstrap::interval(std::vector<double> draws) const {
   if (units_ < 2) return std::nullopt;
   std::erase_if(draws, [](double d) { return !std::isfinite(d); });
   if (draws.empty()) return std::nullopt;
-  std::sort(draws.begin(), draws.end());
-  const auto quantile = [&](double q) {
-    const double at = q * static_cast<double>(draws.size() - 1);
-    const auto below = static_cast<size_t>(at);
-    const size_t above = std::min(below + 1, draws.size() - 1);
-    return draws[below] + (at - static_cast<double>(below)) * (draws[above] - draws[below]);
-  };
-  return std::pair{quantile(0.025), quantile(0.975)};
+  return central_interval(std::move(draws));
 }
 
 Interval wilson(double successes, double trials) {
