@@ -16,8 +16,9 @@ layers=(core report data attention ops model generate train eval sinks repro)
 declare -A below=(
   [core]="core" [report]="core report" [attention]="attention" [ops]="core attention ops" [data]="core data"
   [model]="core attention ops data model" [generate]="core ops data model generate"
-  [train]="core ops data model train generate" [eval]="core ops data model generate eval"
-  [sinks]="core attention ops data model eval sinks report")
+  [train]="core ops data model train generate" [eval]="core ops data model generate train eval"
+  [sinks]="core attention ops data model eval sinks report"
+  [repro]="core ops data model generate train eval sinks report repro")
 for layer in "${!below[@]}"; do
   [ -d "$source/src/$layer" ] || continue
   for other in "${layers[@]}"; do

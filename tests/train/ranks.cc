@@ -23,14 +23,15 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch) {
+Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch, const std::string& command) {
   const std::string port = std::to_string(free_port());
   for (int rank = 0; rank < count; ++rank) {
     const fs::path folder = scratch / ("rank-" + std::to_string(rank));
     fs::create_directories(folder);
     children_.emplace_back(arguments, folder, 0,
                            Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(count)},
-                                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+                                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}},
+                           command);
   }
 }
 

@@ -11,10 +11,11 @@ namespace lazy::train {
 
 int free_port();
 
-// `lazy train ...` as `count` processes, as a launcher would start them.
+// `lazy train ...`, or another command, as `count` processes, as a launcher would start them.
 class Ranks {
  public:
-  Ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch);
+  Ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
+        const std::string& command = "train");
   Child& operator[](int rank) { return children_[static_cast<size_t>(rank)]; }
   std::vector<Ended> wait();
 
@@ -22,8 +23,9 @@ class Ranks {
   std::vector<Child> children_;
 };
 
-inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch) {
-  return Ranks(count, arguments, scratch).wait();
+inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
+                                    const std::string& command = "train") {
+  return Ranks(count, arguments, scratch, command).wait();
 }
 
 // Calls `body` as each rank, in threads of this process. What one of them throws is thrown here.

@@ -108,9 +108,9 @@ testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const 
 }
 
 Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch, int64_t max_file_bytes,
-             const Environment& environment)
+             const Environment& environment, const std::string& command)
     : output_(scratch / "stdout"), errors_(scratch / "stderr") {
-  std::vector<std::string> words{LAZY_BINARY, "train"};
+  std::vector<std::string> words{LAZY_BINARY, command};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());

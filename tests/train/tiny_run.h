@@ -34,13 +34,13 @@ struct Ended {
   std::string output, errors;
 };
 
-// `lazy train ...` in a process of its own.
+// `lazy train ...`, or another command, in a process of its own.
 class Child {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
   // `max_file_bytes` > 0: no file may grow beyond it, which stands for a full disk.
   Child(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
-        const Environment& environment = {});
+        const Environment& environment = {}, const std::string& command = "train");
   Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), output_(other.output_), errors_(other.errors_) {}
   ~Child();  // kills it if it still runs
   void send(int signal) const;
@@ -53,8 +53,9 @@ class Child {
   std::filesystem::path output_, errors_;
 };
 
-inline Ended run_lazy(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0) {
-  return Child(arguments, scratch, max_file_bytes).wait();
+inline Ended run_lazy(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
+                      const std::string& command = "train") {
+  return Child(arguments, scratch, max_file_bytes, {}, command).wait();
 }
 
 }  // namespace lazy::train

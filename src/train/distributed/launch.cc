@@ -3,6 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <csignal>
+
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
@@ -29,6 +31,8 @@ at::Device device_of(const std::string& name, const World& world) {
 void as_rank(const World& world, const std::string& device_name, std::chrono::milliseconds timeout,
              const std::function<void(Communicator&, at::Device)>& body) {
   if (world.rank > 0) log::set_level(2);  // the first rank speaks for all
+  // A message to a rank that has just died must fail with an error that can name it, not end this process silently.
+  if (world.size > 1) std::signal(SIGPIPE, SIG_IGN);
   const at::Device device = device_of(device_name, world);
   Communicator communicator(world, device, timeout);
   const auto of_rank = [&](const Error& e) { return world.rank == 0 ? e.what() : fmt::format("rank {}: {}", world.rank, e.what()); };

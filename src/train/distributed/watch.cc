@@ -122,6 +122,7 @@ std::string Watch::judge(Clock::duration silence, bool overdue) {
   std::string where;
   double quiet = 0;
   for (const auto& [rank, sign] : signs_) {
+    if (rank == world_.rank) continue;  // it is we who look: an old sign of ours only says that the store is slow
     std::istringstream fields(sign.text);
     int64_t count = 0, waits = 0, step = 0;
     std::string what;
