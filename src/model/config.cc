@@ -104,6 +104,7 @@ void ModelConfig::validate() const {
   if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
   check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
         hidden_ratio);
+  if (intermediate_size == 0) check_whole(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
   check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
   check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none", rope_base);
   check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);

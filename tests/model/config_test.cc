@@ -93,6 +93,8 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
   EXPECT_THAT(toml_error("[model]\nnorm_eps = 0"), HasSubstr("norm_eps"));
   EXPECT_THAT(toml_error("[model]\nrope_theta = nan"), HasSubstr("rope_theta"));
   EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e30"), HasSubstr("hidden_ratio"));
+  // Too small for one inner unit: refused, since config.json would say 0, which is read as "not given".
+  EXPECT_THAT(toml_error("[model]\nhidden_ratio = 1e-4"), AllOf(HasSubstr("hidden_ratio"), HasSubstr("found 0")));
   EXPECT_THAT(toml_error("[model]\nwindow_size = 0"), HasSubstr("window_size"));
   EXPECT_THAT(toml_error("[model]\nhidden_size = \"big\""), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer")));
   ModelConfig none;
