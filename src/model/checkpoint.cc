@@ -17,10 +17,11 @@ constexpr char kOperation[] = "checkpoint";
 
 // One spelling for all: FLA's words, no prefix.
 std::string canonical(std::string name) {
-  for (const char* prefix : {"transformer.", "model."}) {
+  for (const char* prefix : {"transformer.", "model.", "backbone."}) {
     if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
   }
   static const std::vector<std::pair<std::string, std::string>> words = {{"embed_tokens", "embeddings"},
+                                                                         {"embedding", "embeddings"},
                                                                          {"input_layernorm", "attn_norm"},
                                                                          {"post_attention_layernorm", "mlp_norm"},
                                                                          {"self_attn", "attn"}};

@@ -3,10 +3,10 @@
 namespace lazy {
 
 CheckpointNames::CheckpointNames(const ModelConfig& config) {
-  const bool llama = config.architecture() != "LazyForCausalLM";
+  const bool llama = config.all_attention() && config.architecture() != "LazyForCausalLM";
   const std::string attention = llama ? "self_attn." : "attn.";
   embedding = llama ? "model.embed_tokens.weight" : "model.embeddings.weight";
-  attention_norm = llama ? "input_layernorm.weight" : "attn_norm.weight";
+  mixer_norm = llama ? "input_layernorm.weight" : "attn_norm.weight";
   mlp_norm = llama ? "post_attention_layernorm.weight" : "mlp_norm.weight";
   q = attention + "q_proj.weight";
   k = attention + "k_proj.weight";
@@ -20,6 +20,12 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   k_norm = attention + "k_norm.weight";
   distance_bias = attention + "learnable_bias_diagonals";
   offset = attention + "softmax_offset";
+  if (config.mixer == "mamba2") {
+    embedding = "backbone.embeddings.weight";
+    layers = "backbone.layers.";
+    mixer_norm = "norm.weight";
+    final_norm = "backbone.norm_f.weight";
+  }
 }
 
 }  // namespace lazy

@@ -8,6 +8,8 @@
 #include "core/config.h"
 
 #include "core/error.h"
+#include "model/mixers/config.h"
+#include "model/mixers/kinds.h"
 
 namespace lazy {
 
@@ -54,7 +56,7 @@ void check_rope_scaling(const ModelConfig& c) {
 }  // namespace
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
-bool ModelConfig::is_plain_llama() const { return normalizer == "softmax" && distance_bias_window == 0 && window < 0 && rope_base > 0; }
+bool ModelConfig::is_plain_llama() const { return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && rope_base > 0; }
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
   if (c.rope_scaling.type != "dynamic") return {c.rope_base, c.rope_scaling};
@@ -64,6 +66,7 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
   return {c.rope_base * std::pow(factor * longer - (factor - 1), dims / (dims - 2)), {}};
 }
 std::string ModelConfig::architecture() const {
+  if (!all_attention()) return mixer_kind(*this).architecture;
   const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
   if (normalizer != "softmax" || distance_bias_window > 0 || rope_base == 0) return "LazyForCausalLM";
   if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
@@ -73,12 +76,21 @@ std::string ModelConfig::architecture() const {
   return "LazyForCausalLM";
 }
 
+std::string ModelConfig::mixer_of(int64_t layer) const {
+  return std::binary_search(attention_layers.begin(), attention_layers.end(), layer) ? "attention" : mixer;
+}
+
+bool ModelConfig::attends() const { return all_attention() || !attention_layers.empty() || mixer_kind(*this).window; }
+
 int64_t ModelConfig::window_of(int64_t layer) const {
   return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? -1 : window;
 }
 
 bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
-std::string ModelConfig::kind() const { return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer; }
+std::string ModelConfig::kind() const {
+  if (!all_attention()) return mixer;
+  return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer;
+}
 
 int64_t ModelConfig::intermediate() const {
   if (intermediate_size > 0) return intermediate_size;
@@ -120,6 +132,7 @@ void ModelConfig::validate() const {
     fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some", kind(),
          family);
   }
+  if (!all_attention()) check_mixer(*this);
   if (offset != "per_visible" && offset != "constant") {
     fail("model", "offset: expected per_visible or constant, found '{}'", offset);
   }
@@ -128,14 +141,26 @@ void ModelConfig::validate() const {
 ModelConfig ModelConfig::from_toml(Config& config) {
   ConfigSection s = config.section("model");
   ModelConfig m;
-  if (s.choice("kind", "lazy", {"lazy", "transformer"}) == "lazy") {
+  const std::string kind = s.choice("kind", "lazy", model_kinds());
+  if (kind == "lazy") {
     m.normalizer = "elastic";
     m.distance_bias_window = 512;
     m.rope_base = 1.5e5;
+  } else if (const MixerKind* mixer = find_mixer(kind)) {
+    m.mixer = kind;
+    m.mlp = mixer->mlp;
+    m.hidden_ratio = mixer->hidden_ratio;
+    m.norm_eps = mixer->norm_eps;
   }
   m.vocab_size = s.integer("vocab_size", m.vocab_size, 0);
   m.hidden_size = s.integer("hidden_size", m.hidden_size, 1);
   m.num_layers = s.integer("num_hidden_layers", m.num_layers, 1);
+  if (!m.all_attention()) {
+    read_mixer(config, m);
+    refuse_attention_keys(config, m);
+    m.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
+    mixer_kind(m).complete(m);
+  }
   m.num_heads = s.integer("num_heads", m.num_heads, 1);
   m.num_kv_heads = s.integer("num_kv_heads", m.num_heads, 1);
   const bool divides = m.hidden_size % m.num_heads == 0;
@@ -169,21 +194,6 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   }
   m.intermediate_size = m.intermediate();
   return m;
-}
-
-ParameterCount count_parameters(const ModelConfig& c) {
-  const int64_t d = c.hidden_size;
-  const int64_t projections = d * c.head_dim * (2 * c.num_heads + 2 * c.num_kv_heads);
-  const int64_t lazy = c.num_heads * (c.distance_bias_window + (c.has_offset() && c.offset_trainable ? 1 : 0));
-  const int64_t biases = (c.attention_bias ? (c.num_heads + 2 * c.num_kv_heads) * c.head_dim : 0) + (c.output_bias ? d : 0);
-  const int64_t norms = 2 * d + (c.qk_norm ? 2 * c.head_dim : 0);
-  const int64_t layer = projections + biases + 3 * d * c.intermediate() + norms + lazy;
-  ParameterCount count;
-  count.embedding = c.vocab_size * d;
-  count.tied = c.num_layers * layer + d + count.embedding;
-  count.untied = count.tied + count.embedding;
-  count.total = c.tie_embeddings ? count.tied : count.untied;
-  return count;
 }
 
 }  // namespace lazy

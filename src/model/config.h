@@ -12,6 +12,17 @@ namespace lazy {
 
 class Config;
 
+// Sizes of mixers other than attention, [mixer] in a configuration. 0: what follows from hidden_size (SPEC section 1).
+struct MixerConfig {
+  int64_t heads = 0, key_dim = 0, value_dim = 0;  // key_dim and value_dim of each head
+  int64_t conv_size = 4;                          // taps of the depthwise causal convolution, 0: none
+  int64_t chunk = 0;                              // tokens that the training form takes at a time
+  int64_t state_size = 128, groups = 1;           // of Mamba2: N, and how many B and C there are
+  bool gate = true;                               // the output is gated
+  // Titans (decision A9): layers of the memory, their expansion, learned tokens before the text, tokens a segment.
+  int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
+};
+
 // Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU.
 // With normalizer "elastic" and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
 // Softmax models may also have what the families of Llama add to it: biases, norms of queries and keys, layers without
@@ -42,6 +53,10 @@ struct ModelConfig {
   bool attention_bias = false;        // q_proj, k_proj and v_proj add a bias
   bool output_bias = false;           // o_proj adds one
   bool qk_norm = false;               // RMSNorm of every query and key head before RoPE
+  std::string mixer = "attention";        // or a MixerKind's name: what the layers mix tokens with
+  MixerConfig mix;                        // when it is not attention
+  bool mlp = true;                        // a layer has an MLP
+  std::vector<int64_t> attention_layers;  // that attend all the same (a hybrid), ascending
   double init_std = 0.02;
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
@@ -51,9 +66,13 @@ struct ModelConfig {
   // The class that transformers loads the saved model as: <family>ForCausalLM where that class computes the same, else
   // LazyForCausalLM.
   std::string architecture() const;
+  // "attention" or the mixer's name.
+  std::string mixer_of(int64_t layer) const;
+  bool all_attention() const { return mixer == "attention"; }
+  bool attends() const;  // some layer has attention, or its mixer contains it
   int64_t window_of(int64_t layer) const;  // -1: none
   bool is_lazy() const;          // Elastic-Softmax with a distance bias
-  std::string kind() const;      // "lazy", "transformer", or the normalizer's name for what lies between
+  std::string kind() const;      // "lazy", "transformer", the mixer's name, or the normalizer's for what lies between
   bool has_offset() const;       // a tau per head
   int64_t intermediate() const;  // intermediate_size, or what hidden_ratio makes of it
   void validate() const;         // Error naming the field: heads that do not divide, odd head_dim, ...
@@ -62,7 +81,8 @@ struct ModelConfig {
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
   // max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours: normalizer, offset,
   // offset_trainable, offset_init, distance_bias_window, distance_bias_init_std.
-  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5).
+  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5); `kind` may
+  // also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
   // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and LazyForCausalLM, in the spelling

@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/file.h"
+#include "model/mixers/config.h"
+#include "model/mixers/kinds.h"
 
 namespace lazy {
 
@@ -42,26 +44,7 @@ void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) 
   if (type == "llama" || type == "lazy_attention") fields.must_be_absent("mlp_bias", "biases in the MLP");
 }
 
-}  // namespace
-
-ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
-  if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
-  const Fields fields(root, file);
-  std::string type;
-  fields.string({"model_type"}, type);
-  if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
-    fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(kTypes, ", "),
-         type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
-  }
-  fields.must_be_absent("quantization_config", "quantized weights");
-  const bool lazy = type == "lazy_attention";
-  const FamilyDefaults defaults = family_defaults(type);
-  ModelConfig m;
-  if (!lazy) m.family = type;
-  if (defaults.max_length > 0) m.max_length = defaults.max_length;
-  fields.required_integer({"vocab_size"}, m.vocab_size);
-  fields.required_integer({"hidden_size"}, m.hidden_size);
-  fields.required_integer({"num_hidden_layers"}, m.num_layers);
+void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfig& m) {
   fields.required_integer({"num_attention_heads", "num_heads"}, m.num_heads);
   m.num_kv_heads = defaults.kv_heads > 0 && !fields.has("num_key_value_heads") ? defaults.kv_heads : m.num_heads;
   fields.integer({"num_key_value_heads", "num_kv_heads"}, m.num_kv_heads);
@@ -71,14 +54,50 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     m.head_dim = defaults.head_dim;
   } else {
     if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
-      fail(kOperation, "{}: num_attention_heads: expected a divisor of hidden_size ({}), found {}", file, m.hidden_size,
+      fail(kOperation, "{}: num_attention_heads: expected a divisor of hidden_size ({}), found {}", fields.file(), m.hidden_size,
            m.num_heads);
     }
     m.head_dim = m.hidden_size / m.num_heads;
   }
+}
+
+}  // namespace
+
+ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
+  if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
+  const Fields fields(root, file);
+  std::string type;
+  fields.string({"model_type"}, type);
+  const MixerKind* kind = find_mixer_type(type);
+  if (!kind && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
+    std::vector<std::string> types = kTypes;
+    for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
+    fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
+         type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
+  }
+  fields.must_be_absent("quantization_config", "quantized weights");
+  const bool lazy = type == "lazy_attention";
+  const FamilyDefaults defaults = family_defaults(type);
+  ModelConfig m;
+  if (!lazy && !kind) m.family = type;
+  if (defaults.max_length > 0) m.max_length = defaults.max_length;
+  fields.required_integer({"vocab_size"}, m.vocab_size);
+  fields.required_integer({"hidden_size"}, m.hidden_size);
+  fields.required_integer({"num_hidden_layers"}, m.num_layers);
+  if (kind) {
+    m.mixer = kind->name;
+    m.mlp = kind->mlp;
+    m.hidden_ratio = kind->hidden_ratio;
+    m.norm_eps = kind->norm_eps;
+    read_hybrid(fields, m);
+    kind->read(fields, m);
+    kind->complete(m);
+  } else {
+    read_heads(fields, defaults, m);
+  }
   fields.number({"hidden_ratio"}, m.hidden_ratio);
   fields.integer({"intermediate_size"}, m.intermediate_size);
-  if (!lazy && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
+  if (!lazy && !kind && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
   fields.boolean({"tie_word_embeddings"}, m.tie_embeddings);
   fields.number({"rms_norm_eps", "norm_eps"}, m.norm_eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
@@ -86,8 +105,8 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   fields.token("bos_token_id", m.bos_token_id);
   fields.token("eos_token_id", m.eos_token_id);
   config_json::read_rope(fields, m);
-  if (type != "lazy_attention" && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", file);
-  config_json::read_window(fields, type, m);
+  if (type != "lazy_attention" && !kind && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", file);
+  if (!kind) config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
@@ -97,12 +116,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (lazy) {
     m.normalizer = "elastic";
     m.distance_bias_window = 512;
-    fields.string({"normalizer"}, m.normalizer);
-    fields.string({"offset"}, m.offset);
-    fields.boolean({"offset_trainable"}, m.offset_trainable);
-    fields.number({"offset_init"}, m.offset_init);
-    fields.integer({"distance_bias_window"}, m.distance_bias_window);
-    fields.number({"distance_bias_init_std"}, m.distance_bias_init_std);
+    read_lazy(fields, m);
   }
   std::string fingerprint;
   fields.string({"tokenizer_fingerprint"}, fingerprint);
@@ -137,33 +151,34 @@ nlohmann::ordered_json ModelConfig::to_json() const {
   const std::string transformers_class = architecture();
   const bool lazy = transformers_class == "LazyForCausalLM";
   out["architectures"] = {transformers_class};
-  out["model_type"] = lazy ? "lazy_attention" : family;
+  out["model_type"] = !all_attention() ? mixer_kind(*this).model_type : lazy ? "lazy_attention" : family;
   out["vocab_size"] = vocab_size;
   out["hidden_size"] = hidden_size;
-  out["intermediate_size"] = intermediate();
+  if (mlp) out["intermediate_size"] = intermediate();
   out["num_hidden_layers"] = num_layers;
-  out["num_attention_heads"] = num_heads;
-  out["num_key_value_heads"] = num_kv_heads;
-  out["head_dim"] = head_dim;
-  out["hidden_act"] = "silu";
-  out["rms_norm_eps"] = norm_eps;
-  config_json::write_rope(*this, out);
+  if (all_attention()) {
+    out["num_attention_heads"] = num_heads;
+    out["num_key_value_heads"] = num_kv_heads;
+    out["head_dim"] = head_dim;
+    out["hidden_act"] = "silu";
+    out["rms_norm_eps"] = norm_eps;
+    config_json::write_rope(*this, out);
+  } else {  // FLA's words
+    mixer_kind(*this).write(*this, out);
+    write_hybrid(*this, out);
+    out["hidden_act"] = "swish";
+    out["norm_eps"] = norm_eps;
+  }
   out["max_position_embeddings"] = max_length;
   out["tie_word_embeddings"] = tie_embeddings;
   out["initializer_range"] = init_std;
-  if (lazy || family == "llama" || family == "qwen3") out["attention_bias"] = attention_bias;
-  if (lazy || family == "llama") out["mlp_bias"] = false;
+  const bool llama = transformers_class == "LlamaForCausalLM";
+  if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = attention_bias;
+  if (lazy || llama) out["mlp_bias"] = false;
   out["bos_token_id"] = bos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(bos_token_id);
   out["eos_token_id"] = eos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(eos_token_id);
-  if (lazy) {
-    out["normalizer"] = normalizer;
-    out["offset"] = offset;
-    out["offset_trainable"] = offset_trainable;
-    out["offset_init"] = offset_init;
-    out["distance_bias_window"] = distance_bias_window;
-    out["distance_bias_init_std"] = distance_bias_init_std;
-  }
-  config_json::write_window(*this, out);
+  if (lazy) write_lazy(*this, out);
+  if (all_attention()) config_json::write_window(*this, out);
   if (tokenizer_fingerprint != 0) out["tokenizer_fingerprint"] = fmt::format("{:016x}", tokenizer_fingerprint);
   return out;
 }

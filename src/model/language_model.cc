@@ -12,6 +12,7 @@
 #include "model/blocks/recomputed.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
+#include "model/mixers/attention.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -35,25 +36,10 @@ struct LanguageModel::Impl {
     add(names.embedding, embedding);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
-      const AttentionMixer& attention = block.attention;
       const std::string layer = names.layer(static_cast<int64_t>(i));
-      add(layer + names.attention_norm, block.attention_norm);
-      add(layer + names.q, attention.qkv.parts()[0]);
-      add(layer + names.k, attention.qkv.parts()[1]);
-      add(layer + names.v, attention.qkv.parts()[2]);
-      add(layer + names.o, attention.output.parts()[0]);
-      if (attention.q_bias.defined()) {
-        add(layer + names.q_bias, attention.q_bias);
-        add(layer + names.k_bias, attention.k_bias);
-        add(layer + names.v_bias, attention.v_bias);
-      }
-      if (attention.o_bias.defined()) add(layer + names.o_bias, attention.o_bias);
-      if (attention.q_norm.defined()) {
-        add(layer + names.q_norm, attention.q_norm);
-        add(layer + names.k_norm, attention.k_norm);
-      }
-      if (attention.distance_bias.defined()) add(layer + names.distance_bias, attention.distance_bias);
-      if (attention.tau.defined()) add(layer + names.offset, attention.tau);
+      add(layer + names.mixer_norm, block.mixer_norm);
+      for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
+      if (!block.mlp_norm.defined()) continue;
       add(layer + names.mlp_norm, block.mlp_norm);
       add(layer + names.gate, block.gate_up.parts()[0]);
       add(layer + names.up, block.gate_up.parts()[1]);
@@ -69,16 +55,26 @@ struct LanguageModel::Impl {
   void initialize(uint64_t seed) {
     const at::NoGradGuard guard;
     at::Generator generator = at::detail::createCPUGenerator(seed);
-    for (auto& [name, tensor] : stored) {
-      const bool bias = name.find("learnable_bias") != std::string::npos;
-      if (tensor.dim() != 2) continue;  // norms and offsets have their start values
-      // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
-      at::Tensor fresh = at::empty(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
-      fresh.normal_(0, bias ? config.distance_bias_init_std : config.init_std, generator);
-      tensor.copy_(fresh);
+    // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
+    const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
+    const auto normal = [&](const at::Tensor& t) { t.copy_(on_cpu(t).normal_(0, config.init_std, generator)); };
+    normal(embedding);
+    for (const DecoderBlock& block : blocks) {
+      for (const auto& [name, tensor] : block.mixer->parameters()) {
+        at::Tensor fresh = on_cpu(tensor);
+        if (block.mixer->start(name, fresh, config, generator)) tensor.copy_(fresh);
+      }
+      if (!block.mlp_norm.defined()) continue;
+      for (const Linear* linear : {&block.gate_up, &block.down}) {
+        for (const at::Tensor& part : linear->parts()) normal(part);
+      }
     }
+    if (head.defined()) normal(head);
   }
 
+  const AttentionMixer* attention(int64_t layer) const {  // null: another mixer
+    return dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
+  }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept.
   at::Tensor head_matrix() {
@@ -162,6 +158,14 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (!impl_->config.all_attention()) {
+    if (options.packed && options.packed->keys.defined()) {
+      fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones", impl_->config.mixer);
+    }
+    if (options.cache && options.cache->streaming) {
+      fail("model", "a streaming cache serves models of attention alone, found {}", impl_->config.mixer);
+    }
+  }
   Stream stream{at::embedding(impl_->embedding, ids).to(impl_->dtype), {}};
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
@@ -169,19 +173,19 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     const auto layer = static_cast<int64_t>(i);
     if (options.rows.defined() && i + 1 == impl_->blocks.size()) {
       // Beyond the last attention no token looks at another: only what is asked for is computed.
-      block.attend(stream, layer, all, options.return_stats ? &stats : nullptr);
+      block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
       stream.branch = stream.branch.index_select(1, options.rows);
       stream.residual = stream.residual.index_select(1, options.rows);
       block.feed_forward(stream);
     } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
     } else if (impl_->checkpointing == Checkpointing::mlp) {
-      block.attend(stream, layer, all, nullptr);
+      block.mix(stream, layer, all, nullptr);
       block.feed_forward(stream, /*recompute=*/true);
     } else if (impl_->checkpointing == Checkpointing::full) {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
     } else {
-      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.attend(s, layer, all, nullptr); });
+      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
       block.feed_forward(stream);
     }
     if (options.return_stats) result.stats.push_back(stats);
@@ -236,10 +240,12 @@ bool LanguageModel::stays_wide(const std::string& name) {
 }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
-  return impl_->blocks.at(static_cast<size_t>(layer)).attention.distance_bias;
+  const AttentionMixer* attention = impl_->attention(layer);
+  return attention ? attention->distance_bias : at::Tensor();
 }
 at::Tensor LanguageModel::tau(int64_t layer) const {
-  return impl_->blocks.at(static_cast<size_t>(layer)).attention.tau;
+  const AttentionMixer* attention = impl_->attention(layer);
+  return attention ? attention->tau : at::Tensor();
 }
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -21,6 +21,8 @@ namespace lazy {
 // cache is a place to come back to.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
+  // Of other mixers than attention, a list a layer: what they remember, of constant size. Never changed in place.
+  std::vector<std::vector<at::Tensor>> states;
   int64_t length = 0;
   std::optional<StreamingCache> streaming;
 };
@@ -38,7 +40,7 @@ struct ForwardOptions {
 
 struct ForwardResult {
   at::Tensor hidden;              // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) of some
-  std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention
+  std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined in others
 };
 
 // What the backward pass computes again instead of keeping it: nothing dear, the products gate and up of each layer's MLP,
@@ -90,7 +92,7 @@ class LanguageModel {
   // Whether a saved bf16 model keeps it in fp32: offsets and distance biases decide which pairs are alive.
   static bool stays_wide(const std::string& parameter_name);
 
-  at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined
+  at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined, as in layers that do not attend
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined
 
   // Replaces the weights by those of `directory`, whose shapes must be this model's (a checkpoint to resume from).

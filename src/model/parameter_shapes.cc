@@ -1,6 +1,7 @@
 #include "model/parameter_shapes.h"
 
 #include "model/checkpoint_names.h"
+#include "model/mixers/kinds.h"
 
 namespace lazy {
 
@@ -10,40 +11,71 @@ int64_t ParameterShape::count() const {
   return n;
 }
 
+namespace {
+
+std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const CheckpointNames& names) {
+  const int64_t d = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  std::vector<ParameterShape> out = {{names.q, {q, d}}, {names.k, {kv, d}}, {names.v, {kv, d}}, {names.o, {d, q}}};
+  if (c.attention_bias) {
+    out.push_back({names.q_bias, {q}});
+    out.push_back({names.k_bias, {kv}});
+    out.push_back({names.v_bias, {kv}});
+  }
+  if (c.output_bias) out.push_back({names.o_bias, {d}});
+  if (c.qk_norm) {
+    out.push_back({names.q_norm, {c.head_dim}});
+    out.push_back({names.k_norm, {c.head_dim}});
+  }
+  if (c.distance_bias_window > 0) out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}});
+  if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable});
+  return out;
+}
+
+// One layer's tensors, named within it.
+std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, const std::string& mixer) {
+  const int64_t d = c.hidden_size;
+  std::vector<ParameterShape> out = {{names.mixer_norm, {d}}};
+  for (ParameterShape& p : mixer == "attention" ? attention_shapes(c, names) : mixer_kind(c).shapes(c)) out.push_back(std::move(p));
+  if (!c.mlp) return out;
+  out.push_back({names.mlp_norm, {d}});
+  out.push_back({names.gate, {c.intermediate(), d}});
+  out.push_back({names.up, {c.intermediate(), d}});
+  out.push_back({names.down, {d, c.intermediate()}});
+  return out;
+}
+
+}  // namespace
+
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   const CheckpointNames names(c);
-  const int64_t d = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  std::vector<ParameterShape> out = {{names.embedding, {c.vocab_size, d}}};
+  std::vector<ParameterShape> out = {{names.embedding, {c.vocab_size, c.hidden_size}}};
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    const std::string layer = names.layer(i);
-    const auto add = [&](const std::string& name, std::vector<int64_t> shape, bool trained = true) {
-      out.push_back({layer + name, std::move(shape), trained});
-    };
-    add(names.attention_norm, {d});
-    add(names.q, {q, d});
-    add(names.k, {kv, d});
-    add(names.v, {kv, d});
-    add(names.o, {d, q});
-    if (c.attention_bias) {
-      add(names.q_bias, {q});
-      add(names.k_bias, {kv});
-      add(names.v_bias, {kv});
+    for (ParameterShape& p : layer_shapes(c, names, c.mixer_of(i))) {
+      p.name = names.layer(i) + p.name;
+      out.push_back(std::move(p));
     }
-    if (c.output_bias) add(names.o_bias, {d});
-    if (c.qk_norm) {
-      add(names.q_norm, {c.head_dim});
-      add(names.k_norm, {c.head_dim});
-    }
-    if (c.distance_bias_window > 0) add(names.distance_bias, {c.num_heads, c.distance_bias_window});
-    if (c.has_offset()) add(names.offset, {c.num_heads}, c.offset_trainable);
-    add(names.mlp_norm, {d});
-    add(names.gate, {c.intermediate(), d});
-    add(names.up, {c.intermediate(), d});
-    add(names.down, {d, c.intermediate()});
   }
-  out.push_back({names.final_norm, {d}});
-  if (!c.tie_embeddings) out.push_back({names.head, {c.vocab_size, d}});
+  out.push_back({names.final_norm, {c.hidden_size}});
+  if (!c.tie_embeddings) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
   return out;
+}
+
+ParameterCount count_parameters(const ModelConfig& c) {
+  const CheckpointNames names(c);
+  const auto of_layer = [&](const std::string& mixer) {
+    int64_t sum = 0;
+    for (const ParameterShape& p : layer_shapes(c, names, mixer)) sum += p.trained ? p.count() : 0;
+    return sum;
+  };
+  const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
+  ParameterCount count;
+  count.embedding = c.vocab_size * c.hidden_size;
+  count.tied = count.embedding + c.hidden_size;
+  if (attending > 0) count.tied += attending * of_layer("attention");
+  if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
+  count.untied = count.tied + count.embedding;
+  count.total = c.tie_embeddings ? count.tied : count.untied;
+  return count;
 }
 
 }  // namespace lazy

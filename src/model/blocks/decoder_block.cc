@@ -8,13 +8,14 @@
 namespace lazy {
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device device)
-    : attention_norm(
-          at::ones({c.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true)),
-      mlp_norm(at::ones({c.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true)),
-      attention(c, layer, device),
-      gate_up(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
-      down(c.intermediate(), {c.hidden_size}, device),
-      norm_eps_(c.norm_eps) {}
+    : mixer(make_mixer(c, layer, device)), norm_eps_(c.norm_eps) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  mixer_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
+  if (!c.mlp) return;
+  mlp_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
+  gate_up = Linear(c.hidden_size, {c.intermediate(), c.intermediate()}, device);
+  down = Linear(c.intermediate(), {c.hidden_size}, device);
+}
 
 Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
   if (!stream.residual.defined()) {
@@ -27,15 +28,16 @@ Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
 }
 
 void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
-  attend(stream, layer, options, stats);
+  mix(stream, layer, options, stats);
   feed_forward(stream);
 }
 
-void DecoderBlock::attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
-  stream.branch = attention.forward(normalize(stream, attention_norm, norm_eps_), layer, options, stats);
+void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
+  stream.branch = mixer->forward(normalize(stream, mixer_norm, norm_eps_), layer, options, stats);
 }
 
 void DecoderBlock::feed_forward(Stream& stream, bool recompute) const {
+  if (!mlp_norm.defined()) return;
   stream.branch = mlp(gate_up, down, normalize(stream, mlp_norm, norm_eps_), recompute);
 }
 

@@ -1,9 +1,11 @@
-// One pre-norm decoder layer: x += mixer(norm(x)); x += down(swiglu(gate_up(norm(x)))).
+// One pre-norm decoder layer: x += mixer(norm(x)); x += down(swiglu(gate_up(norm(x)))). Mamba2 has no second half.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "model/blocks/linear.h"
-#include "model/mixers/attention.h"
+#include "model/mixers/mixer.h"
 
 namespace lazy {
 
@@ -21,11 +23,11 @@ class DecoderBlock {
   DecoderBlock(const ModelConfig& config, int64_t layer, at::Device device);
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
-  void attend(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
+  void mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   void feed_forward(Stream& stream, bool recompute = false) const;  // recompute: see mlp.h
 
-  at::Tensor attention_norm, mlp_norm;  // (hidden_size) fp32
-  AttentionMixer attention;
+  at::Tensor mixer_norm, mlp_norm;  // (hidden_size) fp32; mlp_norm is undefined without an MLP
+  std::unique_ptr<Mixer> mixer;
   Linear gate_up, down;  // parts: gate_proj, up_proj; down_proj
 
  private:

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "model/checkpoint_names.h"
 #include "model/language_model.h"
 #include "model/mixers/streaming.h"
 #include "ops/attention.h"
@@ -66,6 +67,23 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
     q_norm = parameter(head_dim_, 1);
     k_norm = parameter(head_dim_, 1);
   }
+}
+
+NamedTensors AttentionMixer::parameters() const {
+  const CheckpointNames names(config_);
+  NamedTensors out = {{names.q, qkv.parts()[0]}, {names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}};
+  for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias}, {&names.k_bias, &k_bias}, {&names.v_bias, &v_bias},
+                                     {&names.o_bias, &o_bias}, {&names.q_norm, &q_norm}, {&names.k_norm, &k_norm},
+                                     {&names.distance_bias, &distance_bias}, {&names.offset, &tau}}) {
+    if (tensor->defined()) out.emplace_back(*name, *tensor);
+  }
+  return out;
+}
+
+bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
+  if (name != CheckpointNames(c).distance_bias) return Mixer::start(name, fresh, c, generator);
+  fresh.normal_(0, c.distance_bias_init_std, generator);
+  return true;
 }
 
 at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const {

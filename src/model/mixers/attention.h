@@ -5,21 +5,21 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
+#include "model/mixers/mixer.h"
 #include "ops/attention.h"
 
 namespace lazy {
 
-struct ForwardOptions;
 struct PackedSequences;
 struct KVCache;
 
-class AttentionMixer {
+class AttentionMixer : public Mixer {
  public:
   AttentionMixer(const ModelConfig& config, int64_t layer, at::Device device);
 
-  // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
-  // receives (3, batch, heads, length) when not null.
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  NamedTensors parameters() const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none

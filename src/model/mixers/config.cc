@@ -1,0 +1,154 @@
+#include "model/mixers/config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "model/config_json.h"
+#include "model/mixers/kinds.h"
+
+namespace lazy {
+namespace {
+
+void check_range(int64_t value, const char* field, int64_t minimum, int64_t maximum) {
+  if (value < minimum || value > maximum) fail("model", "mixer.{}: expected {} to {}, found {}", field, minimum, maximum, value);
+}
+
+}  // namespace
+
+std::vector<std::string> model_kinds() {
+  std::vector<std::string> names = {"lazy", "transformer"};
+  for (const MixerKind* kind : mixer_kinds()) names.push_back(kind->name);
+  return names;
+}
+
+void read_mixer(Config& config, ModelConfig& m) {
+  ConfigSection model = config.section("model");
+  const int64_t every = model.integer("attention_every", 0, 0, m.num_layers);
+  const auto layers = model.numbers("attention_layers", {});
+  if (every > 0 && !layers.empty()) {
+    fail("model", "{}: attention_every: expected it or attention_layers, found both", model.where("attention_every"));
+  }
+  for (int64_t i = every; every > 0 && i <= m.num_layers; i += every) m.attention_layers.push_back(i - 1);
+  for (const double layer : layers) {
+    if (layer != std::floor(layer) || layer < 0 || layer >= static_cast<double>(m.num_layers)) {
+      fail("model", "{}: attention_layers: expected layers 0 to {}, found {}", model.where("attention_layers"), m.num_layers - 1, layer);
+    }
+    m.attention_layers.push_back(static_cast<int64_t>(layer));
+  }
+  std::sort(m.attention_layers.begin(), m.attention_layers.end());
+  ConfigSection s = config.section("mixer");
+  MixerConfig& x = m.mix;
+  x.heads = s.integer("heads", x.heads, 0);
+  x.key_dim = s.integer("key_dim", x.key_dim, 0);
+  x.value_dim = s.integer("value_dim", x.value_dim, 0);
+  x.conv_size = s.integer("conv_size", x.conv_size, 0);
+  x.chunk = s.integer("chunk", x.chunk, 0);
+  x.state_size = s.integer("state_size", x.state_size, 1);
+  x.groups = s.integer("groups", x.groups, 1);
+  x.gate = s.boolean("gate", x.gate);
+  x.memory_depth = s.integer("memory_depth", x.memory_depth, 1);
+  x.memory_expansion = s.integer("memory_expansion", x.memory_expansion, 1);
+  x.persistent = s.integer("persistent", x.persistent, 0);
+  x.segment = s.integer("segment", x.segment, 1);
+}
+
+void refuse_attention_keys(Config& config, const ModelConfig& m) {
+  if (m.attends()) return;
+  ConfigSection s = config.section("model");
+  for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset", "offset_trainable",
+                          "offset_init", "distance_bias_window", "distance_bias_init_std"}) {
+    if (s.has(key)) {
+      fail("model", "{}: {}: only attention has it, and no layer of this {} model attends; set attention_layers, or its sizes in [mixer]",
+           s.where(key), key, m.mixer);
+    }
+  }
+}
+
+void check_mixer(const ModelConfig& m) {
+  const MixerKind& kind = mixer_kind(m);
+  const MixerConfig& x = m.mix;
+  check_range(x.heads, "heads", 1, 1 << 14);
+  check_range(x.key_dim, "key_dim", 1, 1 << 14);
+  check_range(x.value_dim, "value_dim", 1, 1 << 14);
+  check_range(x.conv_size, "conv_size", 0, 1 << 10);
+  check_range(x.state_size, "state_size", 1, 1 << 14);
+  check_range(x.groups, "groups", 1, x.heads);
+  check_range(x.memory_depth, "memory_depth", 1, 1 << 10);
+  check_range(x.memory_expansion, "memory_expansion", 1, 1 << 10);
+  check_range(x.persistent, "persistent", 0, 1 << 14);
+  check_range(x.segment, "segment", 1, 1 << 24);
+  if (x.chunk < 1 || x.chunk > m.max_length) {
+    fail("model", "mixer.chunk: expected 1 to max_position_embeddings ({}), found {}", m.max_length, x.chunk);
+  }
+  for (size_t i = 0; i < m.attention_layers.size(); ++i) {
+    const int64_t layer = m.attention_layers[i];
+    if (layer < 0 || layer >= m.num_layers || (i > 0 && layer <= m.attention_layers[i - 1])) {
+      fail("model", "attention_layers: expected different layers 0 to {}, found {}", m.num_layers - 1, layer);
+    }
+  }
+  if (static_cast<int64_t>(m.attention_layers.size()) == m.num_layers) {
+    fail("model", "attention_layers: expected a layer left to {}, found all {}", m.mixer, m.num_layers);
+  }
+  if (m.window > 0 && !m.attends()) fail("model", "window_size: expected -1, {} has no window, found {}", m.mixer, m.window);
+  kind.check(m);
+}
+
+void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
+  fields.string({"normalizer"}, m.normalizer);
+  fields.string({"offset"}, m.offset);
+  fields.boolean({"offset_trainable"}, m.offset_trainable);
+  fields.number({"offset_init"}, m.offset_init);
+  fields.integer({"distance_bias_window"}, m.distance_bias_window);
+  fields.number({"distance_bias_init_std"}, m.distance_bias_init_std);
+}
+
+void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["normalizer"] = m.normalizer;
+  out["offset"] = m.offset;
+  out["offset_trainable"] = m.offset_trainable;
+  out["offset_init"] = m.offset_init;
+  out["distance_bias_window"] = m.distance_bias_window;
+  out["distance_bias_init_std"] = m.distance_bias_init_std;
+}
+
+void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {
+  const nlohmann::json* attention = fields.find({"attn"});
+  if (!attention) return;
+  if (!attention->is_object()) fields.wrong("attn", "an object", *attention);
+  const config_json::Fields inner(*attention, fields.file());
+  const nlohmann::json* layers = inner.find({"layers"});
+  if (!layers || !layers->is_array()) fields.wrong("attn.layers", "a list of layers", layers ? *layers : nlohmann::json());
+  for (const nlohmann::json& layer : *layers) {
+    if (!layer.is_number_integer()) fields.wrong("attn.layers", "whole numbers", layer);
+    m.attention_layers.push_back(layer.get<int64_t>());
+  }
+  std::sort(m.attention_layers.begin(), m.attention_layers.end());
+  inner.must_be_absent("qkv_bias", "biases in the projections");
+  inner.must_be_absent("qk_norm", "norms of queries and keys");
+  inner.required_integer({"num_heads"}, m.num_heads);
+  m.num_kv_heads = m.num_heads;
+  inner.integer({"num_kv_heads"}, m.num_kv_heads);
+  m.head_dim = m.num_heads > 0 ? m.hidden_size / m.num_heads : 0;
+  inner.integer({"head_dim"}, m.head_dim);
+  inner.integer({"window_size"}, m.window);
+  inner.number({"rope_theta"}, m.rope_base);
+  read_lazy(inner, m);
+}
+
+void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out) {
+  if (!m.attends()) return;
+  nlohmann::ordered_json& attention = out["attn"];
+  attention["layers"] = m.attention_layers;
+  attention["num_heads"] = m.num_heads;
+  attention["num_kv_heads"] = m.num_kv_heads;
+  attention["head_dim"] = m.head_dim;
+  attention["window_size"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nlohmann::ordered_json();
+  attention["rope_theta"] = m.rope_base;
+  if (m.normalizer != "softmax" || m.distance_bias_window > 0) write_lazy(m, attention);
+}
+
+}  // namespace lazy

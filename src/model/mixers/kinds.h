@@ -1,0 +1,40 @@
+// What is known of each mixer without LibTorch: its names, its sizes, its parameters, its part of config.json. A mixer is a
+// row here (<name>_kind.cc) and a class (<name>.h).
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "model/parameter_shapes.h"
+
+namespace lazy {
+
+namespace config_json {
+class Fields;
+}
+
+struct MixerKind {
+  std::string name;          // `kind` in [model]
+  std::string model_type;    // in config.json
+  std::string architecture;  // the class in config.json's architectures
+  double hidden_ratio = 4;   // of the MLP
+  bool mlp = true;           // a layer has an MLP beside the mixer
+  bool window = false;       // it attends within a window too
+  double norm_eps = 1e-6;
+  // Replaces sizes that are 0 by those that follow from hidden_size.
+  void (*complete)(ModelConfig&);
+  // Error naming the field and what would be right.
+  void (*check)(const ModelConfig&);
+  // Of one layer, named within it, in the checkpoint's order.
+  std::vector<ParameterShape> (*shapes)(const ModelConfig&);
+  // The mixer's own fields of config.json.
+  void (*read)(const config_json::Fields&, ModelConfig&);
+  void (*write)(const ModelConfig&, nlohmann::ordered_json&);
+};
+
+const std::vector<const MixerKind*>& mixer_kinds();
+const MixerKind* find_mixer(const std::string& name);       // by name; null: none, as for "attention"
+const MixerKind* find_mixer_type(const std::string& type);  // by model_type
+const MixerKind& mixer_kind(const ModelConfig& config);     // of a model whose mixer is not attention
+
+}  // namespace lazy

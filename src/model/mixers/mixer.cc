@@ -1,0 +1,28 @@
+#include "model/mixers/mixer.h"
+
+#include <ATen/ATen.h>
+
+#include "model/mixers/attention.h"
+#include "model/mixers/kinds.h"
+
+namespace lazy {
+
+bool Mixer::start(const std::string&, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+  if (fresh.dim() < 2) return false;
+  fresh.normal_(0, config.init_std, generator);
+  return true;
+}
+
+NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Device device) {
+  NamedTensors out;
+  for (const ParameterShape& p : shapes) {
+    out.emplace_back(p.name, at::zeros(p.shape, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(p.trained));
+  }
+  return out;
+}
+
+std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
+  return std::make_unique<AttentionMixer>(config, layer, device);
+}
+
+}  // namespace lazy
