@@ -126,7 +126,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   for (const Window& w : windows) check(w, model.config().vocab_size);
   // Where a sequence's length or its own cache decides what it computes, it is asked on its own.
   const bool alone = options.cache || model.config().rope_scaling.type == "dynamic";
-  const std::vector<PrefixGroup> groups = alone ? each_alone(windows) : group_by_prefix(windows);
+  // A recurrence cannot start from another sequence's middle: nothing is shared.
+  const std::vector<PrefixGroup> groups = alone || !model.config().all_attention() ? each_alone(windows) : group_by_prefix(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
   uint64_t all = 0, done = 0;
   for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);

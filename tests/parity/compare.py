@@ -4,9 +4,9 @@
     python tests/parity/compare.py HARNESS_FOLDER [...] --lazy FOLDER [--tolerance 1e-3]
 
 A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Metrics and
-standard errors must be equal as the tables print them, to four decimals. The harness keeps a log-likelihood l as an fp32
-number, so that exp(l / n) is uncertain by ln(perplexity) 2^-23 of itself: a large perplexity prints more digits than
-it has, passes when it is within that, and is counted apart.
+standard errors must be equal as the tables print them, to four decimals. The harness adds up a window's log-likelihoods
+in fp32, so that a long text's l is uncertain by 2^-23 of itself, and exp(l / n) by ln(perplexity) 2^-23: what differs by
+no more than that passes, and is counted apart.
 Exit code: 0 equal, 1 different, 2 nothing to compare.
 """
 
@@ -75,25 +75,32 @@ def agreement(name, there, here):
 
 def compare_task(task, theirs, ours, tolerance):
     """(differences of the requests, how many values agree in which way, lines on what is wrong)"""
-    wrong, agreed = [], {"printed": 0, "rounding": 0}
+    wrong, agreed = [], {"printed": 0, "rounding": 0, "long": 0}
     if theirs.version != ours.version:
         wrong.append(f"version {theirs.version} there, {ours.version} here")
     if not theirs.documents or not ours.documents:
         wrong.append("samples are missing " + ("there" if not theirs.documents else "here"))
     if theirs.documents.keys() != ours.documents.keys():
         wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
-    differences, decided = [], []
+    differences, beyond, decided = [], [], []
     for number in sorted(theirs.documents.keys() & ours.documents.keys()):
         (requests, values, accuracies), (our_requests, our_values, our_accuracies) = theirs.documents[number], ours.documents[number]
         if requests != our_requests or len(values) != len(our_values):
             wrong.append(f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here")
             continue
-        differences += [abs(x - y) if x != y else 0.0 for x, y in zip(values, our_values)]
+        for x, y in zip(values, our_values):
+            difference = abs(x - y) if x != y else 0.0
+            differences.append(difference)
+            if difference <= tolerance:
+                continue
+            if difference <= abs(x) * FP32:
+                agreed["long"] += 1
+            else:  # a NaN too
+                beyond.append(difference)
         if accuracies != our_accuracies:
             decided.append(number)
     if decided:
         wrong.append(f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}")
-    beyond = [d for d in differences if not d <= tolerance]  # a NaN too, which max() may pass over
     if beyond:
         wrong.append(f"{len(beyond)} requests' log-likelihoods differ by more than {tolerance:g}, one by {beyond[0]:.2e}")
     for name, value in theirs.metrics.items():
@@ -124,6 +131,8 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
         state = wrong[0] if wrong else f"{agreed['printed']} equal as printed"
         if not wrong and agreed["rounding"]:
             state += f", {agreed['rounding']} to fp32's rounding"
+        if not wrong and agreed["long"]:
+            state += f"; {agreed['long']} requests differ by more than {tolerance:g}, within fp32's rounding of their own size"
         print(f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}", file=out)
         for line in wrong[1:]:
             print(f"{'':<60}{line}", file=out)

@@ -74,6 +74,16 @@ class Compare(unittest.TestCase):
             self.assertIn(expected, text)
             self.assertIn("parity: FAIL: 1 tasks", text)
 
+    def test_long_text(self):
+        """fp32 has no 1e-3 at -50000: half its spacing there passes, and is said; twice its spacing does not."""
+        self.samples[1] = sample(1, [-50000.0, -2.0], acc=0.0)
+        write(self.folder.name + "/theirs/model", self.results, self.samples)
+        status, text = self.compare(samples=self.changed(1, filtered_resps=[["-50000.002", "False"], ["-2.0", "False"]]))
+        self.assertEqual(status, 0, text)
+        self.assertIn("1 requests differ by more than 0.001, within fp32's rounding", text)
+        status, text = self.compare(samples=self.changed(1, filtered_resps=[["-50000.008", "False"], ["-2.0", "False"]]))
+        self.assertEqual(status, 1, text)
+
     def test_missing(self):
         self.assertEqual(compare.compare({}, {}, out=io.StringIO()), 2)
         out = io.StringIO()
