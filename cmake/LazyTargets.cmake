@@ -16,14 +16,18 @@ function(lazy_use_torch target)
   target_precompile_headers(${target} REUSE_FROM lazy_torch_pch)
 endfunction()
 
-# lazy_library(name [TORCH] DEPS ...): a static library of every .cc below the calling folder.
+# lazy_library(name [TORCH] [UNITY] DEPS ...): a static library of every .cc below the calling folder.
+# UNITY: several files are compiled as one. Reading the headers is most of a file's time, so this halves a first build.
 function(lazy_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;UNITY" "" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   list(FILTER sources EXCLUDE REGEX "/cuda/")  # needs nvcc: a library of its own
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE lazy_flags)
+  if(ARG_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
   if(ARG_TORCH)
     lazy_use_torch(${name})
   endif()

@@ -13,7 +13,7 @@ namespace lazy {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr char kOperation[] = "checkpoint";
+constexpr char kCheckpoint[] = "checkpoint";
 
 // One spelling for all: FLA's words, no prefix.
 std::string canonical(std::string name) {
@@ -72,7 +72,7 @@ void check_finite(const at::Tensor& tensor, const std::string& file, const std::
   // NaN and infinity survive a sum, so one sum clears a sound tensor; only a suspicious one is counted.
   if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
   const auto bad = at::isfinite(tensor).logical_not().sum().item<int64_t>();
-  if (bad > 0) fail(kOperation, "{}: tensor '{}': {} of {} values are not finite", file, name, bad, tensor.numel());
+  if (bad > 0) fail(kCheckpoint, "{}: tensor '{}': {} of {} values are not finite", file, name, bad, tensor.numel());
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ SafetensorsFile open_weights(const fs::path& directory) {
     if (fs::exists(directory / name)) return SafetensorsFile(directory / name);
   }
   const char* hint = fs::exists(directory / "pytorch_model.bin") ? "; pytorch_model.bin is not read, convert it" : "";
-  fail(kOperation, "{}: expected model.safetensors or model.safetensors.index.json, found neither{}",
+  fail(kCheckpoint, "{}: expected model.safetensors or model.safetensors.index.json, found neither{}",
        directory.string(), hint);
 }
 
@@ -129,7 +129,7 @@ std::map<std::string, std::string> match_weights(const SafetensorsFile& file, co
   for (const Complaints* kind : {&missing, &unexpected, &shapes, &dtypes}) {
     if (!kind->text().empty()) text += (text.empty() ? "" : "; ") + kind->text();
   }
-  if (!text.empty()) fail(kOperation, "{}: tensors do not fit config.json: {}", directory.string(), text);
+  if (!text.empty()) fail(kCheckpoint, "{}: tensors do not fit config.json: {}", directory.string(), text);
   return matched;
 }
 
@@ -146,7 +146,7 @@ void load_weights(const SafetensorsFile& file, const fs::path& directory, const 
     const auto head = stored_names.find(names.head);
     if (name != names.embedding || !config.tie_embeddings || head == stored_names.end()) continue;
     if (!at::equal(file.tensor(head->second).to(target.options()), target)) {
-      fail(kOperation, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, name);
+      fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, name);
     }
   }
 }

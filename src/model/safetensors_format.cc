@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kOperation[] = "safetensors";
 // The format's own limit; it also keeps a damaged length from asking for the whole memory.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
@@ -37,13 +36,13 @@ json parse_header_json(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth > 2) fail(kOperation, "{}: header: nested deeper than name, field, list", file);
+      if (depth > 2) fail(kSafetensors, "{}: header: nested deeper than name, field, list", file);
       if (event == json::parse_event_t::object_start) keys.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
       keys.pop_back();
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fail(kOperation, "{}: header: '{}' appears twice", file, brief(key));
+      if (!keys.back().insert(key).second) fail(kSafetensors, "{}: header: '{}' appears twice", file, brief(key));
     }
     return true;
   };
@@ -51,13 +50,13 @@ json parse_header_json(std::string_view text, const std::string& file) {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& e) {
     // The library's message ends with what it last read, which may be long or binary.
-    fail(kOperation, "{}: header: expected JSON: {}", file, brief(std::string(e.what())));
+    fail(kSafetensors, "{}: header: expected JSON: {}", file, brief(std::string(e.what())));
   }
 }
 
 uint64_t unsigned_field(const json& value, const std::string& file, const std::string& name, const char* field) {
   if (!value.is_number_unsigned()) {
-    fail(kOperation, "{}: tensor '{}': {}: expected non-negative integers, found {}", file, brief(name), field,
+    fail(kSafetensors, "{}: tensor '{}': {}: expected non-negative integers, found {}", file, brief(name), field,
          brief(value));
   }
   return value.get<uint64_t>();
@@ -66,7 +65,7 @@ uint64_t unsigned_field(const json& value, const std::string& file, const std::s
 const json& list_field(const json& tensor, const std::string& file, const std::string& name, const char* field) {
   const auto found = tensor.find(field);
   if (found == tensor.end() || !found->is_array()) {
-    fail(kOperation, "{}: tensor '{}': {}: expected a list, found {}", file, brief(name), field,
+    fail(kSafetensors, "{}: tensor '{}': {}: expected a list, found {}", file, brief(name), field,
          found == tensor.end() ? "nothing" : brief(*found));
   }
   return *found;
@@ -77,7 +76,7 @@ std::string show_shape(const std::vector<int64_t>& shape) { return fmt::format("
 // Bytes that dtype and shape ask for. Every product is checked: a shape may claim 2^62 elements.
 uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) {
   const int bits = safetensors_dtype_bits(entry.dtype);
-  if (bits == 0) fail(kOperation, "{}: tensor '{}': dtype: unknown '{}'", file, brief(entry.name), brief(entry.dtype));
+  if (bits == 0) fail(kSafetensors, "{}: tensor '{}': dtype: unknown '{}'", file, brief(entry.name), brief(entry.dtype));
   uint64_t total = static_cast<uint64_t>(bits);
   bool overflow = false;
   for (const int64_t size : entry.shape) {
@@ -85,7 +84,7 @@ uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) 
   }
   if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) return 0;
   if (overflow || total % 8 != 0) {
-    fail(kOperation, "{}: tensor '{}': shape: {} of {} is not a whole number of bytes below 2^61", file,
+    fail(kSafetensors, "{}: tensor '{}': shape: {} of {} is not a whole number of bytes below 2^61", file,
          brief(entry.name), brief(show_shape(entry.shape)), entry.dtype);
   }
   return total / 8;
@@ -93,36 +92,36 @@ uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) 
 
 SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes, const std::string& file) {
   if (!value.is_object()) {
-    fail(kOperation, "{}: tensor '{}': expected an object, found {}", file, brief(name), brief(value));
+    fail(kSafetensors, "{}: tensor '{}': expected an object, found {}", file, brief(name), brief(value));
   }
   SafetensorsEntry entry;
   entry.name = name;
   const auto dtype = value.find("dtype");
   if (dtype == value.end() || !dtype->is_string()) {
-    fail(kOperation, "{}: tensor '{}': dtype: expected a name, found {}", file, brief(name),
+    fail(kSafetensors, "{}: tensor '{}': dtype: expected a name, found {}", file, brief(name),
          dtype == value.end() ? "nothing" : brief(*dtype));
   }
   entry.dtype = dtype->get<std::string>();
   for (const json& size : list_field(value, file, name, "shape")) {
     const uint64_t n = unsigned_field(size, file, name, "shape");
-    if (n > INT64_MAX) fail(kOperation, "{}: tensor '{}': shape: {} is above 2^63", file, brief(name), n);
+    if (n > INT64_MAX) fail(kSafetensors, "{}: tensor '{}': shape: {} is above 2^63", file, brief(name), n);
     entry.shape.push_back(static_cast<int64_t>(n));
   }
   const json& offsets = list_field(value, file, name, "data_offsets");
   if (offsets.size() != 2) {
-    fail(kOperation, "{}: tensor '{}': data_offsets: expected [begin, end], found {}", file, brief(name),
+    fail(kSafetensors, "{}: tensor '{}': data_offsets: expected [begin, end], found {}", file, brief(name),
          brief(offsets));
   }
   entry.begin = unsigned_field(offsets[0], file, name, "data_offsets");
   entry.end = unsigned_field(offsets[1], file, name, "data_offsets");
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    fail(kOperation,
+    fail(kSafetensors,
          "{}: tensor '{}': data_offsets: expected begin <= end <= {} (bytes of data in the file), found [{}, {}]", file,
          brief(name), data_bytes, entry.begin, entry.end);
   }
   const uint64_t expected = expected_bytes(entry, file);
   if (entry.end - entry.begin != expected) {
-    fail(kOperation, "{}: tensor '{}': data_offsets: expected {} bytes for {} {}, found {}", file, brief(name),
+    fail(kSafetensors, "{}: tensor '{}': data_offsets: expected {} bytes for {} {}, found {}", file, brief(name),
          expected, entry.dtype, brief(show_shape(entry.shape)), entry.end - entry.begin);
   }
   return entry;
@@ -132,14 +131,14 @@ void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const st
   uint64_t position = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != position) {
-      fail(kOperation,
+      fail(kSafetensors,
            "{}: tensor '{}': data_offsets: expected to begin at {}, where the tensor before it ends, found {}", file,
            brief(entry.name), position, entry.begin);
     }
     position = entry.end;
   }
   if (position != data_bytes) {
-    fail(kOperation, "{}: expected {} bytes of tensor data, found {}", file, position, data_bytes);
+    fail(kSafetensors, "{}: expected {} bytes of tensor data, found {}", file, position, data_bytes);
   }
 }
 
@@ -156,33 +155,33 @@ int safetensors_dtype_bits(std::string_view dtype) {
 
 SafetensorsHeader parse_safetensors(std::string_view content, const std::string& file) {
   if (content.size() < 8) {
-    fail(kOperation, "{}: expected 8 bytes of header length, found a file of {} bytes", file, content.size());
+    fail(kSafetensors, "{}: expected 8 bytes of header length, found a file of {} bytes", file, content.size());
   }
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(content[i]);
   if (length > content.size() - 8) {
-    fail(kOperation,
+    fail(kSafetensors,
          "{}: header length: expected at most {} (what the file holds after it), found {}: truncated or no "
          "safetensors file",
          file, content.size() - 8, length);
   }
   if (length > kMaxHeaderBytes) {
-    fail(kOperation, "{}: header length: expected at most {}, found {}", file, kMaxHeaderBytes, length);
+    fail(kSafetensors, "{}: header length: expected at most {}, found {}", file, kMaxHeaderBytes, length);
   }
   SafetensorsHeader header;
   header.data_start = 8 + length;
   const uint64_t data_bytes = content.size() - header.data_start;
   const json root = parse_header_json(content.substr(8, length), file);
-  if (!root.is_object()) fail(kOperation, "{}: header: expected a JSON object, found {}", file, brief(root));
+  if (!root.is_object()) fail(kSafetensors, "{}: header: expected a JSON object, found {}", file, brief(root));
   for (const auto& [name, value] : root.items()) {
     if (name != "__metadata__") {
       header.entries.push_back(parse_entry(name, value, data_bytes, file));
       continue;
     }
-    if (!value.is_object()) fail(kOperation, "{}: __metadata__: expected an object, found {}", file, brief(value));
+    if (!value.is_object()) fail(kSafetensors, "{}: __metadata__: expected an object, found {}", file, brief(value));
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        fail(kOperation, "{}: __metadata__: {}: expected a string, found {}", file, brief(key), brief(text));
+        fail(kSafetensors, "{}: __metadata__: {}: expected a string, found {}", file, brief(key), brief(text));
       }
       header.metadata[key] = text.get<std::string>();
     }

@@ -11,6 +11,8 @@
 
 namespace lazy {
 
+inline constexpr char kSafetensors[] = "safetensors";  // the operation that errors name
+
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;  // "F32", "BF16", "I64", ... as the format names them

@@ -13,8 +13,6 @@ namespace lazy {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr char kOperation[] = "safetensors";
-
 std::optional<at::ScalarType> torch_dtype(const std::string& name) {
   static const std::map<std::string, at::ScalarType> types = {{"BOOL", at::kBool},
                                                               {"U8", at::kByte},
@@ -38,14 +36,13 @@ std::optional<at::ScalarType> torch_dtype(const std::string& name) {
   return found->second;
 }
 
-struct OpenFile {
-  std::shared_ptr<MappedFile> map;
-  uint64_t data_start = 0;
-};
-
 }  // namespace
 
 struct SafetensorsFile::Impl {
+  struct OpenFile {
+    std::shared_ptr<MappedFile> map;
+    uint64_t data_start = 0;
+  };
   struct Place {
     SafetensorsEntry entry;
     size_t file;
@@ -66,18 +63,18 @@ struct SafetensorsFile::Impl {
 
   void open_index(const fs::path& path) {
     const nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, false);
-    if (root.is_discarded()) fail(kOperation, "{}: expected JSON", path.string());
+    if (root.is_discarded()) fail(kSafetensors, "{}: expected JSON", path.string());
     const auto map = root.is_object() ? root.find("weight_map") : root.end();
     if (map == root.end() || !map->is_object()) {
-      fail(kOperation, "{}: weight_map: expected an object of tensor name to file name", path.string());
+      fail(kSafetensors, "{}: weight_map: expected an object of tensor name to file name", path.string());
     }
     std::map<std::string, std::vector<std::string>> by_file;
     for (const auto& [name, file] : map->items()) {
-      if (!file.is_string()) fail(kOperation, "{}: weight_map: {}: expected a file name", path.string(), name);
+      if (!file.is_string()) fail(kSafetensors, "{}: weight_map: {}: expected a file name", path.string(), name);
       const fs::path shard = file.get<std::string>();
       // A checkpoint is untrusted input: an index must not reach outside its own folder.
       if (shard.empty() || shard != shard.filename() || shard == ".." || shard == ".") {
-        fail(kOperation, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name,
+        fail(kSafetensors, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name,
              shard.string());
       }
       by_file[shard.string()].push_back(name);
@@ -89,7 +86,7 @@ struct SafetensorsFile::Impl {
       for (const std::string& name : listed) {
         const auto found = held.find(name);
         if (found == held.end()) {
-          fail(kOperation, "{}: weight_map: {}: expected in {}, which does not hold it", path.string(), name, file);
+          fail(kSafetensors, "{}: weight_map: {}: expected in {}, which does not hold it", path.string(), name, file);
         }
         places.emplace(name, Place{found->second, files.size() - 1});
       }
@@ -119,7 +116,7 @@ const std::map<std::string, std::string>& SafetensorsFile::metadata() const { re
 const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = impl_->places.find(name);
   if (found == impl_->places.end()) {
-    fail(kOperation, "{}: no tensor '{}'", impl_->files.empty() ? "" : impl_->files[0].map->path().string(), name);
+    fail(kSafetensors, "{}: no tensor '{}'", impl_->files.empty() ? "" : impl_->files[0].map->path().string(), name);
   }
   return found->second.entry;
 }
@@ -133,7 +130,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
   const OpenFile& file = impl_->files[impl_->places.at(name).file];
   const auto dtype = torch_dtype(e.dtype);
-  if (!dtype) fail(kOperation, "{}: tensor '{}': dtype: {} is not supported", where(name), name, e.dtype);
+  if (!dtype) fail(kSafetensors, "{}: tensor '{}': dtype: {} is not supported", where(name), name, e.dtype);
   const auto options = at::TensorOptions().dtype(*dtype);
   if (e.begin == e.end) return at::empty(e.shape, options);
   auto* data = const_cast<std::byte*>(file.map->data()) + file.data_start + e.begin;

@@ -13,8 +13,6 @@ namespace lazy {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr char kOperation[] = "safetensors";
-
 const char* format_dtype(at::ScalarType type, const std::string& name) {
   switch (type) {
     case at::kBool:
@@ -52,7 +50,7 @@ const char* format_dtype(at::ScalarType type, const std::string& name) {
     case at::kFloat8_e8m0fnu:
       return "F8_E8M0";
     default:
-      fail(kOperation, "tensor '{}': dtype {} has no place in the format", name, at::toString(type));
+      fail(kSafetensors, "tensor '{}': dtype {} has no place in the format", name, at::toString(type));
   }
 }
 
@@ -84,8 +82,8 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
   });
   for (const size_t i : order) {
     const auto& [name, tensor] = tensors[i];
-    if (!seen.insert(name).second) fail(kOperation, "{}: tensor '{}' given twice", path.string(), name);
-    if (name == "__metadata__") fail(kOperation, "{}: '{}' is no name for a tensor", path.string(), name);
+    if (!seen.insert(name).second) fail(kSafetensors, "{}: tensor '{}' given twice", path.string(), name);
+    if (name == "__metadata__") fail(kSafetensors, "{}: '{}' is no name for a tensor", path.string(), name);
     const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
     entries.push_back(
         {name, format_dtype(tensor.scalar_type(), name), tensor.sizes().vec(), position, position + bytes});
