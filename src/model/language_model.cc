@@ -9,10 +9,12 @@
 #include "core/file.h"
 #include "model/blocks/cast_cache.h"
 #include "model/blocks/decoder_block.h"
+#include "model/blocks/part_visit.h"
 #include "model/blocks/recomputed.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/mixers/attention.h"
+#include "model/parts.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -32,11 +34,17 @@ struct LanguageModel::Impl {
 
   // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
   void collect() {
-    const auto add = [&](const std::string& name, const at::Tensor& tensor) { stored.emplace_back(name, tensor); };
+    const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+      stored.emplace_back(name, tensor);
+      if (tensor.requires_grad()) parts.back().parameters.push_back(stored.back());
+    };
+    parts.emplace_back();
     add(names.embedding, embedding);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
       const std::string layer = names.layer(static_cast<int64_t>(i));
+      parts.push_back({{}, block.mixer->products()});
+      if (block.mlp_norm.defined()) parts.back().products.insert(parts.back().products.end(), {&block.gate_up, &block.down});
       add(layer + names.mixer_norm, block.mixer_norm);
       for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
       if (!block.mlp_norm.defined()) continue;
@@ -45,8 +53,12 @@ struct LanguageModel::Impl {
       add(layer + names.up, block.gate_up.parts()[1]);
       add(layer + names.down, block.down.parts()[0]);
     }
+    parts.emplace_back();
     add(names.final_norm, final_norm);
-    if (head.defined()) add(names.head, head);
+    if (head.defined()) {
+      parts.emplace_back();
+      add(names.head, head);
+    }
     for (const auto& item : stored) {
       if (item.second.requires_grad()) trained.push_back(item);
     }
@@ -76,10 +88,24 @@ struct LanguageModel::Impl {
     return dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept.
+  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
+  // weights are not here to stay.
   at::Tensor head_matrix() {
-    return at::GradMode::is_enabled() ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
+    return at::GradMode::is_enabled() || hooks ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
   }
+
+  // One of the layer's weights, or a copy where it is not here to stay.
+  at::Tensor to_stay(int64_t layer, const at::Tensor& weight) const {
+    if (!hooks || !weight.defined()) return weight;
+    const PartUse use(hooks, part_of(layer));
+    return weight.detach().clone();
+  }
+
+  // Places in `parts`.
+  static constexpr size_t kEmbedding = 0;
+  static size_t part_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
+  size_t final_norm_part() const { return blocks.size() + 1; }
+  size_t head_part() const { return head.defined() ? blocks.size() + 2 : kEmbedding; }
 
   ModelConfig config;
   at::Device device;
@@ -88,6 +114,8 @@ struct LanguageModel::Impl {
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
+  std::vector<ModelPart> parts;
+  PartHooks* hooks = nullptr;
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
@@ -105,6 +133,8 @@ const ModelConfig& LanguageModel::config() const { return impl_->config; }
 at::ScalarType LanguageModel::compute_dtype() const { return impl_->dtype; }
 at::Device LanguageModel::device() const { return impl_->device; }
 const NamedTensors& LanguageModel::parameters() const { return impl_->trained; }
+const std::vector<ModelPart>& LanguageModel::parts() const { return impl_->parts; }
+void LanguageModel::set_part_hooks(PartHooks* hooks) { impl_->hooks = hooks; }
 void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
   impl_->config.tokenizer_fingerprint = fingerprint;
 }
@@ -166,11 +196,18 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       fail("model", "a streaming cache serves models of attention alone, found {}", impl_->config.mixer);
     }
   }
-  Stream stream{at::embedding(impl_->embedding, ids).to(impl_->dtype), {}};
+  PartHooks* const hooks = impl_->hooks;
+  Stream stream;
+  {
+    const PartUse use(hooks, Impl::kEmbedding);
+    stream.branch = at::embedding(impl_->embedding, ids).to(impl_->dtype);
+  }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
     const DecoderBlock& block = impl_->blocks[i];
     const auto layer = static_cast<int64_t>(i);
+    const size_t part = Impl::part_of(layer);
+    stream = entering(hooks, part, part + 1, std::move(stream));
     if (options.rows.defined() && i + 1 == impl_->blocks.size()) {
       // Beyond the last attention no token looks at another: only what is asked for is computed.
       block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
@@ -188,22 +225,29 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
       block.feed_forward(stream);
     }
+    stream = leaving(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
     if (options.return_stats) result.stats.push_back(stats);
   }
   if (options.cache) {
     const int64_t length = options.cache->length + ids.size(1);
     options.cache->length = options.cache->streaming ? std::min(length, options.cache->streaming->size()) : length;
   }
-  result.hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const size_t end = impl_->final_norm_part();
+  stream = entering(hooks, end, {}, std::move(stream));
+  const at::Tensor hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  result.hidden = leaving(hooks, end, end - 1, {hidden, {}}).branch;
   return result;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
+  if (impl_->hooks && at::GradMode::is_enabled()) fail("model", "logits: no gradient where weights are sharded; use loss");
+  const PartUse use(impl_->hooks, impl_->head_part());
   return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
+  const PartUse use(impl_->hooks, impl_->head_part());  // the loss computes its gradients along
   return std::get<0>(
       ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1})));
 }
@@ -212,6 +256,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor
                                                                 const ForwardOptions& options) {
   const at::NoGradGuard guard;
   const at::Tensor hidden = forward(ids, options).hidden;
+  const PartUse use(impl_->hooks, impl_->head_part());
   const auto [loss, log_prob, best] =
       ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
@@ -224,6 +269,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   options.packed = &packed;
   options.rows = rows;
   const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
+  const PartUse use(impl_->hooks, impl_->head_part());
   const auto [loss, log_prob, best] = ops::linear_cross_entropy(hidden.squeeze(0), impl_->head_matrix(), labels);
   return {log_prob, best};
 }
@@ -241,11 +287,11 @@ bool LanguageModel::stays_wide(const std::string& name) {
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   const AttentionMixer* attention = impl_->attention(layer);
-  return attention ? attention->distance_bias : at::Tensor();
+  return attention ? impl_->to_stay(layer, attention->distance_bias) : at::Tensor();
 }
 at::Tensor LanguageModel::tau(int64_t layer) const {
   const AttentionMixer* attention = impl_->attention(layer);
-  return attention ? attention->tau : at::Tensor();
+  return attention ? impl_->to_stay(layer, attention->tau) : at::Tensor();
 }
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

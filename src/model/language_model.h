@@ -16,6 +16,9 @@
 
 namespace lazy {
 
+class PartHooks;
+struct ModelPart;
+
 // Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`. With
 // `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy of the
 // cache is a place to come back to.
@@ -88,6 +91,11 @@ class LanguageModel {
   // once. Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in
   // place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
+  // The same by parts (model/parts.h). Hooks, if there are any, are told around each use of a part's weights by this class,
+  // the backward pass of loss() included: the weights need be there only then. What tau() and distance_bias() give is then
+  // a copy. They must live as long as the model, or until null takes their place.
+  const std::vector<ModelPart>& parts() const;
+  void set_part_hooks(PartHooks* hooks);
   static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
   // Whether a saved bf16 model keeps it in fp32: offsets and distance biases decide which pairs are alive.
   static bool stays_wide(const std::string& parameter_name);

@@ -88,7 +88,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.global_batch_tokens = training.integer("global_batch_tokens", 0, 1);
   c.global_batch_where = training.where("global_batch_tokens");
   c.set_ranks(1);
-  c.data_parallel = training.choice("data_parallel", c.data_parallel, {"replicate", "zero2"});
+  c.data_parallel = training.choice("data_parallel", c.data_parallel, {"replicate", "zero2", "full_shard"});
   c.communication_timeout = training.number("communication_timeout", c.communication_timeout, 1);
 }
 

@@ -48,7 +48,7 @@ struct TrainConfig {
   int64_t global_batch_tokens = 0;     // 0: follows from accumulation and the number of ranks
   std::string global_batch_where;      // file and line, for messages
   int64_t ranks = 1;                   // set_ranks
-  std::string data_parallel = "replicate";  // or "zero2"
+  std::string data_parallel = "replicate";  // "zero2", "full_shard" (sharding.h)
   double communication_timeout = 600;  // seconds
   double max_norm = 1.0;               // 0: no clipping
   uint64_t seed = 42;

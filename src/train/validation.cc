@@ -13,14 +13,14 @@
 namespace lazy::train {
 
 std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size,
-                                      int64_t batches) {
+                                      int64_t batches, bool stops) {
   at::NoGradGuard no_grad;
   const int64_t available = std::min(sequences.size(), batches * batch_size);
   if (available == 0) fail("train", "the validation split has no sequence of {} tokens", length);
   const int64_t stride = sequences.size() / available;
   double total = 0;
   for (int64_t first = 0; first < available; first += batch_size) {
-    if (stop_requested()) return std::nullopt;
+    if (stops && stop_requested()) return std::nullopt;
     const int64_t count = std::min(batch_size, available - first);
     const Batch batch = read_batch(sequences, first * stride, count, length, stride).to(model.device());
     total += model.loss(batch.ids, batch.labels).item<double>() * static_cast<double>(count);

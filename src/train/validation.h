@@ -11,9 +11,9 @@ namespace lazy::train {
 
 // Mean cross-entropy in nats a token over `batches` batches (fewer if the split is smaller) of sequences that are spread
 // evenly over the split, because a text's beginning is not like the rest of it; always the same ones. Nothing when a
-// signal asked to stop.
+// signal asked to stop and `stops`.
 std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size,
-                                      int64_t batches);
+                                      int64_t batches, bool stops = true);
 
 // nats a token -> bits a byte of the source text: loss / ln 2 / (bytes a token).
 double bits_per_byte(double nats_per_token, double bytes_per_token);

@@ -135,7 +135,7 @@ TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
       for (int step = 0; step < number; ++step) {
         compute(parallel, parameters, ranks, 2);
         optimizer.step(1e-2, 1, 0);
-        parallel.gather_weights();
+        parallel.weights_changed();
         parallel.drop_gradients();
       }
       const auto collected = parallel.gather_state(optimizer.state());

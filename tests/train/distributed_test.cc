@@ -78,7 +78,7 @@ TEST_P(Curve, IsThatOfOneProcess) {
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2")),
+INSTANTIATE_TEST_SUITE_P(Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2", "full_shard")),
                          [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
 
 TEST(Distributed, OtherTokensAreOutsideTheBound) {
@@ -116,6 +116,28 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
+// Each stage of a run goes on where the former one was stopped, and any may write what any other reads.
+TEST(Distributed, ResumesUnderAnotherSharding) {
+  const ScratchFolder scratch;
+  const std::tuple<int, const char*, int> stages[] = {
+      {2, "full_shard", 6}, {4, "zero2", 12}, {4, "full_shard", 18}, {1, "full_shard", 24}, {2, "replicate", 30}, {2, "full_shard", 0}};
+  for (const auto& [count, sharding, until] : stages) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
+    auto command = arguments(scratch, sharding);
+    command.push_back("--resume");
+    Ranks ranks(count, command, scratch.path());
+    if (until > 0) {
+      ASSERT_TRUE(ranks[0].wait_for_step(scratch / "run", until));
+      ranks[count - 1].send(SIGTERM);
+    }
+    for (const Ended& ended : ranks.wait()) {
+      ASSERT_EQ(ended.exit_code, until > 0 ? 128 + SIGTERM : 0) << ended.errors;
+      EXPECT_EQ(ended.errors.find("another run"), std::string::npos) << ended.errors;
+    }
+  }
+  expect_same_curve(losses(scratch / "run"), one_process());
+}
+
 // As if the run had ended after this checkpoint.
 void back_to(const fs::path& run, int64_t step) {
   const CheckpointStore store(run / "checkpoints", 0);
@@ -127,10 +149,10 @@ void back_to(const fs::path& run, int64_t step) {
 }
 
 // The second rank's run folder is another one: rank 0 then writes everything, and the others read nothing.
-TEST(Distributed, RanksWithoutACommonFolder) {
+void run_without_a_common_folder(const char* sharding) {
   const ScratchFolder scratch;
   const auto run_apart = [&] {
-    auto command = arguments(scratch, "zero2");
+    auto command = arguments(scratch, sharding);
     command.push_back("--resume");
     auto other = command;
     other.insert(other.end(), {"--set", "training.output=" + (scratch / "elsewhere").string()});
@@ -151,6 +173,9 @@ TEST(Distributed, RanksWithoutACommonFolder) {
   EXPECT_FALSE(fs::exists(scratch / "elsewhere"));
   expect_same_curve(losses(scratch / "run"), one_process());
 }
+
+TEST(Distributed, RanksWithoutACommonFolder) { run_without_a_common_folder("zero2"); }
+TEST(Distributed, FullyShardedRanksWithoutACommonFolder) { run_without_a_common_folder("full_shard"); }
 
 // The second rank may write no file as large as its share: nobody's checkpoint stays, and both say why.
 TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
@@ -184,7 +209,7 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
   const ScratchFolder scratch;
   // Where all write, a checkpoint is under way at most moments.
   auto command = arguments(scratch, sharding, {"training.communication_timeout=2",
-                                               sharding == std::string("zero2") ? "checkpoint.every=1" : "checkpoint.every=10"});
+                                               sharding == std::string("replicate") ? "checkpoint.every=10" : "checkpoint.every=1"});
   command.push_back("--resume");
   {
     Ranks ranks(count, command, scratch.path());
@@ -212,6 +237,8 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
 
 TEST(RankFaults, SigkillOfTheFirstRank) { fail_one(2, 0, SIGKILL, "replicate", 15); }
 TEST(RankFaults, SigkillOfAnotherRank) { fail_one(4, 2, SIGKILL, "zero2", 15); }
+TEST(RankFaults, SigkillUnderFullSharding) { fail_one(4, 1, SIGKILL, "full_shard", 15); }
+TEST(RankFaults, AHungRankUnderFullSharding) { fail_one(2, 1, SIGSTOP, "full_shard", 30); }
 TEST(RankFaults, AHungFirstRank) { fail_one(2, 0, SIGSTOP, "zero2", 30); }
 TEST(RankFaults, AnotherHungRank) { fail_one(4, 1, SIGSTOP, "replicate", 30); }
 

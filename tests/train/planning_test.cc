@@ -1,16 +1,14 @@
 // The dry run: its sums against what this process allocates, its advice against itself, its speeds against arithmetic.
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <fstream>
-#include <map>
-#include <mutex>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "counting_allocator.h"
 #include "data/sequences.h"
 #include "model/language_model.h"
 #include "tiny_run.h"
@@ -25,40 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
-
-// Bytes of CPU tensors alive, as they were asked for.
-class CountingAllocator final : public c10::Allocator {
- public:
-  CountingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 255); }
-  ~CountingAllocator() override { c10::SetCPUAllocator(inner_, 255); }
-  c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr data = inner_->allocate(bytes);
-    void* const begin = data.get();
-    const std::lock_guard lock(mutex_);
-    live += static_cast<int64_t>(bytes);
-    blocks_[begin] = {std::move(data), static_cast<int64_t>(bytes)};
-    return {begin, begin, &release, c10::Device(c10::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
-  static inline int64_t live = 0;
-
- private:
-  struct Block {
-    c10::DataPtr data;
-    int64_t bytes = 0;
-  };
-  static void release(void* begin) {
-    const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(begin);
-    if (found == blocks_.end()) return;  // nothing was asked for
-    live -= found->second.bytes;
-    blocks_.erase(found);
-  }
-  static inline std::mutex mutex_;
-  static inline std::map<void*, Block> blocks_;
-  c10::Allocator* inner_;
-};
 
 int64_t sum(const std::vector<MemoryPart>& parts, const std::string& but = "") {
   int64_t total = 0;
@@ -131,15 +95,15 @@ TEST(PlannedMemory, ShardingDividesWhatItSays) {
   q.ranks = 8;
   q.accumulation = 2;
   const auto replicate = state_parts(q);
-  q.sharding = StateSharding::zero2;
+  q.sharding = Sharding::zero2;
   const auto zero2 = state_parts(q);
-  q.sharding = StateSharding::full_shard;
+  q.sharding = Sharding::full_shard;
   const auto full = state_parts(q);
   EXPECT_EQ(zero2[0].bytes, replicate[0].bytes);
   EXPECT_EQ(zero2[2].bytes, (replicate[2].bytes + 7) / 8);
   EXPECT_EQ(full[0].bytes, (replicate[0].bytes + 7) / 8);
   EXPECT_EQ(full[1].bytes, (replicate[1].bytes + 7) / 8);
-  for (const StateSharding sharding : {StateSharding::zero2, StateSharding::full_shard}) {  // alone, all are alike
+  for (const Sharding sharding : {Sharding::zero2, Sharding::full_shard}) {  // alone, all are alike
     q.ranks = 1;
     q.sharding = sharding;
     EXPECT_EQ(sum(state_parts(q)), sum(replicate));

@@ -21,6 +21,8 @@ class Linear {
   const std::vector<at::Tensor>& parts() const { return parts_; }
   // W in the computing precision; no gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
+  // The memory of matrix(dtype), for a caller who keeps it up to date from here on (dtype is not the parts' own).
+  at::Tensor place_matrix(at::ScalarType dtype) const { return cast_.place(packed_, dtype); }
   // x (..., in) in the computing precision -> one (..., out_features[p]) a part: columns of one tensor, so the rows of
   // several parts are strided.
   std::vector<at::Tensor> forward(const Normalized& x) const;

@@ -19,6 +19,7 @@ class AttentionMixer : public Mixer {
 
   at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
   NamedTensors parameters() const override;
+  std::vector<const Linear*> products() const override { return {&qkv, &output}; }
   bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj

@@ -15,6 +15,7 @@
 namespace lazy {
 
 struct ForwardOptions;
+class Linear;
 struct ParameterShape;
 
 class Mixer {
@@ -27,6 +28,9 @@ class Mixer {
 
   // fp32, named within the layer, in the checkpoint's order. Those that need no gradient are not trained.
   virtual NamedTensors parameters() const = 0;
+
+  // The products that read some of these, which nothing else does (see model/parts.h).
+  virtual std::vector<const Linear*> products() const = 0;
 
   // Fills `fresh`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was made
   // with. Matrices and larger tensors are N(0, init_std) unless a mixer says otherwise.

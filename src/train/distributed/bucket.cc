@@ -6,7 +6,9 @@
 
 namespace lazy::train {
 
-at::Tensor Bucket::view(const Slot& slot) const { return flat.narrow(0, slot.begin, slot.numel).view(slot.tensor.sizes()); }
+at::Tensor Bucket::view(const Slot& slot, const at::Tensor& whole) const {
+  return whole.narrow(0, slot.begin, slot.numel).view(slot.tensor.sizes());
+}
 
 void Bucket::allocate() {
   if (flat.defined()) return;
@@ -17,7 +19,7 @@ void Bucket::allocate() {
 void Bucket::fill(Slot& slot) {
   if (slot.filled) return;
   allocate();
-  const at::Tensor into = view(slot);
+  const at::Tensor into = view(slot, flat);
   at::Tensor& gradient = slot.tensor.mutable_grad();
   if (gradient.defined()) {
     into.copy_(gradient);

@@ -20,10 +20,11 @@ struct Bucket {
   int64_t numel = 0;   // of all slots
   int64_t padded = 0;  // a multiple of the ranks
   at::Tensor flat;     // gradients; the slots' grad() are views of it
-  at::Tensor share;    // ZeRO-2: this rank's part, after the sum
+  at::Tensor share;    // where they are sharded: this rank's part, after the sum
   Communicator::Handle handle;
 
-  at::Tensor view(const Slot& slot) const;
+  // The slot's part of a tensor in the bucket's layout, in the parameter's shape.
+  at::Tensor view(const Slot& slot, const at::Tensor& whole) const;
   void allocate();
   // Moves the parameter's gradient in; nothing to do where it is a view already. Zeros where there is none.
   void fill(Slot& slot);

@@ -6,11 +6,9 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "model/language_model.h"
 
 namespace lazy::train {
-
-Sharding sharding_from(const std::string& name) { return name == "zero2" ? Sharding::zero2 : Sharding::replicate; }
 
 // Called when a parameter's gradient of a backward has been added to what was there.
 struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
@@ -22,23 +20,41 @@ struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
 
 DataParallel::DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding, int64_t bucket_bytes)
     : communicator_(communicator), sharding_(sharding) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& item : parameters) {
-    if (!item.second.requires_grad()) continue;
-    parameters_.push_back(item);
-    tensors.push_back(item.second);
-  }
+  keep_trained(parameters);
   if (communicator_.size() > 1) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& item : parameters_) tensors.push_back(item.second);
     buckets_ = make_buckets(tensors, bucket_bytes, communicator_.size());
-    place_.resize(parameters_.size());
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      for (size_t s = 0; s < buckets_[b].slots.size(); ++s) place_[buckets_[b].slots[s].parameter] = {b, s};
-    }
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      torch::autograd::impl::set_post_acc_grad_hooks(tensors[i], std::make_unique<Hook>(*this, i));
-    }
   }
+  set_hooks();
   cut_pieces();
+}
+
+DataParallel::DataParallel(LanguageModel& model, Communicator& communicator, Sharding sharding)
+    : DataParallel(sharding == Sharding::full_shard ? Parameters{} : model.parameters(), communicator, sharding) {
+  if (sharding != Sharding::full_shard) return;
+  keep_trained(model.parameters());
+  if (communicator_.size() > 1) {
+    full_ = std::make_unique<FullShard>(model, communicator_);
+    for (size_t group = 0; group < full_->size(); ++group) buckets_.push_back(full_->layout(group));
+  }
+  set_hooks();
+  cut_pieces();
+}
+
+void DataParallel::keep_trained(const Parameters& parameters) {
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(parameters_), [](const auto& item) { return item.second.requires_grad(); });
+}
+
+void DataParallel::set_hooks() {
+  if (communicator_.size() == 1) return;
+  place_.resize(parameters_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    for (size_t s = 0; s < buckets_[b].slots.size(); ++s) place_[buckets_[b].slots[s].parameter] = {b, s};
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].second, std::make_unique<Hook>(*this, i));
+  }
 }
 
 DataParallel::~DataParallel() {
@@ -58,7 +74,9 @@ void DataParallel::cut_pieces() {
       piece.begin = std::clamp<int64_t>(first - slot.begin, 0, slot.numel);
       piece.end = std::clamp<int64_t>(first + part - slot.begin, 0, slot.numel);
       if (piece.begin == piece.end) continue;
-      piece.tensor = tensor.detach().view({-1}).slice(0, piece.begin, piece.end).requires_grad_(true);
+      const at::Tensor memory = full_ ? full_->share(place_[i].first).narrow(0, slot.begin + piece.begin - first, piece.end - piece.begin)
+                                      : tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
+      piece.tensor = memory.detach().requires_grad_(true);
     }
     piece_index_[name] = pieces_.size();
     pieces_.push_back(std::move(piece));
@@ -82,6 +100,7 @@ void DataParallel::on_gradient(size_t parameter) {
   const at::NoGradGuard no_grad;
   const auto [b, s] = place_[parameter];
   Bucket::Slot& slot = buckets_[b].slots[s];
+  if (full_) return sharded_gradients_.take(buckets_[b], slot);
   buckets_[b].fill(slot);
   if (!last_) return;
   slot.ready = true;
@@ -103,6 +122,23 @@ void DataParallel::begin_ready() {
 void DataParallel::finish_gradients() {
   if (communicator_.size() == 1) return;
   const at::NoGradGuard no_grad;
+  if (full_) {
+    sharded_gradients_.finish();
+  } else {
+    finish_sums();
+  }
+  if (!sharded()) return;
+  for (const Bucket& bucket : buckets_) {
+    for (const Bucket::Slot& slot : bucket.slots) {
+      const Piece* const piece = piece_of(parameters_[slot.parameter].first);
+      if (!piece) continue;
+      at::Tensor leaf = piece->tensor;
+      leaf.mutable_grad() = bucket.share.narrow(0, slot.begin + piece->begin - share_begin(bucket), piece->end - piece->begin);
+    }
+  }
+}
+
+void DataParallel::finish_sums() {
   // What got no gradient in the last backward counts with what it had before, or zero.
   for (size_t b = begun_; b < buckets_.size(); ++b) {
     for (Bucket::Slot& slot : buckets_[b].slots) {
@@ -117,29 +153,30 @@ void DataParallel::finish_gradients() {
     for (Bucket::Slot& slot : bucket.slots) slot.tensor.mutable_grad().reset();
     bucket.flat.reset();
   }
-  if (!sharded()) return;
-  for (const Bucket& bucket : buckets_) {
-    for (const Bucket::Slot& slot : bucket.slots) {
-      const Piece* const piece = piece_of(parameters_[slot.parameter].first);
-      if (!piece) continue;
-      at::Tensor leaf = piece->tensor;
-      leaf.mutable_grad() = bucket.share.narrow(0, slot.begin + piece->begin - share_begin(bucket), piece->end - piece->begin);
-    }
-  }
 }
 
 void DataParallel::drop_gradients() {
+  sharded_gradients_.settle();
   for (auto& item : parameters_) item.second.mutable_grad().reset();
   for (Piece& piece : pieces_) piece.tensor.mutable_grad().reset();
   for (Bucket& bucket : buckets_) {
     bucket.share.reset();
+    if (full_) bucket.flat.reset();
     for (Bucket::Slot& slot : bucket.slots) slot.filled = slot.ready = false;
   }
   begun_ = 0;
 }
 
+void DataParallel::weights_changed() {
+  if (full_) {
+    full_->changed();
+  } else if (sharded()) {
+    gather_weights();
+  }
+}
+
+// The pieces that other ranks have updated.
 void DataParallel::gather_weights() {
-  if (!sharded()) return;
   const at::NoGradGuard no_grad;
   struct Flight {
     at::Tensor whole;
@@ -171,10 +208,41 @@ void DataParallel::gather_weights() {
   }
 }
 
-void DataParallel::broadcast_weights() {
+void DataParallel::broadcast_weights(const Parameters& whole) {
   if (communicator_.size() == 1) return;
   const at::NoGradGuard no_grad;
-  for (const auto& item : parameters_) communicator_.broadcast(item.second.detach()).wait();
+  if (!full_) {
+    for (const auto& item : parameters_) communicator_.broadcast(item.second.detach()).wait();
+    return;
+  }
+  const std::map<std::string, at::Tensor> by_name(whole.begin(), whole.end());
+  for (const auto& [name, parameter] : parameters_) {
+    const at::Tensor passing = at::empty(parameter.sizes(), parameter.options().requires_grad(false));
+    if (communicator_.first()) passing.copy_(by_name.at(name));
+    communicator_.broadcast(passing).wait();
+    if (const Piece* const piece = piece_of(name)) at::Tensor(piece->tensor).copy_(passing.view({-1}).slice(0, piece->begin, piece->end));
+  }
+  full_->changed();
+}
+
+DataParallel::Parameters DataParallel::whole_weights(const Parameters& stored) {
+  if (!full_) return communicator_.first() ? stored : Parameters{};
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> by_name;
+  for (size_t group = 0; group < full_->size(); ++group) {
+    const at::Tensor whole = full_->whole(group);
+    if (!communicator_.first()) continue;
+    for (const Bucket::Slot& slot : buckets_[group].slots) {
+      by_name[parameters_[slot.parameter].first] = at::empty(slot.tensor.sizes(), at::kFloat).copy_(buckets_[group].view(slot, whole));
+    }
+  }
+  Parameters out;
+  if (!communicator_.first()) return out;
+  for (const auto& [name, tensor] : stored) {
+    const auto found = by_name.find(name);
+    out.emplace_back(name, found == by_name.end() ? tensor : found->second);
+  }
+  return out;
 }
 
 }  // namespace lazy::train

@@ -32,7 +32,11 @@ CheckpointStore::Found Trainer::load_weights(CheckpointStore::Found found) {
   while (true) {
     compare_settings(found.state.settings, run_settings(config_, sequences_), (found.path / "state.json").string());
     try {
-      model_->load_weights(found.path);
+      if (data_parallel_->fully_sharded()) {
+        loaded_ = LanguageModel::load(found.path, model_->config()).stored();
+      } else {
+        model_->load_weights(found.path);
+      }
       return found;
     } catch (const Error& e) {
       store.set_aside(found.state.step, e.what());
@@ -76,15 +80,21 @@ void Trainer::resume_from(const CheckpointStore::Found& found) {
     cpu_generator().set_state(random.mapped());
   }
   const Communicator::Waiting waiting(communicator_, "reading the checkpoint");
-  data_parallel_->broadcast_weights();
+  data_parallel_->broadcast_weights(std::exchange(loaded_, {}));
   if (!folder_shared_) tensors = data_parallel_->spread_state(std::move(tensors), folder.string());
   optimizer_->load_state(tensors, folder.string());
+}
+
+NamedTensors Trainer::whole_weights(const char* what) {
+  const Communicator::Waiting waiting(communicator_, what);
+  return data_parallel_->whole_weights(model_->stored());
 }
 
 void Trainer::save_checkpoint() {
   const auto begin = Clock::now();
   saved_step_ = state_.step;
   const bool sharded = writes_together();
+  NamedTensors weights = whole_weights("collecting a checkpoint's weights");
   NamedTensors optimizer = optimizer_->state();
   if (!sharded) {
     const Communicator::Waiting waiting(communicator_, "collecting a checkpoint");
@@ -97,25 +107,23 @@ void Trainer::save_checkpoint() {
   }
   TrainState state = state_;
   state.seconds = seconds();
-  NamedTensors weights;
-  if (communicator_.first()) {
-    weights = model_->stored();
-    optimizer.emplace_back(kRandomState, cpu_generator().get_state());
-  }
-  const bool copy = config_.checkpoint_async;
+  if (communicator_.first()) optimizer.emplace_back(kRandomState, cpu_generator().get_state());
+  const bool copy = config_.checkpoint_async, copy_weights = copy && !data_parallel_->fully_sharded();
   std::vector<Piece> pieces = data_parallel_->state_pieces(optimizer);
   if (copy) {
     NamedTensors held;
     for (const Piece& piece : pieces) held.emplace_back(piece.name, piece.tensor);
-    weights_copy_.take(weights);
+    if (copy_weights) {
+      weights_copy_.take(weights);
+      weights.clear();
+    }
     optimizer_copy_.take(held);
-    weights.clear();
     for (Piece& piece : pieces) piece.tensor.reset();
   }
   optimizer.clear();
-  writer_.start(state.step, copy, [this, copy, sharded, state = std::move(state), weights = std::move(weights),
+  writer_.start(state.step, copy, [this, copy, copy_weights, sharded, state = std::move(state), weights = std::move(weights),
                                    pieces = std::move(pieces)] {
-    write_checkpoint(state, copy ? weights_copy_.tensors() : weights, copy ? with_tensors(pieces, optimizer_copy_.tensors()) : pieces, sharded);
+    write_checkpoint(state, copy_weights ? weights_copy_.tensors() : weights, copy ? with_tensors(pieces, optimizer_copy_.tensors()) : pieces, sharded);
   });
   checkpoint_blocked_ += seconds_since(begin);
 }

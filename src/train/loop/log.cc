@@ -9,13 +9,15 @@
 namespace lazy::train {
 
 void Trainer::validate() {
-  const auto loss = validation_loss(*model_, *held_out_, config_.seq_len, config_.batch_size, config_.validation_batches);
+  // A rank that stops on its own would leave the others waiting.
+  const bool stops = !data_parallel_->fully_sharded();
+  const auto loss = validation_loss(*model_, *held_out_, config_.seq_len, config_.batch_size, config_.validation_batches, stops);
   if (!loss) return;
   validation_ = loss;
   validation_step_ = state_.step;
 }
 
-void Trainer::write_log(const StepResult& result, Interval& interval, bool attention) {
+void Trainer::write_log(const StepResult& result, Interval& interval, const Scalars& attention) {
   const double steps = static_cast<double>(interval.steps);
   // Of one device, as torchtitan reports it.
   const double tokens_per_second = steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
@@ -39,10 +41,7 @@ void Trainer::write_log(const StepResult& result, Interval& interval, bool atten
   for (const auto& value : memory_use(device_)) line.push_back(value);
   if (state_.faults.skipped > 0) line.emplace_back("faults/skipped", static_cast<double>(state_.faults.skipped));
   if (state_.faults.rolled_back > 0) line.emplace_back("faults/rolled_back", static_cast<double>(state_.faults.rolled_back));
-  if (attention) {
-    const auto statistics = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
-    line.insert(line.end(), statistics.begin(), statistics.end());
-  }
+  line.insert(line.end(), attention.begin(), attention.end());
   if (checkpoint_blocked_ > 0) line.emplace_back("checkpoint/blocked(s)", std::exchange(checkpoint_blocked_, 0));
   if (const auto write = writer_.take_write_seconds()) line.emplace_back("checkpoint/write(s)", *write);
   log_->write(state_.step, state_.tokens, seconds(), line);

@@ -59,7 +59,10 @@ class Trainer {
   double wait_for_writer();
   bool writes_together() const { return data_parallel_->sharded() && folder_shared_; }  // each rank its part of a checkpoint
   void validate();
-  void write_log(const StepResult& result, Interval& interval, bool attention);
+  void write_log(const StepResult& result, Interval& interval, const Scalars& attention);
+  // The first rank, or all where none has the whole model.
+  bool evaluates() const { return communicator_.first() || data_parallel_->fully_sharded(); }
+  NamedTensors whole_weights(const char* what);  // on the first rank
   void save_checkpoint();
   void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer, bool sharded);
   TrainResult finish();
@@ -76,6 +79,7 @@ class Trainer {
   std::optional<RunFolder> folder_;  // on the first rank, which writes all but its share of checkpoints
   bool folder_shared_ = false;       // every rank can write there
   std::optional<LanguageModel> model_;
+  NamedTensors loaded_;  // under full sharding, on the first rank: of a checkpoint, until they are divided
   std::optional<DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
   std::optional<MetricsLog> log_;

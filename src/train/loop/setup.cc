@@ -45,10 +45,10 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   model_->set_deterministic(config_.deterministic);
   model_->set_checkpointing(checkpointing_from(config_.activation_checkpointing));
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
-  data_parallel_.emplace(model_->parameters(), communicator_, sharding_from(config_.data_parallel));
+  model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+  data_parallel_.emplace(*model_, communicator_, sharding_from(config_.data_parallel));
   optimizer_.emplace(data_parallel_->optimized(), config_.optimizer);
   if (const auto found = checkpoint_to_resume()) resume_from(*found);
-  model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   state_.settings = run_settings(config_, sequences_);
 }
 
@@ -76,7 +76,9 @@ void Trainer::compare_ranks() {
 TrainResult Trainer::run() {
   if (state_.step >= config_.steps) {
     log::info("{}: step {} of {} is reached, nothing to train", config_.output.string(), state_.step, config_.steps);
-    if (folder_ && folder_->has_model()) return {state_.step, folder_->path() / "model"};
+    // The ranks do this together.
+    const bool complete = !communicator_.broadcast(folder_ && folder_->has_model() ? "complete" : "").empty();
+    if (complete) return {state_.step, folder_ ? folder_->path() / "model" : fs::path()};
     return finish();
   }
   if (folder_) {
@@ -104,10 +106,15 @@ TrainResult Trainer::run() {
     interval.data_seconds += result.data_seconds;
     interval.communication_seconds += result.communication_seconds;
     ++interval.steps;
-    if (communicator_.first()) {
-      const bool attention = due(config_.attention_every);
+    Scalars attention;
+    if (evaluates()) {
       if (due(config_.validation_every)) validate();
-      if (state_.step == 1 || due(config_.log_every) || attention || validation_step_ == state_.step || result.skipped) {
+      if (due(config_.attention_every)) {
+        attention = attention_statistics(*model_, *held_out_, config_.seq_len, config_.batch_size);
+      }
+    }
+    if (communicator_.first()) {
+      if (state_.step == 1 || due(config_.log_every) || !attention.empty() || validation_step_ == state_.step || result.skipped) {
         write_log(result, interval, attention);
       }
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
@@ -131,12 +138,18 @@ TrainResult Trainer::run() {
 }
 
 TrainResult Trainer::finish() {
+  fs::path model;
+  {
+    const NamedTensors weights = whole_weights("collecting the model");
+    if (communicator_.first()) {
+      model = folder_->publish_model("model", [&](const fs::path& folder) {
+        model_->save(folder, config_.export_dtype, weights);
+        tokenizer_->save(folder);
+      });
+    }
+  }
+  if (evaluates() && held_out_ && config_.validation_every > 0 && validation_step_ != state_.step) validate();
   if (!communicator_.first()) return {state_.step, {}};
-  const fs::path model = folder_->publish_model("model", [&](const fs::path& folder) {
-    model_->save(folder, config_.export_dtype);
-    tokenizer_->save(folder);
-  });
-  if (held_out_ && config_.validation_every > 0 && validation_step_ != state_.step) validate();
   std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step, human_count(static_cast<double>(state_.tokens)),
                                  human_seconds(seconds()));
   if (validation_) {

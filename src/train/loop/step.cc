@@ -87,7 +87,7 @@ void Trainer::update(StepResult& result) {
   if (!data_parallel_->sharded()) return;
   const auto begin = Clock::now();
   const Communicator::Waiting others(communicator_, "gathering the weights");
-  data_parallel_->gather_weights();
+  data_parallel_->weights_changed();
   result.communication_seconds += seconds_since(begin);
 }
 

@@ -26,7 +26,7 @@ std::string advice(const TrainConfig& config, MemoryQuestion q, double capacity)
       return text + " fits";
     }
   }
-  for (const StateSharding sharding : kShardings) {
+  for (const Sharding sharding : kShardings) {
     MemoryQuestion other = with_batch(1);
     other.sharding = sharding;
     if (sharding > q.sharding && static_cast<double>(peak_bytes(other)) <= capacity) {

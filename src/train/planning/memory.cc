@@ -23,12 +23,13 @@ struct Sizes {
         vocabulary(q.model.vocab_size),
         element(q.bf16 ? 2 : 4),
         parameters(count_parameters(q.model).total),
-        layer_matrices(width * (2 * queries + 2 * keys + 3 * inner)),
+        layer_matrices(product_weights(q.model) / layers),
         gpu(q.gpu) {}
   int64_t layers, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
   bool gpu;
 };
 
+// Of a number that is divided among the ranks.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
 // What attention keeps of one layer: q and k rotated, v and the output; on a CPU also the joint projection, of which v is a
@@ -45,28 +46,33 @@ int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }        
 
 }  // namespace
 
-const char* name(StateSharding sharding) {
-  return sharding == StateSharding::replicate ? "replicate" : sharding == StateSharding::zero2 ? "zero2" : "full_shard";
-}
-
 std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   const Sizes s(q);
-  const bool zero2 = q.sharding == StateSharding::zero2 && q.ranks > 1,
-             full = q.sharding == StateSharding::full_shard && q.ranks > 1;
+  const bool zero2 = q.sharding == Sharding::zero2 && q.ranks > 1,
+             full = q.sharding == Sharding::full_shard && q.ranks > 1;
   const int64_t all = s.parameters * kFloat;
   int64_t gradients = all;
   if (full) gradients = share(all, q.ranks);
   // Micro-batches add up in whole gradients; each bucket's sum over the ranks comes beside it.
   if (zero2) gradients = all + share(all, q.ranks);
-  // Layers are gathered one ahead of the one at work.
-  const int64_t layers_at_hand = full ? std::min<int64_t>(2, s.layers) : s.layers;
-  const int64_t head = s.vocabulary * s.width;
-  int64_t copies = q.bf16 ? (layers_at_hand * s.layer_matrices + head) * s.element : 0;
-  if (full) copies += (q.bf16 ? 0 : layers_at_hand * s.layer_matrices * kFloat) + head * kFloat;  // gathered, embedding too
-  return {{"weights, fp32", full ? share(all, q.ranks) : all},
-          {"gradients, fp32", gradients},
-          {"moments, fp32", zero2 || full ? share(2 * all, q.ranks) : 2 * all},
-          {full ? "gathered weights" : "bf16 copies", copies}};
+  const int64_t head = s.vocabulary * s.width, two_layers = std::min<int64_t>(2, s.layers) * s.layer_matrices;
+  std::vector<MemoryPart> parts{{"weights, fp32", full ? share(all, q.ranks) : all},
+                                {"gradients, fp32", gradients},
+                                {"moments, fp32", zero2 || full ? share(2 * all, q.ranks) : 2 * all}};
+  if (!full) {
+    parts.push_back({"bf16 copies", q.bf16 ? (s.layers * s.layer_matrices + head) * s.element : 0});
+    return parts;
+  }
+  // Layers are gathered one ahead of the one at work. The head, or the embedding, comes in fp32.
+  parts.push_back({"gathered weights", two_layers * s.element + head * (kFloat + (q.bf16 ? s.element : 0))});
+  // A layer's are summed while those of the next one come. A tied head's wait for the embedding's.
+  parts.push_back({"gradients on their way", (q.model.tie_embeddings ? two_layers + head : std::max(two_layers, head)) * kFloat});
+  return parts;
+}
+
+int64_t product_weights(const ModelConfig& model) {
+  const int64_t queries = model.num_heads * model.head_dim, keys = model.num_kv_heads * model.head_dim;
+  return model.num_layers * model.hidden_size * (2 * queries + 2 * keys + 3 * model.intermediate());
 }
 
 std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {

@@ -5,14 +5,9 @@
 #include <vector>
 
 #include "model/language_model.h"
+#include "train/sharding.h"
 
 namespace lazy::train {
-
-// How the ranks divide the training state, [training] data_parallel: every rank has all of it; gradients and moments are
-// divided (ZeRO-2); weights too, and a layer is gathered when it is its turn.
-enum class StateSharding { replicate, zero2, full_shard };
-const char* name(StateSharding sharding);
-inline constexpr StateSharding kShardings[] = {StateSharding::replicate, StateSharding::zero2};  // what data_parallel takes
 
 struct MemoryQuestion {
   ModelConfig model;
@@ -21,7 +16,7 @@ struct MemoryQuestion {
   int64_t ranks = 1;
   bool bf16 = true;
   bool gpu = true;           // a GPU keeps less: norms and SwiGLU are made again
-  StateSharding sharding = StateSharding::replicate;
+  Sharding sharding = Sharding::replicate;
   Checkpointing checkpointing = Checkpointing::none;
 };
 
@@ -34,6 +29,9 @@ struct MemoryPart {
 // that in which it comes into being. Allocator rounding and CUDA's own context are not in it.
 std::vector<MemoryPart> state_parts(const MemoryQuestion& question);
 std::vector<MemoryPart> activation_parts(const MemoryQuestion& question);
+// How many weights the layers' products have, of all layers together: under full sharding these are gathered in the
+// computing precision.
+int64_t product_weights(const ModelConfig& model);
 // What comes and goes beside that, one after the other: the peak holds the largest of these.
 std::vector<MemoryPart> passing_parts(const MemoryQuestion& question);
 // The sum of the former and the largest of the latter.

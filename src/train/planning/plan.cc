@@ -48,11 +48,14 @@ Json memory_plan(const TrainConfig& config, const MemoryQuestion& q, double capa
 Json traffic(const MemoryQuestion& question) {
   const double pass = static_cast<double>(question.ranks - 1) / static_cast<double>(question.ranks);
   const double n = static_cast<double>(count_parameters(question.model).total), sum = 4 * n * pass;
-  // Each layer's weights, for the forward and for the backward pass.
-  const double gather = (question.bf16 ? 2 : 4) * n * pass * 2 * static_cast<double>(question.accumulation);
+  // Under full sharding all micro-batches send. Layers are gathered for the forward and for the backward pass, the
+  // embedding once, and once the head, which it may be itself.
+  const auto products = static_cast<double>(product_weights(question.model)), rest = 4 * (n - products);
+  const double gather = 2 * (question.bf16 ? 2 : 4) * products + (question.model.tie_embeddings ? 2 : 1) * rest;
+  const double full = (4 * n + gather) * pass * static_cast<double>(question.accumulation);
   Json out = Json::object();
-  for (const StateSharding sharding : kShardings) {
-    out[name(sharding)] = sharding == StateSharding::full_shard ? sum + gather : 2 * sum;  // sums, then sums or weights
+  for (const Sharding sharding : kShardings) {
+    out[name(sharding)] = sharding == Sharding::full_shard ? full : 2 * sum;  // sums, then sums or weights
   }
   return out;
 }
@@ -111,7 +114,7 @@ Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
             {"gradient_accumulation_steps", config.accumulation},
             {"tokens_per_step", config.tokens_per_step()},
             {"steps", config.steps}};
-  for (const StateSharding sharding : kShardings) {
+  for (const Sharding sharding : kShardings) {
     question.sharding = sharding;
     plan["memory"][name(sharding)] = memory_plan(config, question, capacity);
   }

@@ -1,0 +1,44 @@
+// A model by parts, for whoever keeps the weights somewhere else and brings them only while they are used (full sharding).
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "model/safetensors.h"
+
+namespace lazy {
+
+class Linear;
+
+// What is used at one time: the embedding, each layer, the final norm, and the head unless it is the embedding.
+struct ModelPart {
+  NamedTensors parameters;              // the trained ones
+  std::vector<const Linear*> products;  // these read some of them, which nothing else does
+};
+
+class PartHooks {
+ public:
+  virtual ~PartHooks() = default;
+  // The weights of `part` are read from here on, in a forward or a backward pass; after them those of `next`, if that is known.
+  virtual void before(size_t part, std::optional<size_t> next) = 0;
+  virtual void after(size_t part) = 0;
+};
+
+// Both, around a scope. `hooks` may be null.
+class PartUse {
+ public:
+  PartUse(PartHooks* hooks, size_t part) : hooks_(hooks), part_(part) {
+    if (hooks_) hooks_->before(part_, {});
+  }
+  ~PartUse() {
+    if (hooks_) hooks_->after(part_);
+  }
+  PartUse(const PartUse&) = delete;
+  PartUse& operator=(const PartUse&) = delete;
+
+ private:
+  PartHooks* hooks_;
+  size_t part_;
+};
+
+}  // namespace lazy
