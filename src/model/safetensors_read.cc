@@ -128,7 +128,7 @@ std::string SafetensorsFile::where(const std::string& name) const {
 
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
-  const OpenFile& file = impl_->files[impl_->places.at(name).file];
+  const Impl::OpenFile& file = impl_->files[impl_->places.at(name).file];
   const auto dtype = torch_dtype(e.dtype);
   if (!dtype) fail(kSafetensors, "{}: tensor '{}': dtype: {} is not supported", where(name), name, e.dtype);
   const auto options = at::TensorOptions().dtype(*dtype);
