@@ -152,8 +152,14 @@ void print_model(const ModelConfig& m) {
              m.head_dim, m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads),
              m.intermediate());
   fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
-  fmt::print("positions     RoPE base {:g}{}, training length {}\n", m.rope_base,
-             m.rope_scaling.type == "none" ? "" : fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor), m.max_length);
+  std::string positions = m.positions == "rope" && !m.rotates() ? "none" : m.positions;
+  if (m.rotates()) {
+    positions = fmt::format("RoPE base {:g}", m.rope_base);
+    if (m.rotary_share != 1) positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.head_dim);
+    if (m.rope_interleaved) positions += ", neighbours paired";
+    if (m.rope_scaling.type != "none") positions += fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor);
+  }
+  fmt::print("positions     {}, training length {}\n", positions, m.max_length);
   fmt::print("normalizer    {}{}{}\n", m.normalizer,
              m.has_offset()
                  ? fmt::format(", offset {} from {:g}{}", m.offset, m.offset_init, m.offset_trainable ? "" : ", fixed")

@@ -20,6 +20,8 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   k_norm = attention + "k_norm.weight";
   distance_bias = attention + "learnable_bias_diagonals";
   offset = attention + "softmax_offset";
+  sink = attention + "sinks";
+  slopes = attention + "alibi_slopes";
   if (config.mixer == "mamba2") {
     embedding = "backbone.embeddings.weight";
     layers = "backbone.layers.";

@@ -10,10 +10,10 @@ namespace lazy {
 struct CheckpointNames {
   explicit CheckpointNames(const ModelConfig& config);
 
-  std::string embedding, layers = "model.layers.", final_norm = "model.norm.weight", head = "lm_head.weight";
+  std::string embedding, positions = "model.position_embeddings.weight", layers = "model.layers.", final_norm = "model.norm.weight", head = "lm_head.weight";
   std::string layer(int64_t index) const { return layers + std::to_string(index) + "."; }
   // Within a layer:
-  std::string mixer_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset;
+  std::string mixer_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset, sink, slopes;
   std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";
 };
 

@@ -15,6 +15,7 @@ namespace lazy {
 
 namespace {
 
+const std::vector<std::string> kPositions = {"rope", "none", "learned", "sinusoidal", "alibi"};
 const std::vector<std::string> kNormalizers = {"softmax",  "elastic", "sparsemax",
                                                "entmax15", "sigmoid", "softmax_sink"};
 
@@ -38,7 +39,7 @@ void check_rope_scaling(const ModelConfig& c) {
   if (s.type != "linear") {
     check_whole(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
   }
-  if (s.type == "dynamic" && c.head_dim < 4) fail("model", "head_dim: dynamic RoPE needs at least 4, found {}", c.head_dim);
+  if (s.type == "dynamic" && c.rotary_dim() < 4) fail("model", "head_dim: dynamic RoPE turns at least 4 dimensions, found {}", c.rotary_dim());
   if (s.type == "llama3") {
     check(std::isfinite(s.low_frequency) && s.low_frequency > 0, "rope_scaling.low_freq_factor", "more than 0", s.low_frequency);
     check(std::isfinite(s.high_frequency) && s.high_frequency > s.low_frequency, "rope_scaling.high_freq_factor",
@@ -56,19 +57,26 @@ void check_rope_scaling(const ModelConfig& c) {
 }  // namespace
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
-bool ModelConfig::is_plain_llama() const { return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && rope_base > 0; }
+bool ModelConfig::has_sink() const { return normalizer == "softmax_sink"; }
+int64_t ModelConfig::rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share); }
+bool ModelConfig::has_plain_rope() const { return rotates() && rotary_share == 1 && !rope_interleaved; }
+bool ModelConfig::is_plain_llama() const { return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && has_plain_rope(); }
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
-  if (c.rope_scaling.type != "dynamic") return {c.rope_base, c.rope_scaling};
-  const double dims = static_cast<double>(c.head_dim), factor = c.rope_scaling.factor;
+  if (!c.rotates()) return {};
+  Rope rope{c.rope_base, c.rope_scaling, c.rotary_dim(), c.rope_interleaved};
+  if (c.rope_scaling.type != "dynamic") return rope;
+  const double dims = static_cast<double>(c.rotary_dim()), factor = c.rope_scaling.factor;
   const double longer = static_cast<double>(std::max(length, c.rope_scaling.original_length)) /
                         static_cast<double>(c.rope_scaling.original_length);
-  return {c.rope_base * std::pow(factor * longer - (factor - 1), dims / (dims - 2)), {}};
+  rope.base *= std::pow(factor * longer - (factor - 1), dims / (dims - 2));
+  rope.scaling = {};
+  return rope;
 }
 std::string ModelConfig::architecture() const {
   if (!all_attention()) return mixer_kind(*this).architecture;
   const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
-  if (normalizer != "softmax" || distance_bias_window > 0 || rope_base == 0) return "LazyForCausalLM";
+  if (normalizer != "softmax" || distance_bias_window > 0 || !has_plain_rope()) return "LazyForCausalLM";
   if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
   if (family == "mistral" && bare && !qk_norm && full_layers.empty()) return "MistralForCausalLM";
   if (family == "qwen2" && attention_bias && !output_bias && !qk_norm) return "Qwen2ForCausalLM";
@@ -113,6 +121,13 @@ void ModelConfig::validate() const {
     fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", num_heads, num_kv_heads);
   }
   if (head_dim % 2 != 0) fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
+  if (std::find(kPositions.begin(), kPositions.end(), positions) == kPositions.end()) {
+    fail("model", "positions: expected one of {}, found '{}'", fmt::join(kPositions, ", "), positions);
+  }
+  check(rotary_share > 0 && rotary_share <= 1, "partial_rotary_factor", "more than 0 and at most 1", rotary_share);
+  if (rotary_dim() < 2 || rotary_dim() % 2 != 0) {
+    fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim, rotary_dim());
+  }
   if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
   check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
         hidden_ratio);
@@ -127,6 +142,7 @@ void ModelConfig::validate() const {
     fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
   }
   check_rope_scaling(*this);
+  if (rope_scaling.type != "none" && !rotates()) fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
   for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
   if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {
     fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some", kind(),
@@ -173,7 +189,11 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.intermediate_size = s.integer("intermediate_size", 0, 0);
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
   m.norm_eps = s.number("norm_eps", m.norm_eps);
+  m.positions = s.choice("positions", m.positions, kPositions);
   m.rope_base = s.number("rope_theta", m.rope_base);
+  m.rotary_share = s.number("partial_rotary_factor", m.rotary_share);
+  m.rope_interleaved = s.boolean("rope_interleaved", m.rope_interleaved);
+  m.alibi_trainable = s.boolean("alibi_trainable", m.alibi_trainable);
   m.max_length = s.integer("max_position_embeddings", m.max_length, 1);
   m.window = s.integer("window_size", m.window, -1);
   m.init_std = s.number("initializer_range", m.init_std);

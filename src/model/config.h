@@ -38,7 +38,12 @@ struct ModelConfig {
   double hidden_ratio = 4;
   bool tie_embeddings = false;
   double norm_eps = 1e-6;
+  // rope, none, learned, sinusoidal or alibi. A distance bias comes on top of any. rope with rope_base 0 is none.
+  std::string positions = "rope";
   double rope_base = 1e4;              // decision A6: Lazy defaults to 1.5e5
+  double rotary_share = 1;             // of every head's dimensions, the first ones, that RoPE turns
+  bool rope_interleaved = false;       // RoPE turns the pairs (2n, 2n + 1), not (n, n + half)
+  bool alibi_trainable = false;        // ALiBi's slopes are trained from their usual values
   ops::RopeScaling rope_scaling;       // the operator's types and "dynamic", see rope_at
   int64_t max_length = 4096;           // training length
   std::string normalizer = "softmax";  // "softmax", "elastic", ... (the operator's names)
@@ -74,12 +79,16 @@ struct ModelConfig {
   bool is_lazy() const;          // Elastic-Softmax with a distance bias
   std::string kind() const;      // "lazy", "transformer", the mixer's name, or the normalizer's for what lies between
   bool has_offset() const;       // a tau per head
+  bool has_sink() const;         // softmax's denominator has a learned term per head, as gpt-oss
+  bool rotates() const { return positions == "rope" && rope_base > 0; }
+  bool has_plain_rope() const;   // RoPE as in Llama
+  int64_t rotary_dim() const;    // dimensions of a head that RoPE turns
   int64_t intermediate() const;  // intermediate_size, or what hidden_ratio makes of it
   void validate() const;         // Error naming the field: heads that do not divide, odd head_dim, ...
 
   // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
-  // max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours: normalizer, offset,
+  // positions, partial_rotary_factor, rope_interleaved, alibi_trainable, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours: normalizer, offset,
   // offset_trainable, offset_init, distance_bias_window, distance_bias_init_std.
   // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5); `kind` may
   // also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
@@ -96,8 +105,10 @@ struct ModelConfig {
 // Base and scaling that a sequence of `length` tokens is rotated with. They differ from the configuration's only for
 // "dynamic" scaling, whose base grows once the sequence is longer than original_length (NTK-aware, as in transformers).
 struct Rope {
-  double base;
+  double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
+  int64_t rotary_dim = -1;
+  bool interleaved = false;
 };
 Rope rope_at(const ModelConfig& config, int64_t length);
 

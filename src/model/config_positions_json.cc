@@ -33,7 +33,9 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 // where both are there.
 void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.rope_base);
-  fields.must_be("partial_rotary_factor", 1);
+  std::string model_type;
+  fields.string({"model_type"}, model_type);
+  if (model_type != "lazy_attention") fields.must_be("partial_rotary_factor", 1);  // ours: read with what is Lazy Attention's
   const json* scaling = fields.find({"rope_scaling"});
   const bool old = scaling && !(scaling->is_object() && scaling->empty());
   const char* name = old ? "rope_scaling" : "rope_parameters";

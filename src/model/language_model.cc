@@ -15,6 +15,7 @@
 #include "model/checkpoint_names.h"
 #include "model/mixers/attention.h"
 #include "model/parts.h"
+#include "model/positions/embedded.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -26,6 +27,9 @@ struct LanguageModel::Impl {
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    if (config.positions == "learned") {
+      position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
+    }
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
     final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
@@ -40,6 +44,7 @@ struct LanguageModel::Impl {
     };
     parts.emplace_back();
     add(names.embedding, embedding);
+    if (position_table.defined()) add(names.positions, position_table);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
       const std::string layer = names.layer(static_cast<int64_t>(i));
@@ -71,6 +76,7 @@ struct LanguageModel::Impl {
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t) { t.copy_(on_cpu(t).normal_(0, config.init_std, generator)); };
     normal(embedding);
+    if (position_table.defined()) normal(position_table);
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
@@ -84,8 +90,22 @@ struct LanguageModel::Impl {
     if (head.defined()) normal(head);
   }
 
-  const AttentionMixer* attention(int64_t layer) const {  // null: another mixer
-    return dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
+  // One of a layer's tensors, undefined where another mixer is.
+  at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::* tensor) const {
+    const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
+    return attention ? to_stay(layer, attention->*tensor) : at::Tensor();
+  }
+
+  // What stands before the first layer. `options` says where the tokens stand in their text.
+  at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
+    const at::Tensor tokens = at::embedding(embedding, ids);
+    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
+    const int64_t start = options.cache ? options.cache->length : 0;
+    const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
+    const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
+    const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
+                                                               : sinusoidal_positions(places, config.hidden_size);
+    return (tokens + positions).to(dtype);
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
@@ -110,7 +130,7 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
-  at::Tensor embedding, final_norm, head;  // head is undefined when it is the embedding
+  at::Tensor embedding, position_table, final_norm, head;  // head is undefined when it is the embedding
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
@@ -188,6 +208,10 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  const std::string& positions = impl_->config.positions;
+  if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
+    fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
+  }
   if (!impl_->config.all_attention()) {
     if (options.packed && options.packed->keys.defined()) {
       fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones", impl_->config.mixer);
@@ -200,7 +224,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   Stream stream;
   {
     const PartUse use(hooks, Impl::kEmbedding);
-    stream.branch = at::embedding(impl_->embedding, ids).to(impl_->dtype);
+    stream.branch = impl_->embed(ids, options);
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
@@ -275,24 +299,23 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
 }
 
 bool LanguageModel::decays(const std::string& name) {
-  for (const char* part : {"norm", "bias", "softmax_offset"}) {
+  for (const char* part : {"norm", "bias", "softmax_offset", "attn.sinks", "alibi_slopes"}) {
     if (name.find(part) != std::string::npos) return false;
   }
   return true;
 }
 
 bool LanguageModel::stays_wide(const std::string& name) {
-  return name.find("learnable_bias") != std::string::npos || name.find("softmax_offset") != std::string::npos;
+  return name.find("learnable_bias") != std::string::npos || name.find("softmax_offset") != std::string::npos ||
+         name.find("attn.sinks") != std::string::npos || name.find("alibi_slopes") != std::string::npos;
 }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
-  const AttentionMixer* attention = impl_->attention(layer);
-  return attention ? impl_->to_stay(layer, attention->distance_bias) : at::Tensor();
+  return impl_->of_attention(layer, &AttentionMixer::distance_bias);
 }
-at::Tensor LanguageModel::tau(int64_t layer) const {
-  const AttentionMixer* attention = impl_->attention(layer);
-  return attention ? impl_->to_stay(layer, attention->tau) : at::Tensor();
-}
+at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::tau); }
+at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::sink); }
+at::Tensor LanguageModel::alibi_slopes(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::slopes); }
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 

@@ -102,6 +102,8 @@ class LanguageModel {
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined, as in layers that do not attend
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined
+  at::Tensor sink(int64_t layer) const;           // of softmax_sink, (heads) or undefined
+  at::Tensor alibi_slopes(int64_t layer) const;   // (heads) or undefined
 
   // Replaces the weights by those of `directory`, whose shapes must be this model's (a checkpoint to resume from).
   void load_weights(const std::filesystem::path& directory);

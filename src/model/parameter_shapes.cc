@@ -28,6 +28,8 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   }
   if (c.distance_bias_window > 0) out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}});
   if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable});
+  if (c.has_sink()) out.push_back({names.sink, {c.num_heads}});
+  if (c.positions == "alibi") out.push_back({names.slopes, {c.num_heads}, c.alibi_trainable});
   return out;
 }
 
@@ -49,6 +51,7 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   const CheckpointNames names(c);
   std::vector<ParameterShape> out = {{names.embedding, {c.vocab_size, c.hidden_size}}};
+  if (c.positions == "learned") out.push_back({names.positions, {c.max_length, c.hidden_size}});
   for (int64_t i = 0; i < c.num_layers; ++i) {
     for (ParameterShape& p : layer_shapes(c, names, c.mixer_of(i))) {
       p.name = names.layer(i) + p.name;
@@ -70,7 +73,7 @@ ParameterCount count_parameters(const ModelConfig& c) {
   const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
   ParameterCount count;
   count.embedding = c.vocab_size * c.hidden_size;
-  count.tied = count.embedding + c.hidden_size;
+  count.tied = count.embedding + c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
   if (attending > 0) count.tied += attending * of_layer("attention");
   if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
   count.untied = count.tied + count.embedding;

@@ -21,12 +21,15 @@ kernels::Normalizer normalizer_of(const std::string& name) {
 }
 
 // With the identity as values, the attention output of query i is its row of weights.
-WeightRows head_weights(const ModelConfig& config, int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& bias, const at::Tensor& tau) {
+WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const at::Tensor& q, const at::Tensor& k) {
+  const ModelConfig& config = model.config();
   const int64_t length = q.size(0), dim = q.size(1);
   const at::Tensor q64 = q.to(at::kCPU, at::kDouble).contiguous(), k64 = k.to(at::kCPU, at::kDouble).contiguous();
   const at::Tensor identity = at::eye(length, at::kDouble), out = at::zeros({length, length}, at::kDouble), lse = at::zeros({length}, at::kDouble);
-  const at::Tensor bias64 = bias.defined() ? bias.to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
-  const at::Tensor tau64 = tau.defined() ? tau.to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
+  const auto of_head = [&](const at::Tensor& t) { return t.defined() ? t.detach()[head].to(at::kCPU, at::kDouble).contiguous() : t; };
+  const auto data = [](const at::Tensor& t) { return t.defined() ? t.data_ptr<double>() : nullptr; };
+  const at::Tensor bias = of_head(model.distance_bias(layer)), tau = of_head(model.tau(layer)), sink = of_head(model.sink(layer)),
+                   slope = of_head(model.alibi_slopes(layer));
   kernels::Problem p;
   p.q_length = p.k_length = length;
   p.head_dim = dim;
@@ -36,6 +39,7 @@ WeightRows head_weights(const ModelConfig& config, int64_t layer, const at::Tens
   p.window = config.window_of(layer);
   p.normalizer = normalizer_of(config.normalizer);
   p.offset = config.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
+  p.alibi = slope.defined();
   p.bias_window = bias.defined() ? bias.size(0) : 0;
   kernels::Forward<double> f;
   const auto view = [](const at::Tensor& t) { return kernels::ConstView{t.data_ptr<double>(), 0, t.stride(0), 0, 1}; };
@@ -44,8 +48,10 @@ WeightRows head_weights(const ModelConfig& config, int64_t layer, const at::Tens
   f.v = view(identity);
   f.out = {out.data_ptr<double>(), 0, length, 0, 1};
   f.lse = lse.data_ptr<double>();
-  f.distance_bias = bias.defined() ? bias64.data_ptr<double>() : nullptr;
-  f.tau = tau.defined() ? tau64.data_ptr<double>() : nullptr;
+  f.distance_bias = data(bias);
+  f.tau = data(tau);
+  f.sink = data(sink);
+  f.alibi_slopes = data(slope);
   kernels::reference::forward(p, f);
   WeightRows rows;
   for (int64_t i = 0; i < length; ++i) {
@@ -66,9 +72,7 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
     for (size_t n = 0; n < heads.size(); ++n) {
       if (heads[n].first != layer) continue;
       const int64_t head = heads[n].second, kv_head = head / (config.num_heads / config.num_kv_heads);
-      const at::Tensor bias = model.distance_bias(layer), tau = model.tau(layer);
-      result[n] = head_weights(config, layer, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head),
-                               bias.defined() ? bias.select(0, head) : bias, tau.defined() ? tau.select(0, head).reshape({1}) : tau);
+      result[n] = head_weights(model, layer, head, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head));
     }
   };
   for (const auto& [layer, head] : heads) {

@@ -59,6 +59,22 @@ std::vector<Shape> shapes() {
   out.back().config.offset_init = -0.05;
   out.push_back({"lazy_positive_offset", small("lazy")});
   out.back().config.offset_init = 0.5;
+  for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink"}) {
+    out.push_back({normalizer, small("transformer")});
+    out.back().config.normalizer = normalizer;
+  }
+  for (const char* positions : {"learned", "sinusoidal", "alibi", "none"}) {
+    out.push_back({positions, small("transformer")});
+    out.back().config.positions = positions;
+    out.back().config.alibi_trainable = true;
+  }
+  out.push_back({"lazy_alibi", small("lazy")});
+  out.back().config.positions = "alibi";
+  out.back().config.alibi_trainable = true;
+  out.push_back({"rope_of_half_the_head", small("transformer")});
+  out.back().config.rotary_share = 0.5;
+  out.push_back({"rope_of_neighbours", small("lazy")});
+  out.back().config.rope_interleaved = true;
   return out;
 }
 

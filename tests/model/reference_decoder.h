@@ -36,7 +36,7 @@ class ReferenceDecoder {
     const bool llama = c_.is_plain_llama();
     at::Tensor x =
         weight(llama ? "model.embed_tokens.weight" : "model.embeddings.weight").index_select(0, ids.reshape({-1}));
-    x = x.view({ids.size(0), ids.size(1), c_.hidden_size});
+    x = round(x.view({ids.size(0), ids.size(1), c_.hidden_size}) + positions(ids.size(1)));
     for (int64_t i = 0; i < c_.num_layers; ++i) {
       const std::string p = "model.layers." + std::to_string(i) + ".";
       const at::Tensor normed = norm(x, p + (llama ? "input_layernorm.weight" : "attn_norm.weight"));
@@ -76,15 +76,63 @@ class ReferenceDecoder {
     return x.view({x.size(0), x.size(1), n, c_.head_dim}).transpose(1, 2);
   }
 
+  // The first dimensions of every head turn in pairs: (n, n + half), or neighbours.
   at::Tensor rotate(const at::Tensor& x) const {
+    if (!c_.rotates()) return x;
     const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are fp32 by definition
-    const int64_t half = c_.head_dim / 2;
-    const at::Tensor frequencies = at::reciprocal(
-        at::pow(c_.rope_base, at::arange(0, c_.head_dim, 2, options) / static_cast<double>(c_.head_dim)));
+    const int64_t turned = c_.rotary_dim(), half = turned / 2;
+    const at::Tensor frequencies =
+        at::reciprocal(at::pow(c_.rope_base, at::arange(0, turned, 2, options) / static_cast<double>(turned)));
     const at::Tensor angles = at::arange(x.size(2), options).unsqueeze(1) * frequencies;
     const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
-    const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
-    return round(at::cat({a * cos - b * sin, b * cos + a * sin}, 3));
+    const at::Tensor first = x.narrow(3, 0, turned), rest = x.narrow(3, turned, c_.head_dim - turned);
+    const auto part = [&](int64_t n) {
+      return c_.rope_interleaved ? first.unflatten(3, {half, 2}).select(4, n) : first.narrow(3, n * half, half);
+    };
+    const at::Tensor a = part(0) * cos - part(1) * sin, b = part(1) * cos + part(0) * sin;
+    return round(at::cat({c_.rope_interleaved ? at::stack({a, b}, 4).flatten(3) : at::cat({a, b}, 3), rest}, 3));
+  }
+
+  // What is added to the embeddings of n tokens.
+  at::Tensor positions(int64_t n) const {
+    if (c_.positions == "learned") return w_.at("model.position_embeddings.weight").narrow(0, 0, n);
+    at::Tensor out = at::zeros({n, c_.hidden_size}, at::kDouble);
+    for (int64_t i = 0; i < n && c_.positions == "sinusoidal"; ++i) {
+      for (int64_t d = 0; d < c_.hidden_size; ++d) {
+        const double angle = static_cast<double>(i) * std::pow(10000.0, -static_cast<double>(d / 2 * 2) / static_cast<double>(c_.hidden_size));
+        out[i][d] = d % 2 ? std::cos(angle) : std::sin(angle);
+      }
+    }
+    return out.to(w_.begin()->second.scalar_type());
+  }
+
+  // Weights of the scores s (..., keys), of which the visible ones count (SPEC section 2).
+  at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
+    const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
+    const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
+    if (c_.normalizer == "sigmoid") return at::sigmoid(s - count.log()) * visible;
+    if (c_.normalizer == "softmax_sink") {
+      const at::Tensor sink = w_.at(prefix + "sinks").view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
+      return at::softmax(at::cat({masked, sink}, 3), 3).narrow(3, 0, s.size(3));
+    }
+    if (c_.normalizer == "sparsemax" || c_.normalizer == "entmax15") {
+      const bool sparsemax = c_.normalizer == "sparsemax";
+      // Hidden keys far below every other take no part; -infinity would make 0 * infinity of them.
+      const at::Tensor x = s.masked_fill(hidden, -1e4) * (sparsemax ? 1.0 : 0.5);
+      const at::Tensor sorted = std::get<0>(x.sort(-1, true));
+      const at::Tensor k = at::arange(1, s.size(3) + 1, s.options());
+      const at::Tensor mean = sorted.cumsum(-1) / k;
+      const at::Tensor theta =
+          sparsemax ? mean - 1 / k : mean - ((1 - ((sorted * sorted).cumsum(-1) - k * mean * mean)) / k).clamp_min(0).sqrt();
+      const at::Tensor support = (sparsemax ? sorted > theta : theta <= sorted).sum(-1, true);
+      const at::Tensor p = at::relu(x - theta.gather(-1, support - 1));
+      return (sparsemax ? p : p * p) * visible;
+    }
+    const at::Tensor p = at::softmax(masked, 3);
+    if (!c_.has_offset()) return p;
+    const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset")
+                                               : at::full({c_.num_heads}, c_.offset_init, p.options());
+    return at::relu(p + tau.view({1, -1, 1, 1}) / (c_.offset == "per_visible" ? count : at::ones_like(count))) * visible;
   }
 
   at::Tensor attention(const at::Tensor& x, const std::string& prefix) const {
@@ -105,14 +153,10 @@ class ReferenceDecoder {
                                   .index_select(1, distance.clamp(0, c_.distance_bias_window - 1).reshape({-1}));
       s = s + bias.view({1, c_.num_heads, n, n}) * within;
     }
-    at::Tensor p = at::softmax(s.masked_fill(visible.logical_not(), -INFINITY), 3);
-    if (c_.has_offset()) {
-      const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset")
-                                                 : at::full({c_.num_heads}, c_.offset_init, p.options());
-      const at::Tensor count =
-          c_.offset == "per_visible" ? visible.sum(1, true).to(p.scalar_type()) : at::ones({n, 1}, p.options());
-      p = at::relu(p + tau.view({1, -1, 1, 1}) / count) * visible;
+    if (c_.positions == "alibi") {
+      s = s - w_.at(prefix + "alibi_slopes").view({1, -1, 1, 1}) * distance.to(s.scalar_type());
     }
+    const at::Tensor p = normalized(s, visible, prefix);
     const at::Tensor out = round(at::matmul(p, v)).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
     return project(out, prefix + "o_proj.weight");
   }

@@ -6,6 +6,7 @@
 #include "model/checkpoint_names.h"
 #include "model/language_model.h"
 #include "model/mixers/streaming.h"
+#include "model/positions/alibi.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
@@ -56,6 +57,10 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
     distance_bias = at::zeros({heads_, c.distance_bias_window}, options).requires_grad_(true);
   }
   if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
+  if (c.has_sink()) sink = at::zeros({heads_}, options).requires_grad_(true);
+  if (c.positions == "alibi") {
+    slopes = at::tensor(alibi_slopes(heads_), at::kFloat).to(device).requires_grad_(c.alibi_trainable);
+  }
   const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
   if (c.attention_bias) {
     q_bias = parameter(heads_ * head_dim_, 0);
@@ -74,7 +79,8 @@ NamedTensors AttentionMixer::parameters() const {
   NamedTensors out = {{names.q, qkv.parts()[0]}, {names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}};
   for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias}, {&names.k_bias, &k_bias}, {&names.v_bias, &v_bias},
                                      {&names.o_bias, &o_bias}, {&names.q_norm, &q_norm}, {&names.k_norm, &k_norm},
-                                     {&names.distance_bias, &distance_bias}, {&names.offset, &tau}}) {
+                                     {&names.distance_bias, &distance_bias}, {&names.offset, &tau},
+                                     {&names.sink, &sink}, {&names.slopes, &slopes}}) {
     if (tensor->defined()) out.emplace_back(*name, *tensor);
   }
   return out;
@@ -96,6 +102,8 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   options.normalizer = config_.normalizer;
   options.offset = config_.offset;
   options.window = window_;
+  options.sink = sink;
+  options.alibi_slopes = slopes;
   return options;
 }
 
@@ -131,7 +139,7 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
     return project(stream(parts, layer, *options.cache));
   }
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
-  ops::RopeOptions turned{.scaling = rope.scaling};
+  ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   const auto rotated = [&](const at::Tensor& heads) { return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads; };
   const at::Tensor q = rotated(by_head(parts[0], q_bias, q_norm, heads_));

@@ -25,6 +25,7 @@ class AttentionMixer : public Mixer {
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
   at::Tensor tau;            // (heads) fp32, undefined when there is none
+  at::Tensor sink, slopes;   // (heads) fp32: softmax_sink's term, ALiBi's slopes; undefined when there are none
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
   at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
 

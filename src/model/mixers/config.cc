@@ -98,6 +98,10 @@ void check_mixer(const ModelConfig& m) {
 }
 
 void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
+  fields.string({"positions"}, m.positions);
+  fields.number({"partial_rotary_factor"}, m.rotary_share);
+  fields.boolean({"rope_interleaved"}, m.rope_interleaved);
+  fields.boolean({"alibi_trainable"}, m.alibi_trainable);
   fields.string({"normalizer"}, m.normalizer);
   fields.string({"offset"}, m.offset);
   fields.boolean({"offset_trainable"}, m.offset_trainable);
@@ -107,6 +111,10 @@ void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
 }
 
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
+  if (m.positions != "rope") out["positions"] = m.positions;
+  if (m.rotary_share != 1) out["partial_rotary_factor"] = m.rotary_share;
+  if (m.rope_interleaved) out["rope_interleaved"] = true;
+  if (m.positions == "alibi") out["alibi_trainable"] = m.alibi_trainable;
   out["normalizer"] = m.normalizer;
   out["offset"] = m.offset;
   out["offset_trainable"] = m.offset_trainable;
@@ -148,7 +156,7 @@ void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out) {
   attention["head_dim"] = m.head_dim;
   attention["window_size"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nlohmann::ordered_json();
   attention["rope_theta"] = m.rope_base;
-  if (m.normalizer != "softmax" || m.distance_bias_window > 0) write_lazy(m, attention);
+  if (m.normalizer != "softmax" || m.distance_bias_window > 0 || !m.has_plain_rope()) write_lazy(m, attention);
 }
 
 }  // namespace lazy

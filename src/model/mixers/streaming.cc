@@ -15,7 +15,7 @@ constexpr int64_t kBlock = 128;  // queries that share one matrix of scores: rec
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
   if (rope.base == 0) return x;  // no rotation
-  return ops::rope(x, rope.base, offset, {.scaling = rope.scaling, .positions = positions});
+  return ops::rope(x, rope.base, offset, {.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling, .positions = positions});
 }
 
 // The last tokens of `k`, nothing of which was cut: the cache's places are the tokens' places.
