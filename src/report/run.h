@@ -30,6 +30,7 @@ struct SinkReport {
 struct LearnedParameters {
   std::vector<std::vector<double>> tau;                         // [layer][head], empty: no offset
   std::vector<std::vector<std::vector<double>>> distance_bias;  // [layer][head][distance], empty: none
+  std::vector<std::vector<double>> alibi_slopes;                // [layer][head], empty: no ALiBi
   double tau_initial = -1;
 };
 

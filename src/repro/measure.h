@@ -22,7 +22,7 @@ Json measure_sinks(const Subject& subject, const Json& settings);
 Json measure_tasks(const Subject& subject);
 // {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}}.
 Json measure_lengths(const Subject& subject, const Json& settings);
-// {"tau": [layer][head], "distance_bias": [layer][head][distance]}.
+// {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
 Json measure_learned(const Subject& subject);
 // {"loss": [...], "sink_ratio": [...]} of a folder of text.
 Json measure_domain(const Subject& subject, const Json& settings);

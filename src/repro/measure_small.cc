@@ -16,6 +16,7 @@ Json measure_learned(const Subject& subject) {
   Json out = Json::object();
   if (!learned.tau.empty()) out["tau"] = learned.tau;
   if (!learned.distance_bias.empty()) out["distance_bias"] = learned.distance_bias;
+  if (!learned.alibi_slopes.empty()) out["alibi_slopes"] = learned.alibi_slopes;
   out["tau_initial"] = learned.tau_initial;
   return out;
 }

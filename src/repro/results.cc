@@ -54,16 +54,16 @@ std::optional<Estimate> Results::paired_change(const std::string& a, const std::
   return bootstrap_mean(combine(combine(a1, a0, -1), combine(b1, b0, -1), -1));
 }
 
-std::vector<std::vector<double>> Results::offsets(const std::string& model) const {
+template <typename Head>
+std::vector<std::vector<Head>> Results::learned(const std::string& model, const char* name) const {
+  using Layers = std::vector<std::vector<Head>>;
   const Json* values = find(model + ".learned");
-  return values && values->contains("tau") ? values->at("tau").get<std::vector<std::vector<double>>>() : std::vector<std::vector<double>>{};
+  return values && values->contains(name) ? values->at(name).template get<Layers>() : Layers{};
 }
 
-std::vector<std::vector<Curve>> Results::distance_bias(const std::string& model) const {
-  const Json* values = find(model + ".learned");
-  return values && values->contains("distance_bias") ? values->at("distance_bias").get<std::vector<std::vector<Curve>>>()
-                                                     : std::vector<std::vector<Curve>>{};
-}
+std::vector<std::vector<double>> Results::offsets(const std::string& model) const { return learned<double>(model, "tau"); }
+std::vector<std::vector<double>> Results::alibi_slopes(const std::string& model) const { return learned<double>(model, "alibi_slopes"); }
+std::vector<std::vector<Curve>> Results::distance_bias(const std::string& model) const { return learned<Curve>(model, "distance_bias"); }
 
 std::string over(const Results& results, const std::string& items) {
   return results.seeds() > 1 ? fmt::format("{} seeds and their {}", results.seeds(), items) : items + ", one training seed";

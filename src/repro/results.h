@@ -29,9 +29,13 @@ class Results {
                                         const std::string& to) const;
 
   std::vector<std::vector<double>> offsets(const std::string& model) const;          // [layer][head], of the first seed
+  std::vector<std::vector<double>> alibi_slopes(const std::string& model) const;     // [layer][head]
   std::vector<std::vector<Curve>> distance_bias(const std::string& model) const;     // [layer][head][distance]
 
  private:
+  template <typename Head>
+  std::vector<std::vector<Head>> learned(const std::string& model, const char* name) const;
+
   int64_t seeds_;
   std::map<std::string, Json> values_;
 };

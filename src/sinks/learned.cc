@@ -1,9 +1,9 @@
 #include "sinks/learned.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include "model/checkpoint.h"
+#include "model/checkpoint_names.h"
 #include "model/config.h"
 
 namespace lazy::sinks {
@@ -20,18 +20,23 @@ report::LearnedParameters learned_parameters(const std::filesystem::path& direct
   report::LearnedParameters result;
   ModelConfig config = ModelConfig::from_directory(directory);
   result.tau_initial = config.offset_init;
-  if (!config.has_offset() && config.distance_bias_window == 0) return result;
+  const bool alibi = config.positions == "alibi", biased = config.distance_bias_window > 0;
+  if ((!config.has_offset() && !biased && !alibi) || !config.attends()) return result;
   const SafetensorsFile file = open_weights(directory);
   if (!has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
-  const auto names = match_weights(file, directory, config);
+  const auto stored = match_weights(file, directory, config);
+  const CheckpointNames names(config);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string prefix = fmt::format("model.layers.{}.attn.", layer);
-    if (config.has_offset()) result.tau.push_back(row_of(file.tensor(names.at(prefix + "softmax_offset"))));
-    if (config.distance_bias_window > 0) {
-      const at::Tensor table = file.tensor(names.at(prefix + "learnable_bias_diagonals"));
-      result.distance_bias.emplace_back();
-      for (int64_t head = 0; head < table.size(0); ++head) result.distance_bias.back().push_back(row_of(table[head]));
-    }
+    const bool attends = config.mixer_of(layer) == "attention";
+    const auto tensor = [&](const std::string& name) { return file.tensor(stored.at(names.layer(layer) + name)); };
+    const auto row = [&](const std::string& name) { return attends ? row_of(tensor(name)) : std::vector<double>(); };
+    if (config.has_offset()) result.tau.push_back(row(names.offset));
+    if (alibi) result.alibi_slopes.push_back(row(names.slopes));
+    if (!biased) continue;
+    result.distance_bias.emplace_back();
+    if (!attends) continue;
+    const at::Tensor table = tensor(names.distance_bias);
+    for (int64_t head = 0; head < table.size(0); ++head) result.distance_bias.back().push_back(row_of(table[head]));
   }
   return result;
 }

@@ -1,4 +1,4 @@
-// Offsets and distance biases of a model, for pictures.
+// Offsets, distance biases and ALiBi slopes of a model, for pictures.
 #pragma once
 #include <filesystem>
 
@@ -6,7 +6,8 @@
 
 namespace lazy::sinks {
 
-// Reads the small tensors of a model folder and leaves the large ones on disk. Empty for a model that has neither.
+// Reads the small tensors of a model folder and leaves the large ones on disk. Empty for a model that has none
+// of them; a layer that does not attend has an empty row.
 // Error names the file and the tensor.
 report::LearnedParameters learned_parameters(const std::filesystem::path& model_directory);
 

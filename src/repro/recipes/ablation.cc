@@ -6,7 +6,7 @@
 namespace lazy::repro {
 namespace {
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_components(const Conditions& c) {
   const Budget ablation = Budget::ablation;
   Plan plan(c);
   Model bias{"rope-bias-150k", "transformer", {fmt::format("model.distance_bias_window={}", c.scale.bias_window(ablation)), "model.rope_theta=150000"}, ablation};
@@ -46,7 +46,7 @@ std::vector<Finding> judge_components(const Conditions& c, const Results& result
 }  // namespace
 
 Recipe ablation() {
-  return {"ablation", "each component alone: density, sink, loss", "digest, check 1; paper, Table 2", plan, judge_components,
+  return {"ablation", "each component alone: density, sink, loss", "digest, check 1; paper, Table 2", plan_components, judge_components,
           {"Paper, Table 2 (340M, 10B tokens, context 512)", {"loss", "density %", "sink %"},
            {{"softmax", {2.62, 94.53, 5.46}, "softmax"}, {"elastic, tau from -1", {2.64, 40.24, 0.18}, "elastic"}}},
           {"The published \"sparsity\" is released weight, not a count of zero entries."}};

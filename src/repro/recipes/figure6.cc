@@ -18,7 +18,7 @@ Model lazy_at_10k(const Scale& scale) {
   return model;
 }
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_lengths(const Conditions& c) {
   const Budget ablation = Budget::ablation;
   Plan plan(c);
   plan.train(lazy_model(c.scale, ablation)).train(lazy_at_10k(c.scale)).train(softmax_model(ablation)).train(softmax_twin(ablation));
@@ -63,7 +63,7 @@ std::vector<Finding> judge_lengths(const Conditions& c, const Results& results) 
 }  // namespace
 
 Recipe figure6() {
-  return {"fig6", "length extrapolation", "paper, Figure 6 and section 5.5", plan, judge_lengths, {},
+  return {"fig6", "length extrapolation", "paper, Figure 6 and section 5.5", plan_lengths, judge_lengths, {},
           {"The figure has no numbers in the paper's text, so that orderings are tested, not values.",
            "Every text is one stream, cut into stretches; each stretch is predicted in windows of every length, so that all lengths see the same "
            "targets. LAMBADA's items are joined (decision A10).",

@@ -8,7 +8,7 @@
 namespace lazy::repro {
 namespace {
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_rounds(const Conditions& c) {
   const bool gpu = c.device == "cuda";
   Json settings{{"rounds", 9}, {"device", c.device}, {"dtype", gpu ? "bf16" : "fp32"}, {"head_dim", 64}};
   // As long as a laptop does in seconds; a GPU's usual shapes.
@@ -44,7 +44,7 @@ std::vector<Finding> judge_speed(const Conditions&, const Results& results) {
 }  // namespace
 
 Recipe latency() {
-  return {"latency", "does the second pass cost what sparsity gives?", "digest, open question 2; paper, appendix F", plan, judge_speed, {},
+  return {"latency", "does the second pass cost what sparsity gives?", "digest, open question 2; paper, appendix F", plan_rounds, judge_speed, {},
           {"Times of lazy bench attention and lazy bench decode on this machine, softmax and Elastic-Softmax by the same kernels, without distance bias.",
            "How many pairs are alive is set by the benchmark's scores; trained models have 15 to 30 % (docs/results/)."}};
 }

@@ -10,7 +10,7 @@ constexpr double kStarts[] = {-2, -1.5, -1, -0.5, 0};
 
 std::string row(double start) { return fmt::format("tau{:.1f}", start); }
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_starts(const Conditions& c) {
   Plan plan(c);
   for (const double start : kStarts) {
     Model model = elastic_alone(Budget::ablation);  // Table 2's rows have no distance bias (decision A11)
@@ -52,7 +52,7 @@ std::vector<Finding> judge_starts(const Conditions& c, const Results& results) {
 }  // namespace
 
 Recipe offset_start() {
-  return {"tau-init", "tau's initial value from -2 to 0: loss, density, sink", "digest, experiment 2; paper, Table 2", plan, judge_starts,
+  return {"tau-init", "tau's initial value from -2 to 0: loss, density, sink", "digest, experiment 2; paper, Table 2", plan_starts, judge_starts,
           {"Paper, Table 2 (340M, 10B tokens, context 512)", {"loss", "density %", "sink %"},
            {{"tau / i, tau from 0", {2.65, 37.30, 4.15}, row(0)}, {"tau / i, tau from -1", {2.64, 40.24, 0.18}, row(-1)}}},
           {}};

@@ -10,7 +10,7 @@ constexpr int64_t kBases[] = {10000, 50000, 150000, 1000000};
 
 std::string row(const char* kind, int64_t base) { return fmt::format("{}-base{}", kind, base); }
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_bases(const Conditions& c) {
   Plan plan(c);
   for (const int64_t base : kBases) {
     Model lazy = lazy_model(c.scale, Budget::ablation), softmax = softmax_model(Budget::ablation);
@@ -51,7 +51,7 @@ std::vector<Finding> judge_bases(const Conditions& c, const Results& results) {
 }  // namespace
 
 Recipe rope_base() {
-  return {"rope-base", "sensitivity to the RoPE base", "digest, open question 3; paper, section 4.1", plan, judge_bases, {},
+  return {"rope-base", "sensitivity to the RoPE base", "digest, open question 3; paper, section 4.1", plan_bases, judge_bases, {},
           {"Bases 1e4, 5e4, 1.5e5 and 1e6, each for Lazy Attention and for softmax."}};
 }
 

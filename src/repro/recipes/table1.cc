@@ -21,7 +21,7 @@ constexpr Column kColumns[] = {
     {"ARC-e acc", "arc_easy", "acc", false},            {"ARC-c acc_n", "arc_challenge", "acc_norm", false},
     {"SIQA acc", "social_iqa", "acc", false},           {"BoolQ acc", "boolq", "acc", false}};
 
-PublishedTable published() {
+PublishedTable published_rows() {
   PublishedTable t{"Paper, Table 1 (340M / 15B tokens, then 760M / 30B tokens)", {}, {}};
   for (const Column& c : kColumns) t.columns.push_back(c.title);
   t.columns.push_back("Avg.");
@@ -45,7 +45,7 @@ PublishedTable published() {
   return t;
 }
 
-std::vector<Step> plan(const Conditions& c) {
+std::vector<Step> plan_rows(const Conditions& c) {
   Plan plan(c);
   plan.train(lazy_model(c.scale, Budget::main)).train(softmax_model(Budget::main)).train(softmax_twin(Budget::main));
   plan.train(without_positional(Budget::main)).train(without_elastic(c.scale, Budget::main));
@@ -102,7 +102,7 @@ void compare_task(const Results& results, const PublishedTable& table, const std
 }
 
 std::vector<Finding> judge_rows(const Conditions& c, const Results& results) {
-  const PublishedTable table = published();
+  const PublishedTable table = published_rows();
   std::vector<Finding> out;
   for (const auto& [other, title] : {std::pair{"softmax", "Transformer++ (RoPE base 1e4)"}, {"softmax-rope150k", "the softmax twin at Lazy's RoPE base"}}) {
     out.push_back(judge({fmt::format("Lazy Attention's held-out loss is below that of {}", title), "Lazy leads Table 1's averages", "nats a token",
@@ -129,7 +129,7 @@ std::vector<Finding> judge_rows(const Conditions& c, const Results& results) {
 }  // namespace
 
 Recipe table1() {
-  return {"table1", "overall comparison on nine benchmarks", "paper, Table 1", plan, judge_rows, published(),
+  return {"table1", "overall comparison on nine benchmarks", "paper, Table 1", plan_rows, judge_rows, published_rows(),
           {"Rows without a model of ours are cited from the paper, which itself cites some of them (Titans: MAG at 340M, LMM at 760M).",
            "The TTT row's average is printed as 47.32; the mean of its accuracies is 49.37.",
            "acc_n is lm-evaluation-harness's acc_norm (its definition, not the chance-adjusted one in the paper's words).",

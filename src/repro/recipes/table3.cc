@@ -14,7 +14,7 @@ constexpr Set kSets[] = {{"WikiText", "wikitext", 60634}, {"LAMBADA", "lambada",
                          {"HellaSwag", "hellaswag", 70000}, {"WinoGrande", "winogrande", 44000}, {"ARC (easy and challenge)", "arc", 7787},
                          {"SIQA", "siqa", 15554}, {"BoolQ", "boolq", 15942}};
 
-PublishedTable published() {
+PublishedTable published_benchmarks() {
   PublishedTable t{"Paper, Table 3", {"samples"}, {}};
   for (const Set& set : kSets) t.rows.push_back({set.title, {set.published}, ""});
   return t;
@@ -41,7 +41,7 @@ std::vector<Finding> judge_counts(const Conditions&, const Results& results) {
 
 Recipe table3() {
   return {"table3", "sizes of the benchmarks", "paper, Table 3",
-          [](const Conditions& c) { return Plan(c).once(StepKind::datasets, "datasets", Json::object(), "data").steps(); }, judge_counts, published(),
+          [](const Conditions& c) { return Plan(c).once(StepKind::datasets, "datasets", Json::object(), "data").steps(); }, judge_counts, published_benchmarks(),
           {"The paper lists the sizes of whole data sets, some rounded; what is scored is one split of each (docs/evaluation.md)."}};
 }
 
