@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <ctime>
 #include <map>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -24,13 +23,6 @@ namespace {
 constexpr int64_t kTinyPieces = 2048;  // of the tokenizer that a tiny corpus gets
 
 std::string hash(const std::string& text) { return fmt::format("{:016x}", checksum(text)).substr(0, 10); }
-
-std::string today() {
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-  return date;
-}
 
 fs::path scale_folder(const RunOptions& options) { return options.output / options.conditions.scale.name; }
 
@@ -145,7 +137,7 @@ void check_stop(const RecipeRun& run) {
 }
 
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   fs::create_directories(s.folder);
   Json values;
   try {
@@ -157,7 +149,7 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
     check_stop(run);  // a measurement ends with an error of its own
     throw;
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   s.record = {{"step", s.step.id}, {"kind", name(s.step.kind)}, {"model", s.step.model}, {"settings", s.step.settings}, {"device", options.conditions.device},
               {"finished", today()}, {"seconds", seconds}, {"values", values}};
   write_file_atomic(s.folder / "record.json", s.record.dump() + "\n");
