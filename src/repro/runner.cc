@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "core/clock.h"
@@ -26,11 +27,8 @@ std::string hash(const std::string& text) { return fmt::format("{:016x}", checks
 
 fs::path scale_folder(const RunOptions& options) { return options.output / options.conditions.scale.name; }
 
-bool needs_corpus(const std::vector<Step>& steps) {
-  for (const Step& step : steps) {
-    if (step.kind == StepKind::train) return true;
-  }
-  return false;
+bool needs_corpus(const RecipeRun& run) {
+  return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
 std::vector<std::string> corpus_text(const RunOptions& options) { return options.text.empty() ? demo_text() : options.text; }
@@ -142,11 +140,8 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
   Json values;
   try {
     values = measure_step(s, run, options, corpus);
-  } catch (const Interrupted&) {
-    check_stop(run);
-    throw;
   } catch (const Error&) {
-    check_stop(run);  // a measurement ends with an error of its own
+    check_stop(run);  // training and the measurements end with errors of their own
     throw;
   }
   const double seconds = seconds_since(begin);
@@ -175,7 +170,7 @@ std::vector<std::string> demo_text() {
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
-  if (!needs_corpus(recipe.plan(options.conditions)) || fs::exists(corpus / "corpus.json")) {
+  if (!needs_corpus(run) || fs::exists(corpus / "corpus.json")) {
     place_steps(run, options, corpus, TemporaryFolder().path);
   } else {
     for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
@@ -192,7 +187,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   }
   RecipeRun run = prepare_run(recipe, options);
   fs::path corpus;
-  if (needs_corpus(recipe.plan(options.conditions))) {
+  if (needs_corpus(run)) {
     try {
       corpus = ensure_corpus(options);
     } catch (const Error&) {
