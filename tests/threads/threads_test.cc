@@ -67,7 +67,7 @@ TEST(Threads, ThePipelineEndsWhateverFails) {
     };
     int produced = 0, asked = 0;
     std::vector<int> consumed;
-    const std::string error = testing_support::error_of([&] {
+    const std::string error = error_of([&] {
       ordered_pipeline<int, int>(
           [&](int& item) {
             fail_in("produce", 50, produced);
