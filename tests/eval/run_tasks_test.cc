@@ -9,6 +9,7 @@
 #include "eval/score.h"
 #include "folder.h"
 #include "model/tokenizer_match.h"
+#include "small_model.h"
 #include "support/error_of.h"
 
 namespace lazy::eval {
@@ -16,17 +17,7 @@ namespace fs = std::filesystem;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-LanguageModel small_model() {
-  ModelConfig config;
-  config.vocab_size = 300;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.max_length = 64;
-  config.init_std = 0.3;
-  return LanguageModel(config, 7);
-}
+LanguageModel small_model() { return LanguageModel(small_config(), 7); }
 
 const std::string kRows = R"({"goal": "dry a cup", "sol1": "wipe it", "sol2": "wet it at once", "label": 0}
 {"goal": "boil an egg", "sol1": "in water", "sol2": "in é", "label": 1}
