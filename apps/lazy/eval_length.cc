@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <ctime>
 #include <memory>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "eval/length/variant.h"
@@ -110,15 +110,12 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   if (a.limit > 0) study.limit = a.limit;
   if (!lengths.depths.empty()) study.probe.depths.clear();
   for (const double percent : lengths.depths) study.probe.depths.push_back(percent / 100);
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-  study.date = date;
+  study.date = today();
   study.command = a.command;
   const length::Json found = length::run(subjects(lengths, a, machine), study);
   if (!machine.first) return;
   const std::string json = found.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n";
-  if (!lengths.report.empty()) write_file_atomic(lengths.report, report::render_lengths(found, "--report", {a.command, date}));
+  if (!lengths.report.empty()) write_file_atomic(lengths.report, report::render_lengths(found, "--report", {a.command, study.date}));
   if (!a.output.empty()) write_file_atomic(a.output, json);
   fmt::print("{}", a.json ? json : length::to_table(found));
 }

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <ctime>
 #include <memory>
 
 #include "command.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -47,10 +47,8 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
     if (!status.empty()) lazy::log::info("{}: {}", run.name, status);
     runs.push_back(std::move(run));
   }
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-  lazy::write_file_atomic(output, lazy::report::render(runs, {fmt::format("lazy report {} --output {}", fmt::join(folders, " "), output), date}));
+  const std::string command = fmt::format("lazy report {} --output {}", fmt::join(folders, " "), output);
+  lazy::write_file_atomic(output, lazy::report::render(runs, {command, lazy::today()}));
   fmt::print("{}\n", output);
 }
 

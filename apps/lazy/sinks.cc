@@ -2,10 +2,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <ctime>
 #include <memory>
 
 #include "command.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
@@ -58,10 +58,7 @@ void measure(const SinksArguments& a) {
     run.sinks = lazy::report::parse_sinks(json, a.model);
     run.kind = config.normalizer == "elastic" ? "lazy" : config.normalizer;
     run.learned = lazy::sinks::learned_parameters(a.model);
-    char date[32];
-    const std::time_t now = std::time(nullptr);
-    std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-    lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), date}));
+    lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), lazy::today()}));
   }
   fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(study));
 }

@@ -1,10 +1,9 @@
 #include "core/bootstrap.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
-#include "core/percentiles.h"
+#include "core/statistics.h"
 
 namespace lazy {
 namespace {
@@ -21,20 +20,18 @@ void require(const Values& values, size_t least) {
   if (values.size() < least) fail("bootstrap", "expected at least {} values to resample, found {}", least, values.size());
 }
 
+// A statistic of each of two independent samples, compared; `a` is drawn before `b`.
+Estimate of_two(const Values& a, const Values& b, size_t least, double (*statistic)(const Values&), const auto& compare) {
+  require(a, least);
+  require(b, least);
+  const auto n = static_cast<int64_t>(std::min(a.size(), b.size()));
+  return bootstrap(compare(statistic(a), statistic(b)), n, [&](Random& random) {
+    const double first = statistic(resample(a, random));
+    return compare(first, statistic(resample(b, random)));
+  });
+}
+
 }  // namespace
-
-double mean_of(const Values& values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum / static_cast<double>(values.size());
-}
-
-double variance_of(const Values& values) {
-  const double mean = mean_of(values);
-  double sum = 0;
-  for (const double v : values) sum += (v - mean) * (v - mean);
-  return values.size() > 1 ? sum / static_cast<double>(values.size() - 1) : 0;
-}
 
 Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>& draw, int draws, uint64_t seed) {
   Random random(seed);
@@ -65,18 +62,12 @@ Estimate bootstrap_mean(const Groups& groups) {
 
 Estimate bootstrap_mean(const Values& values) { return bootstrap_mean(Groups{values}); }
 
-Estimate bootstrap_difference(const Values& a, const Values& b) {
-  require(a, 1);
-  require(b, 1);
-  return bootstrap(mean_of(a) - mean_of(b), static_cast<int64_t>(std::min(a.size(), b.size())),
-                   [&](Random& random) { return mean_of(resample(a, random)) - mean_of(resample(b, random)); });
-}
+Estimate bootstrap_difference(const Values& a, const Values& b) { return of_two(a, b, 1, mean_of, std::minus<>()); }
+
+Estimate bootstrap_ratio(const Values& a, const Values& b) { return of_two(a, b, 1, mean_of, std::divides<>()); }
 
 Estimate bootstrap_variance_difference(const Values& a, const Values& b) {
-  require(a, 2);
-  require(b, 2);
-  return bootstrap(variance_of(a) - variance_of(b), static_cast<int64_t>(std::min(a.size(), b.size())),
-                   [&](Random& random) { return variance_of(resample(a, random)) - variance_of(resample(b, random)); });
+  return of_two(a, b, 2, variance_of, std::minus<>());
 }
 
 }  // namespace lazy

@@ -24,10 +24,9 @@ Estimate bootstrap_mean(const Groups& groups);
 Estimate bootstrap_mean(const std::vector<double>& values);
 // mean(a) - mean(b) of independent samples, such as the heads of two models.
 Estimate bootstrap_difference(const std::vector<double>& a, const std::vector<double>& b);
+// mean(a) / mean(b), likewise.
+Estimate bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b);
 // variance(a) - variance(b), likewise.
 Estimate bootstrap_variance_difference(const std::vector<double>& a, const std::vector<double>& b);
-
-double mean_of(const std::vector<double>& values);
-double variance_of(const std::vector<double>& values);  // n - 1 in the denominator
 
 }  // namespace lazy

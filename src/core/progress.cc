@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/clock.h"
 #include "core/text.h"
 
 namespace lazy {
-using Clock = std::chrono::steady_clock;
 
 Progress::Progress(std::string title, uint64_t total, std::string unit, uint64_t start_at)
     : title_(std::move(title)),
@@ -27,7 +27,7 @@ Progress::~Progress() {
 }
 
 double Progress::rate() const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  const double seconds = seconds_since(begin_);
   return seconds > 0 ? static_cast<double>(done_ - std::min(done_, start_at_)) / seconds : 0;
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "eval/encode.h"
 #include "eval/prepare.h"
@@ -17,14 +17,6 @@
 
 namespace lazy::eval {
 namespace {
-
-class Clock {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 int64_t window_length(const LanguageModel& model, const EvalOptions& options) {
   return options.max_length > 0 ? options.max_length : model.config().max_length;
@@ -46,7 +38,7 @@ double per(const Totals& totals, int64_t units) { return -totals.log_likelihood 
 }  // namespace
 
 TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split, const EvalOptions& options) {
-  const Clock clock;
+  const auto begin = Clock::now();
   SequenceOptions how;
   how.length = window_length(model, options);
   how.bos_per_sequence = options.bos;
@@ -64,7 +56,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   Totals totals;
   for (const Score& s : score(model, windows, score_options(options, "held-out loss"))) totals.log_likelihood += s.log_likelihood;
   totals.tokens = count * (how.length - 1);
-  TaskResult result{.name = "heldout", .original = available, .effective = count, .seconds = clock.seconds()};
+  TaskResult result{.name = "heldout", .original = available, .effective = count, .seconds = seconds_since(begin)};
   const double loss = per(totals, totals.tokens);
   result.metrics = {{"loss", loss}, {"bits_per_byte", loss / std::numbers::ln2 / sequences.bytes_per_token()}, {"perplexity", std::exp(loss)}};
   result.config = {{"task", "heldout"}, {"corpus", corpus.string()}, {"split", split}, {"length", how.length}, {"tokens", totals.tokens},
@@ -74,14 +66,14 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
 
 TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& source,
                          const EvalOptions& options) {
-  const Clock clock;
+  const auto begin = Clock::now();
   if (text.empty()) fail("eval", "{}: expected text, found an empty file", source);
   const TextEncoder encoder(tokenizer, options.bos);
   const std::vector<int32_t> ids = encoder.encode(text);
   Totals totals{0, static_cast<int64_t>(ids.size()), python_word_count(text), static_cast<int64_t>(text.size())};
   const auto windows = rolling_windows(ids, encoder.prefix(), window_length(model, options));
   for (const Score& s : score(model, windows, score_options(options, "held-out text"))) totals.log_likelihood += s.log_likelihood;
-  TaskResult result{.name = "heldout", .original = 1, .effective = 1, .seconds = clock.seconds()};
+  TaskResult result{.name = "heldout", .original = 1, .effective = 1, .seconds = seconds_since(begin)};
   const double loss = per(totals, totals.tokens);
   result.metrics = {{"loss", loss},
                     {"bits_per_byte", per(totals, totals.bytes) / std::numbers::ln2},

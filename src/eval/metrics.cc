@@ -5,6 +5,7 @@
 #include <map>
 #include <numbers>
 
+#include "core/statistics.h"
 #include "eval/python_text.h"
 #include "eval/standard_error.h"
 

@@ -1,22 +1,16 @@
 #include "eval/prepare.h"
 
 #include <cmath>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "core/error.h"
+#include "core/read_ahead.h"
 #include "eval/encode.h"
 #include "eval/tasks/fewshot.h"
 
 namespace lazy::eval {
 namespace {
 
-constexpr size_t kRequests = 8192, kWindowTokens = 1 << 20, kReady = 2;
-
-struct Halted {};
+constexpr size_t kRequests = 8192, kWindowTokens = 1 << 20, kAhead = 3;
 
 }  // namespace
 
@@ -27,48 +21,24 @@ int64_t limited(int64_t available, const std::optional<double>& limit) {
 }
 
 struct Preparation::Impl {
+  using HandOver = ReadAhead<Chunk>::HandOver;
   std::vector<Task> tasks;
   std::filesystem::path data;
   const Tokenizer& tokenizer;
   PrepareOptions options;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Chunk> ready;
-  std::exception_ptr error;
-  bool finished = false, halt = false;
-  std::thread thread;
+  ReadAhead<Chunk> chunks;
 
   Impl(std::vector<Task> t, std::filesystem::path d, const Tokenizer& k, PrepareOptions o)
-      : tasks(std::move(t)), data(std::move(d)), tokenizer(k), options(o), thread([this] { run(); }) {}
-
-  void hand_over(Chunk&& chunk) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return halt || ready.size() < kReady; });
-    if (halt) throw Halted();
-    ready.push_back(std::move(chunk));
-    changed.notify_all();
-  }
-
-  void run() {
-    std::exception_ptr thrown;
-    try {
-      for (size_t t = 0; t < tasks.size(); ++t) prepare(t);
-    } catch (const Halted&) {
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    error = thrown;
-    finished = true;
-    changed.notify_all();
-  }
+      : tasks(std::move(t)), data(std::move(d)), tokenizer(k), options(o), chunks(kAhead, [this](const HandOver& hand_over) {
+          for (size_t task = 0; task < tasks.size(); ++task) prepare(task, hand_over);
+        }) {}
 
   std::vector<Row> pool_of(const Task& task, const std::vector<Row>& rows) const {
     if (options.num_fewshot == 0 || task.output_type == OutputType::loglikelihood_rolling) return {};
     return task.data.fewshot_split == task.data.split ? rows : read_rows(task, data, true);
   }
 
-  void prepare(size_t number) {
+  void prepare(size_t number, const HandOver& hand_over) const {
     const Task& task = tasks[number];
     std::vector<Row> rows = read_rows(task, data);
     const int64_t shots = task.output_type == OutputType::loglikelihood_rolling ? 0 : options.num_fewshot;
@@ -126,26 +96,12 @@ Preparation::Preparation(std::vector<Task> tasks, std::filesystem::path data, co
                          PrepareOptions options)
     : impl_(std::make_unique<Impl>(std::move(tasks), std::move(data), tokenizer, options)) {}
 
-Preparation::~Preparation() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->halt = true;
-  }
-  impl_->changed.notify_all();
-  impl_->thread.join();
-}
+Preparation::~Preparation() = default;
 
 bool Preparation::next(Chunk& chunk) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [&] { return impl_->finished || !impl_->ready.empty(); });
-  if (impl_->ready.empty()) {
-    if (impl_->error) std::rethrow_exception(impl_->error);
-    return false;
-  }
-  chunk = std::move(impl_->ready.front());
-  impl_->ready.pop_front();
-  impl_->changed.notify_all();
-  return true;
+  std::optional<Chunk> next = impl_->chunks.next();
+  if (next) chunk = std::move(*next);
+  return next.has_value();
 }
 
 }  // namespace lazy::eval

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/markdown_table.h"
+
 namespace lazy::eval {
 using nlohmann::ordered_json;
 namespace {
@@ -45,33 +47,6 @@ std::optional<Average> average_of(const std::vector<TaskResult>& results) {
   if (average.metrics.size() < 8) return std::nullopt;
   average.accuracy /= static_cast<double>(average.metrics.size());
   return average;
-}
-
-using Cells = std::vector<std::string>;
-
-// Markdown; the columns named in `right` stand on the right.
-std::string markdown(const std::vector<Cells>& rows, const std::vector<size_t>& right) {
-  const auto width = [](const std::string& text) {  // characters, not bytes
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
-  const auto on_the_right = [&](size_t column) { return std::find(right.begin(), right.end(), column) != right.end(); };
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < rows[0].size(); ++c) widths.push_back(on_the_right(c) ? 2 : 1);
-  for (const Cells& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
-  }
-  std::string table;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t c = 0; c < rows[r].size(); ++c) {
-      const std::string padding(widths[c] - width(rows[r][c]), ' ');
-      table += "|" + (r > 0 && on_the_right(c) ? padding + rows[r][c] : rows[r][c] + padding);
-    }
-    table += "|\n";
-    if (r > 0) continue;
-    for (size_t c = 0; c < widths.size(); ++c) table += "|" + (on_the_right(c) ? std::string(widths[c] - 1, '-') + ":" : std::string(widths[c], '-'));
-    table += "|\n";
-  }
-  return table;
 }
 
 std::vector<const TaskResult*> by_name(const std::vector<TaskResult>& results) {
@@ -147,8 +122,9 @@ std::string sanitized_model_name(const std::string& name) {
 }
 
 std::string to_table(const std::vector<TaskResult>& results) {
-  std::vector<Cells> rows = {{"Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"}};
-  std::vector<Cells> above = {{"Tasks", "Metric", "Value", "Random", "Rescaled", "Majority", "Rescaled"}};
+  using Rows = std::vector<std::vector<std::string>>;
+  Rows rows = {{"Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"}};
+  Rows above = {{"Tasks", "Metric", "Value", "Random", "Rescaled", "Majority", "Rescaled"}};
   for (const TaskResult* task : by_name(results)) {
     std::vector<Metric> metrics = task->metrics;
     std::sort(metrics.begin(), metrics.end(), [](const Metric& a, const Metric& b) { return a.name < b.name; });
@@ -164,8 +140,10 @@ std::string to_table(const std::vector<TaskResult>& results) {
                        fmt::format("{:.4f}", rescaled(metric.value, majority))});
     }
   }
-  std::string out = markdown(rows, {1, 3, 6, 8});
-  if (above.size() > 1) out += "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown(above, {2, 3, 4, 5, 6});
+  std::string out = markdown_table(rows, "lrlrllrlr", /*header_left=*/true);
+  if (above.size() > 1) {
+    out += "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown_table(above, "llr", /*header_left=*/true);
+  }
   if (const auto average = average_of(results)) out += fmt::format("\nAverage of {} accuracies: {:.4f}\n", average->metrics.size(), average->accuracy);
   return out;
 }

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <future>
 
+#include "core/clock.h"
 #include "core/sha256.h"
 #include "eval/samples.h"
 
@@ -93,8 +93,7 @@ std::vector<TaskResult> run_tasks(LanguageModel& model, const Tokenizer& tokeniz
   Preparation preparation(tasks, data, tokenizer, options.prepare);
   Running running;
   Chunk chunk;
-  const auto now = [] { return std::chrono::steady_clock::now(); };
-  for (auto begin = now(); preparation.next(chunk);) {
+  for (auto begin = Clock::now(); preparation.next(chunk);) {
     const Task& task = tasks[chunk.task];
     const int64_t documents = chunk.first + static_cast<int64_t>(chunk.questions.size());
     ScoreOptions how = options.score;
@@ -104,8 +103,8 @@ std::vector<TaskResult> run_tasks(LanguageModel& model, const Tokenizer& tokeniz
     const auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prepare.max_length, how)
                                               : score(model, chunk.windows, how);
     take(task, chunk, scores, options.log_samples, running);
-    running.seconds += std::chrono::duration<double>(now() - begin).count();
-    begin = now();
+    running.seconds += seconds_since(begin);
+    begin = Clock::now();
     if (!chunk.last) continue;
     finishing.push_back(std::async(std::launch::async, finish, std::cref(task), std::move(running), chunk.original,
                                    options.prepare.num_fewshot, std::cref(data)));

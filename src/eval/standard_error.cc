@@ -3,28 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/statistics.h"
 #include "eval/python_random.h"
 
 namespace lazy::eval {
-namespace {
-
-double sample_deviation(const std::vector<double>& values) {
-  const double mean = mean_of(values);
-  double squares = 0;
-  for (const double x : values) squares += (x - mean) * (x - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
-
-}  // namespace
-
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double x : values) sum += x;
-  return sum / static_cast<double>(values.size());
-}
-
 double mean_stderr(const std::vector<double>& values) {
-  return sample_deviation(values) / std::sqrt(static_cast<double>(values.size()));
+  return std::sqrt(variance_of(values)) / std::sqrt(static_cast<double>(values.size()));
 }
 
 double perplexity_stderr(const std::vector<double>& values, int64_t resamples) {
@@ -40,7 +24,7 @@ double perplexity_stderr(const std::vector<double>& values, int64_t resamples) {
       replicates[static_cast<size_t>(c * chunk + r)] = std::exp(-sum / n);
     }
   }
-  return sample_deviation(replicates);
+  return std::sqrt(variance_of(replicates));
 }
 
 }  // namespace lazy::eval

@@ -5,7 +5,6 @@
 
 namespace lazy::eval {
 
-double mean_of(const std::vector<double>& values);
 // The sample standard deviation over sqrt(n); at least two values.
 double mean_stderr(const std::vector<double>& values);
 // Of exp(-mean): the standard deviation over resamples with replacement, 1,000 from each of random.Random(0), Random(1), ...

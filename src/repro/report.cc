@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "core/statistics.h"
 #include "core/text.h"
 
 namespace lazy::repro {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <ctime>
+#include <algorithm>
 #include <map>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -25,20 +25,10 @@ constexpr int64_t kTinyPieces = 2048;  // of the tokenizer that a tiny corpus ge
 
 std::string hash(const std::string& text) { return fmt::format("{:016x}", checksum(text)).substr(0, 10); }
 
-std::string today() {
-  char date[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-  return date;
-}
-
 fs::path scale_folder(const RunOptions& options) { return options.output / options.conditions.scale.name; }
 
-bool needs_corpus(const std::vector<Step>& steps) {
-  for (const Step& step : steps) {
-    if (step.kind == StepKind::train) return true;
-  }
-  return false;
+bool needs_corpus(const RecipeRun& run) {
+  return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
 std::vector<std::string> corpus_text(const RunOptions& options) { return options.text.empty() ? demo_text() : options.text; }
@@ -145,19 +135,16 @@ void check_stop(const RecipeRun& run) {
 }
 
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   fs::create_directories(s.folder);
   Json values;
   try {
     values = measure_step(s, run, options, corpus);
-  } catch (const Interrupted&) {
-    check_stop(run);
-    throw;
   } catch (const Error&) {
-    check_stop(run);  // a measurement ends with an error of its own
+    check_stop(run);  // training and the measurements end with errors of their own
     throw;
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   s.record = {{"step", s.step.id}, {"kind", name(s.step.kind)}, {"model", s.step.model}, {"settings", s.step.settings}, {"device", options.conditions.device},
               {"finished", today()}, {"seconds", seconds}, {"values", values}};
   write_file_atomic(s.folder / "record.json", s.record.dump() + "\n");
@@ -183,7 +170,7 @@ std::vector<std::string> demo_text() {
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
-  if (!needs_corpus(recipe.plan(options.conditions)) || fs::exists(corpus / "corpus.json")) {
+  if (!needs_corpus(run) || fs::exists(corpus / "corpus.json")) {
     place_steps(run, options, corpus, TemporaryFolder().path);
   } else {
     for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
@@ -200,7 +187,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   }
   RecipeRun run = prepare_run(recipe, options);
   fs::path corpus;
-  if (needs_corpus(recipe.plan(options.conditions))) {
+  if (needs_corpus(run)) {
     try {
       corpus = ensure_corpus(options);
     } catch (const Error&) {

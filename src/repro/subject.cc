@@ -47,8 +47,7 @@ SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector
   ForwardOptions options;
   options.return_stats = true;
   SampleMeasures out;
-  std::vector<int64_t> windows;
-  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) windows.push_back(model.config().window_of(layer));
+  const auto windows = sinks::layer_windows(model.config());
   sinks::MeasureSum all;
   std::unique_ptr<Progress> progress;
   if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size(), "samples");

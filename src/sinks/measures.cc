@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "model/config.h"
 
 namespace lazy::sinks {
 namespace {
@@ -26,6 +27,12 @@ HeadMatrix divided(HeadMatrix values, const std::vector<double>& by) {
 }
 
 }  // namespace
+
+std::vector<int64_t> layer_windows(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
+  return windows;
+}
 
 double visible_pairs(int64_t length, int64_t window) {
   const int64_t w = window > 0 ? std::min(window, length) : length;

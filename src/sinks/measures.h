@@ -11,6 +11,10 @@
 #include <cstdint>
 #include <vector>
 
+namespace lazy {
+struct ModelConfig;
+}
+
 namespace lazy::sinks {
 
 using HeadMatrix = std::vector<std::vector<double>>;  // [layer][head]
@@ -22,7 +26,7 @@ struct Measures {
 class MeasureSum {
  public:
   // `stats`: ForwardResult::stats of one pass without a cache, per layer (3, batch, heads, length).
-  // `windows`: each layer's sliding window, -1 for none.
+  // `windows`: layer_windows of the model.
   void add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows);
   Measures result() const;  // Error when nothing was added
 
@@ -47,6 +51,8 @@ class SinkRate {
 };
 
 double mean(const HeadMatrix& values);
+// Each layer's sliding window, -1 for none.
+std::vector<int64_t> layer_windows(const ModelConfig& config);
 // Pairs (query, key) that are visible among `length` tokens, per head.
 double visible_pairs(int64_t length, int64_t window);
 

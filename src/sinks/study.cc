@@ -125,8 +125,7 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
 
   MeasureSum sums;
-  std::vector<int64_t> windows;
-  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) windows.push_back(model.config().window_of(layer));
+  const auto windows = layer_windows(model.config());
   pass_over(model, samples, options.progress ? "sinks" : "", [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
   SinkRate rate(options.threshold);

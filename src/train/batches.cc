@@ -26,58 +26,10 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
 
 Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead,
                  int64_t nth, bool pinned)
-    : sequences_(sequences),
-      position_(first),
-      batch_size_(batch_size),
-      length_(length),
-      nth_(nth),
-      ahead_(static_cast<size_t>(ahead)),
-      pinned_(pinned),
-      thread_([this] { read_ahead(); }) {}
-
-Batches::~Batches() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-Batch Batches::next() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_.empty() || error_; });
-  if (ready_.empty()) std::rethrow_exception(error_);
-  Batch batch = std::move(ready_.front());
-  ready_.pop_front();
-  lock.unlock();
-  changed_.notify_all();
-  return batch;
-}
-
-void Batches::read_ahead() {
-  try {
-    while (true) {
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stopping_ || ready_.size() < ahead_; });
-        if (stopping_) return;
-      }
-      Batch batch = read_batch(sequences_, position_, batch_size_, length_, 1, pinned_);
-      position_ += nth_ * batch_size_;
-      {
-        std::lock_guard lock(mutex_);
-        ready_.push_back(std::move(batch));
-      }
-      changed_.notify_all();
-    }
-  } catch (...) {
-    {
-      std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
-    }
-    changed_.notify_all();
-  }
-}
+    : ahead_(static_cast<size_t>(ahead), [=, &sequences](const auto& hand_over) {
+        for (int64_t position = first;; position += nth * batch_size) {
+          hand_over(read_batch(sequences, position, batch_size, length, 1, pinned));
+        }
+      }) {}
 
 }  // namespace lazy::train

@@ -3,13 +3,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 
+#include "core/read_ahead.h"
 #include "data/sequences.h"
 
 namespace lazy::train {
@@ -30,21 +26,10 @@ class Batches {
   // `sequences` must outlive this. `pinned`: into memory that a GPU copies from by itself.
   Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead, int64_t nth = 1,
           bool pinned = false);
-  ~Batches();
-  Batch next();  // rethrows what reading threw
+  Batch next() { return ahead_.next().value(); }  // rethrows what reading threw
 
  private:
-  void read_ahead();
-  const Sequences& sequences_;
-  int64_t position_, batch_size_, length_, nth_;
-  size_t ahead_;
-  bool pinned_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> ready_;
-  std::exception_ptr error_;
-  bool stopping_ = false;
-  std::thread thread_;
+  ReadAhead<Batch> ahead_;
 };
 
 }  // namespace lazy::train

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "train/clock.h"
+#include "core/clock.h"
 
 namespace lazy::train {
 

@@ -6,18 +6,10 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 class ConfigTest : public testing::Test {
  protected:
@@ -52,43 +44,43 @@ TEST_F(ConfigTest, ExtendsAList) {
   Config config = Config::load(file("run.toml", "extends = [\"shape.toml\", \"recipe.toml\"]\n[training]\nseed = 1\n"));
   EXPECT_EQ(config.to_toml(), "[model]\nlayers = 4\nwidth = 8\n\n[training]\nseed = 1\nsteps = 10\n");
   const auto wrong = file("wrong.toml", "\nextends = [\"shape.toml\", 3]\n");
-  EXPECT_EQ(message_of([&] { Config::load(wrong); }), "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
+  EXPECT_EQ(error_of([&] { Config::load(wrong); }), "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
 }
 
 TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
   Config config = Config::parse("[model]\nhiden_size = 3\n", "a.toml");
   auto model = config.section("model");
   model.integer("hidden_size", 1);
-  EXPECT_EQ(message_of([&] { config.check_all_used(); }),
+  EXPECT_EQ(error_of([&] { config.check_all_used(); }),
             "config: a.toml:2: unknown key 'hiden_size' in [model]; did you mean 'hidden_size'?");
   Config other = Config::parse("[modle]\nx = 3\n", "a.toml");
   other.section("model");
-  EXPECT_EQ(message_of([&] { other.check_all_used(); }), "config: a.toml:2: unknown section [modle]; did you mean [model]?");
+  EXPECT_EQ(error_of([&] { other.check_all_used(); }), "config: a.toml:2: unknown section [modle]; did you mean [model]?");
 }
 
 TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
   Config config = Config::parse("[a]\nx = \"three\"\ny = -1\nz = \"sofmax\"\n", "a.toml");
   auto a = config.section("a");
-  EXPECT_EQ(message_of([&] { a.integer("x", 0); }), "config: a.toml:2: a.x: expected an integer, found a string ('three')");
-  EXPECT_EQ(message_of([&] { a.integer("y", 0, 1); }), "config: a.toml:3: a.y: expected at least 1, found -1");
-  EXPECT_EQ(message_of([&] { a.choice("z", "elastic", {"softmax", "elastic"}); }),
+  EXPECT_EQ(error_of([&] { a.integer("x", 0); }), "config: a.toml:2: a.x: expected an integer, found a string ('three')");
+  EXPECT_EQ(error_of([&] { a.integer("y", 0, 1); }), "config: a.toml:3: a.y: expected at least 1, found -1");
+  EXPECT_EQ(error_of([&] { a.choice("z", "elastic", {"softmax", "elastic"}); }),
             "config: a.toml:4: a.z: expected one of softmax, elastic, found 'sofmax'; did you mean 'softmax'?");
 }
 
 TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
   const auto broken = file("broken.toml", "[model\nx = 1\n");
-  const std::string message = message_of([&] { Config::load(broken); });
+  const std::string message = error_of([&] { Config::load(broken); });
   EXPECT_NE(message.find("broken.toml:1"), std::string::npos) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  const std::string quoted = message_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });  // toml++ quotes the line break
+  const std::string quoted = error_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });  // toml++ quotes the line break
   EXPECT_NE(quoted.find("configuration:2"), std::string::npos) << quoted;
   EXPECT_EQ(quoted.find('\n'), std::string::npos) << quoted;
   const auto circle = file("circle.toml", "extends = \"circle.toml\"\n");
-  EXPECT_NE(message_of([&] { Config::load(circle); }).find("circle"), std::string::npos);
-  EXPECT_NE(message_of([&] { Config::load(folder_ / "absent.toml"); }).find("absent.toml"), std::string::npos);
-  EXPECT_NE(message_of([&] { Config::load(circle, {"nonsense"}); }), "");
+  EXPECT_NE(error_of([&] { Config::load(circle); }).find("circle"), std::string::npos);
+  EXPECT_NE(error_of([&] { Config::load(folder_ / "absent.toml"); }).find("absent.toml"), std::string::npos);
+  EXPECT_NE(error_of([&] { Config::load(circle, {"nonsense"}); }), "");
   // Where TOML allows ASCII only; strings and comments may hold anything.
-  EXPECT_EQ(message_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), "config: configuration:2: expected ASCII outside of strings and comments");
+  EXPECT_EQ(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), "config: configuration:2: expected ASCII outside of strings and comments");
   const char* const anything = R"([a] # Η
 v = "\"Η" # "Η
 w = 'Η\' # 'Η
@@ -97,9 +89,9 @@ x = """
 y = '''
 Η' ''''
 )";
-  EXPECT_EQ(message_of([&] { Config::parse(anything); }), "");
+  EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
   const auto good = file("good.toml", "[a]\nx = 1\n");
-  EXPECT_EQ(message_of([&] { Config::load(good, {"a.x=\xFF"}); }), "config: --set a.x=\uFFFD: expected UTF-8");
+  EXPECT_EQ(error_of([&] { Config::load(good, {"a.x=\xFF"}); }), "config: --set a.x=\uFFFD: expected UTF-8");
   Config spaced = Config::load(good, {"a.y = two words"});
   EXPECT_EQ(spaced.section("a").string("y", ""), "two words");
   Config greek = Config::load(good, {"a.x=\u0397"});

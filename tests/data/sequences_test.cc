@@ -1,11 +1,11 @@
 #include "data/sequences.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <thread>
 
 #include "data/shards/corpus.h"
+#include "numbered_corpus.h"
 #include "support.h"
 
 namespace lazy {
@@ -16,33 +16,12 @@ namespace {
 
 constexpr int32_t kBos = 999, kEos = 998;
 
-// A corpus of `count` documents over three shards whose tokens are all different: position in the corpus.
-std::vector<std::vector<int64_t>> write_corpus(const fs::path& folder, int count, int32_t bos = kBos, int32_t eos = kEos) {
-  fs::create_directories(folder);
-  Random random(count);
-  std::vector<std::vector<int64_t>> documents;
-  CorpusInfo info;
-  info.tokenizer_kind = "bytes";
-  info.tokenizer = {.fingerprint = 5, .vocab_size = 100000, .bos_id = bos, .eos_id = eos};
-  SplitSummary& split = info.splits["train"];
-  int32_t next = 1000;
-  for (int shard = 0; shard < 3; ++shard) {
-    split.shards.push_back("train-0000" + std::to_string(shard) + ".bin");
-    ShardWriter writer(folder / split.shards.back(), info.tokenizer);
-    for (int d = shard * count / 3; d < (shard + 1) * count / 3; ++d) {
-      std::vector<int32_t> document(random.below(40));
-      std::iota(document.begin(), document.end(), next);
-      next += static_cast<int32_t>(document.size());
-      writer.add(document, 2 * document.size());
-      documents.emplace_back(document.begin(), document.end());
-      split.tokens += static_cast<int64_t>(document.size());
-      split.source_bytes += 2 * static_cast<int64_t>(document.size());
-      ++split.documents;
-    }
-    writer.close();
+Documents write_corpus(const fs::path& folder, int count, int32_t bos = kBos, int32_t eos = kEos) {
+  Documents all;
+  for (const Documents& shard : write_numbered_corpus(folder, count, bos, eos)) {
+    all.insert(all.end(), shard.begin(), shard.end());
   }
-  write_corpus_info(folder, info);
-  return documents;
+  return all;
 }
 
 std::vector<std::vector<int64_t>> read_all(const Sequences& sequences, int64_t length, int64_t epoch = 0) {
@@ -191,7 +170,7 @@ TEST(Sequences, Counts) {
   EXPECT_EQ(with.tokenizer_fingerprint(), 5u);
   EXPECT_EQ(with.tokenizer_path(), folder / "c" / "tokenizer");
   EXPECT_EQ(Sequences(folder / "c", "train", {.length = 16, .bos_per_document = false}).tokens(), tokens);
-  const Sequences one(folder / "c" / "train-00001.bin", "train", {.length = 16});  // one shard by itself
+  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // one shard by itself
   EXPECT_LT(one.tokens(), with.tokens());
 }
 
@@ -228,10 +207,10 @@ TEST(Sequences, WhatCannotWorkSaysWhy) {
               HasSubstr("its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false"));
   EXPECT_NO_THROW(Sequences(folder / "no_bos", "train", {.length = 8, .bos_per_document = false}));
 
-  std::string shard = read_file(folder / "c" / "train-00001.bin");
+  std::string shard = read_file(folder / "c" / "train-1.bin");
   shard[140] ^= 1;
-  folder.write("c/train-00001.bin", shard);
-  EXPECT_THAT(message({.length = 8}), HasSubstr("train-00001.bin: checksum of the tokens: expected"));
+  folder.write("c/train-1.bin", shard);
+  EXPECT_THAT(message({.length = 8}), HasSubstr("train-1.bin: checksum of the tokens: expected"));
 }
 
 }  // namespace lazy

@@ -6,13 +6,12 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/file.h"
 #include "core/random.h"
+#include "support/error_of.h"
 
 namespace lazy::testing_support {
 
@@ -47,16 +46,6 @@ class Folder {
  private:
   fs::path path_;
 };
-
-// The message of the Error that `work` throws, or "" when it throws none.
-inline std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 // $LAZY_TEST_DATA/NAME, or nothing.
 inline std::string test_data(const std::string& name) {

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <numeric>
 #include <set>
 
 #include "data/sequences.h"
 #include "data/shards/corpus.h"
+#include "numbered_corpus.h"
 #include "support.h"
 
 namespace lazy {
@@ -19,35 +19,6 @@ using testing::HasSubstr;
 namespace {
 
 constexpr int32_t kBos = 7;
-
-// Three shards of documents of 0 to 39 tokens, numbered through. Returns each shard's documents.
-std::vector<std::vector<std::vector<int64_t>>> write_corpus(const fs::path& folder, int count) {
-  fs::create_directories(folder);
-  Random random(count);
-  CorpusInfo info;
-  info.tokenizer_kind = "bytes";
-  info.tokenizer = {.fingerprint = 5, .vocab_size = 100000, .bos_id = kBos};
-  SplitSummary& split = info.splits["train"];
-  std::vector<std::vector<std::vector<int64_t>>> shards(3);
-  int32_t next = 1000;
-  for (auto& documents : shards) {
-    split.shards.push_back(fmt::format("train-{}.bin", &documents - shards.data()));
-    ShardWriter writer(folder / split.shards.back(), info.tokenizer);
-    for (int d = 0; d < count / 3; ++d) {
-      std::vector<int32_t> document(random.below(40));
-      std::iota(document.begin(), document.end(), next);
-      next += static_cast<int32_t>(document.size());
-      writer.add(document, 2 * document.size());
-      documents.emplace_back(document.begin(), document.end());
-      split.tokens += static_cast<int64_t>(document.size());
-      split.source_bytes += 2 * static_cast<int64_t>(document.size());
-      ++split.documents;
-    }
-    writer.close();
-  }
-  write_corpus_info(folder, info);
-  return shards;
-}
 
 std::vector<std::vector<int64_t>> read(const Sequences& sequences, int64_t length, int64_t first, int64_t count) {
   std::vector<std::vector<int64_t>> all;
@@ -64,7 +35,7 @@ SequenceOptions windows(int64_t length, bool shuffle = true) {
 
 TEST(Windows, CorpusOrderFollowsTheDefinition) {
   const Folder folder;
-  const auto shards = write_corpus(folder / "c", 90);
+  const auto shards = write_numbered_corpus(folder / "c", 90, kBos);
   for (const int64_t length : {1, 2, 7, 64, 300}) {
     for (const bool per_document : {true, false}) {
       for (const bool per_sequence : {true, false}) {
@@ -94,7 +65,7 @@ TEST(Windows, CorpusOrderFollowsTheDefinition) {
 
 TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
   const Folder folder;
-  write_corpus(folder / "c", 300);
+  write_numbered_corpus(folder / "c", 300, kBos);
   const Sequences sequences(folder / "c", "train", windows(8)), again(folder / "c", "train", windows(8));
   const auto all = read(Sequences(folder / "c", "train", windows(8, false)), 8, 0, sequences.size());
   std::set<std::vector<std::vector<int64_t>>> orders;
@@ -112,7 +83,7 @@ TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
 // Four ranks that take every fourth micro-batch read together what one rank reads: the order knows of no ranks.
 TEST(Windows, RanksShareOneOrder) {
   const Folder folder;
-  write_corpus(folder / "c", 300);
+  write_numbered_corpus(folder / "c", 300, kBos);
   const auto one = read(Sequences(folder / "c", "train", windows(8)), 8, 0, 320);
   for (const int64_t ranks : {2, 4}) {
     std::vector<std::vector<int64_t>> together(320);
@@ -131,7 +102,7 @@ TEST(Windows, RanksShareOneOrder) {
 // reads, is whole), and would be noticed.
 TEST(Windows, ResumingReadsNothingElse) {
   const Folder folder;
-  write_corpus(folder / "c", 300);
+  write_numbered_corpus(folder / "c", 300, kBos);
   const int64_t position = 1000;
   const auto expected = read(Sequences(folder / "c", "train", windows(8)), 8, position, 1).front();
   int64_t first = 0;  // an id that says from which shard the sequence comes

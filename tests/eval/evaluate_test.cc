@@ -10,26 +10,20 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "eval/score.h"
 #include "eval/run_tasks.h"
+#include "eval/score.h"
 #include "eval/windows.h"
 #include "model/tokenizer_match.h"
 #include "plain_score.h"
+#include "small_model.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
 LanguageModel tiny_model(const std::string& normalizer = "elastic", int64_t vocabulary = 300) {
-  ModelConfig config;
-  config.vocab_size = vocabulary;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.max_length = 48;
+  ModelConfig config = small_config(vocabulary, 48);
   config.normalizer = normalizer;
   config.distance_bias_window = normalizer == "elastic" ? 16 : 0;
-  config.init_std = 0.3;  // far from uniform, so that mistakes show
   return LanguageModel(config, 7);
 }
 

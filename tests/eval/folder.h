@@ -1,4 +1,4 @@
-// A folder of a test's own, and the text of the error that an action ends with.
+// A folder of a test's own.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <string>
 
-#include "core/error.h"
 #include "core/file.h"
 
 namespace lazy::eval {
@@ -27,15 +26,5 @@ struct Folder {
   }
   std::filesystem::path path;
 };
-
-template <typename Action>
-std::string message(const Action& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 }  // namespace lazy::eval

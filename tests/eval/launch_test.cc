@@ -9,6 +9,7 @@
 #include "folder.h"
 #include "model/language_model.h"
 #include "model/tokenizer_match.h"
+#include "small_model.h"
 
 namespace lazy::eval {
 namespace {
@@ -17,13 +18,7 @@ using testing::HasSubstr;
 
 // A model, its tokenizer and two benchmarks.
 void write_inputs(const Folder& folder) {
-  ModelConfig config;
-  config.vocab_size = 300;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.max_length = 64;
+  ModelConfig config = small_config();
   config.init_std = 0.1;
   std::filesystem::create_directories(folder.path / "model");
   LanguageModel(config, 3).save(folder.path / "model");

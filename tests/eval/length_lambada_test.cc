@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "eval/data/files.h"
 #include "eval/length/lambada.h"
 #include "length_stub.h"
 
@@ -78,7 +79,7 @@ TEST(LengthLambada, AnItemsLastWordIsWhatFollowsItsLastSpace) {
 TEST(LengthLambada, BadRowsAreNamed) {
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("lambada_{}", ::getpid());
   fs::create_directories(folder);
-  EXPECT_FALSE(has_lambada(folder));
+  EXPECT_FALSE(has_task_files(find_task("lambada_openai"), folder));
   EXPECT_THROW(load_lambada(folder, std::nullopt), Error);
   const auto error = [&](const std::string& content) {
     write_file_atomic(folder / "lambada_openai.jsonl", content);

@@ -9,6 +9,7 @@
 #include "eval/length/bootstrap.h"
 #include "eval/length/rolling.h"
 #include "length_stub.h"
+#include "small_model.h"
 
 namespace lazy::eval::length {
 
@@ -30,14 +31,7 @@ double total(const std::vector<double>& values) {
 }
 
 TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
-  ModelConfig config;
-  config.vocab_size = 90;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.init_std = 0.3;
-  const auto model = std::make_shared<LanguageModel>(config, 7);
+  const auto model = std::make_shared<LanguageModel>(small_config(90), 7);
   const TextSet text = numbered({13, 20, 4});
   std::vector<int64_t> stream = {0};
   for (const auto& document : text.documents) stream.insert(stream.end(), document.begin(), document.end());

@@ -10,6 +10,7 @@
 #include "eval/length/study.h"
 #include "eval/length/variant.h"
 #include "length_stub.h"
+#include "small_model.h"
 
 namespace lazy::eval::length {
 namespace fs = std::filesystem;
@@ -183,13 +184,7 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   for (const char* wrong : {"rope-base", "rope-base=", "rope-base=1", "rope-base=x", "rope-base=nan", "rope-base=10x", "base=4", "positions=", "rope-base=2,"}) {
     EXPECT_THROW(parse_variant(wrong), Error) << wrong;
   }
-  ModelConfig config;
-  config.vocab_size = 50;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.init_std = 0.3;
+  ModelConfig config = small_config(50);
   config.rope_base = 1e4;
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("variant_{}", ::getpid());
   fs::create_directories(folder);

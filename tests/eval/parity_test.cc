@@ -8,6 +8,7 @@
 #include "eval/score.h"
 #include "harness.h"
 #include "model/language_model.h"
+#include "small_model.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
@@ -17,16 +18,7 @@ TEST(Parity, RollingLogLikelihoodOfTransformers) {
   if (std::system(fmt::format("'{}' -c 'import torch, transformers' > /dev/null 2>&1", harness_python()).c_str()) != 0) {
     GTEST_SKIP() << harness_python() << " does not import torch and transformers: not compared with transformers";
   }
-  ModelConfig config;
-  config.vocab_size = 199;
-  config.hidden_size = 48;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 12;
-  config.init_std = 0.3;
-  config.max_length = 32;
-  LanguageModel model(config, 5);
+  LanguageModel model(grouped_config(199, 32), 5);
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("parity_{}", ::getpid());
   fs::create_directories(folder);
   model.save(folder);

@@ -9,23 +9,15 @@
 #include "eval/score.h"
 #include "folder.h"
 #include "model/tokenizer_match.h"
+#include "small_model.h"
+#include "support/error_of.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-LanguageModel small_model() {
-  ModelConfig config;
-  config.vocab_size = 300;
-  config.hidden_size = 32;
-  config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.max_length = 64;
-  config.init_std = 0.3;
-  return LanguageModel(config, 7);
-}
+LanguageModel small_model() { return LanguageModel(small_config(), 7); }
 
 const std::string kRows = R"({"goal": "dry a cup", "sol1": "wipe it", "sol2": "wet it at once", "label": 0}
 {"goal": "boil an egg", "sol1": "in water", "sol2": "in é", "label": 1}
@@ -140,7 +132,7 @@ std::string preparation_error(const std::string& task, const std::string& row, P
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
   folder.write(task + ".jsonl", row);
-  return message([&] {
+  return error_of([&] {
     Preparation preparation({find_task(task)}, folder.path, *tokenizer, options);
     Chunk chunk;
     while (preparation.next(chunk)) {
@@ -172,7 +164,7 @@ TEST(Encode, BorderBosAndEmptyContext) {
   EXPECT_EQ(plain.encode_pair("", " c"), (Request{{plain.prefix()}, ids(" c")}));
   EXPECT_EQ(plain.encode_pair(" ", "c"), (Request{{}, ids(" c")}));
   if (!tokenizer->bos_id()) {
-    EXPECT_THAT(message([&] { TextEncoder(*tokenizer, true); }), HasSubstr("--bos: the bytes tokenizer has no BOS token"));
+    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }), HasSubstr("--bos: the bytes tokenizer has no BOS token"));
     return;
   }
   TextEncoder with_bos(*tokenizer, true);
@@ -198,9 +190,9 @@ TEST(ResultFiles, FoldersAndNames) {
                                                    testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
                                                    testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
   fs::create_directories(folder.path / "x.json");
-  EXPECT_THAT(message([&] { check_output(folder.path / "x.json"); }), EndsWith("expected a file's name, found a folder"));
+  EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }), EndsWith("expected a file's name, found a folder"));
   folder.write("plain", "");
-  EXPECT_THAT(message([&] { check_output(folder.path / "plain"); }),
+  EXPECT_THAT(error_of([&] { check_output(folder.path / "plain"); }),
               EndsWith("expected a folder or a name that ends in .json, found a file"));
 }
 

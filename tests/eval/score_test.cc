@@ -6,28 +6,18 @@
 
 #include <random>
 
+#include "../train/ranks.h"
 #include "core/error.h"
 #include "eval/prefix.h"
-#include "../train/ranks.h"
 #include "plain_score.h"
+#include "small_model.h"
 
 namespace lazy::eval {
 namespace {
 
 constexpr int64_t kVocabulary = 97;
 
-ModelConfig tiny() {
-  ModelConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = 48;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 12;
-  config.init_std = 0.3;
-  config.max_length = 64;
-  return config;
-}
+ModelConfig tiny() { return grouped_config(kVocabulary); }
 
 ModelConfig lazy_kind() {
   ModelConfig config = tiny();

@@ -7,6 +7,7 @@
 #include "eval/data/files.h"
 #include "eval/tasks/question.h"
 #include "folder.h"
+#include "support/error_of.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
@@ -17,7 +18,7 @@ const std::string kHead = "name = \"mine\"\noutput_type = \"multiple_choice\"\nm
 const std::string kPrompt = "[prompt]\ncontext = \"{{q}}\"\nchoices = [\"no\", \"yes\"]\nlabel = \"{{l}}\"\n";
 
 std::string wrong(const std::string& toml) {
-  return message([&] { parse_task(toml, "my.toml"); });
+  return error_of([&] { parse_task(toml, "my.toml"); });
 }
 
 TEST(TaskFiles, MistakesNameLineAndKey) {
@@ -48,12 +49,12 @@ TEST(TaskFiles, SelectionTakesNamesGroupsAndFiles) {
   const auto arc = select_tasks({"ai2_arc", "piqa", "arc_easy"});
   ASSERT_EQ(arc.size(), 3u);
   EXPECT_EQ(arc[2].name, "piqa");
-  EXPECT_THAT(message([] { select_tasks({"helaswag"}); }), EndsWith("did you mean 'hellaswag'?"));
+  EXPECT_THAT(error_of([] { select_tasks({"helaswag"}); }), EndsWith("did you mean 'hellaswag'?"));
   const Folder folder;
   folder.write("piqa.toml", kHead + kPrompt);
   EXPECT_EQ(select_tasks({(folder.path / "piqa.toml").string()})[0].name, "mine");
   folder.write("other.toml", "name = \"piqa\"" + kHead.substr(13) + kPrompt);
-  EXPECT_THAT(message([&] {
+  EXPECT_THAT(error_of([&] {
                 select_tasks({"piqa", (folder.path / "other.toml").string()});
               }),
               EndsWith("are both called piqa"));
@@ -70,7 +71,7 @@ std::vector<std::string> found(const Task& task, const fs::path& data, bool fews
 TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   const Task task = own_task("files = [\"own.jsonl\"]\nhub = [\"who/set:hard\"]\nsplit = \"test\"\n");
   const Folder folder;
-  EXPECT_THAT(message([&] { found(task, folder.path); }),
+  EXPECT_THAT(error_of([&] { found(task, folder.path); }),
               EndsWith("task mine needs one of the files own.jsonl, test of who/set:hard (.parquet, .jsonl); found none"));
   for (const char* name :
        {"easy/test-00000-of-00001.parquet", "hard/train-00000-of-00001.parquet", "hard/test-00001-of-00002.parquet",
@@ -84,8 +85,8 @@ TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   EXPECT_EQ(found(task, folder.path), (std::vector<std::string>{"who/set/hard/test/0000.parquet"}));
   folder.write("eval/own.jsonl.gz", "");
   EXPECT_EQ(found(task, folder.path), (std::vector<std::string>{"eval/own.jsonl.gz"}));
-  EXPECT_THAT(message([&] { found(task, folder.path / "absent"); }), EndsWith("expected a folder, found nothing"));
-  EXPECT_THAT(message([&] { found(task, folder.path / "eval/own.jsonl.gz"); }), EndsWith("expected a folder, found a file"));
+  EXPECT_THAT(error_of([&] { found(task, folder.path / "absent"); }), EndsWith("expected a folder, found nothing"));
+  EXPECT_THAT(error_of([&] { found(task, folder.path / "eval/own.jsonl.gz"); }), EndsWith("expected a folder, found a file"));
 }
 
 TEST(TaskFiles, CompressedParquetAndPlainText) {
@@ -100,7 +101,7 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
   EXPECT_EQ(rows[1].document, Json::parse(row));
   fs::remove(folder.path / "own.jsonl.gz");
   folder.write("own.jsonl", " \n");
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }), EndsWith("own.jsonl: expected documents, found none"));
+  EXPECT_THAT(error_of([&] { read_rows(task, folder.path); }), EndsWith("own.jsonl: expected documents, found none"));
   fs::remove(folder.path / "own.jsonl");
 
   const std::string script =
@@ -122,13 +123,13 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
 TEST(TaskFiles, WikitextsRawFile) {
   const Task task = find_task("wikitext");
   const Folder folder;
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }),
+  EXPECT_THAT(error_of([&] { read_rows(task, folder.path); }),
               HasSubstr("task wikitext needs one of the files wikitext-2-raw-test.txt, "));
   folder.write("wiki.test.raw", " = A = \n caf\xe9 \n");
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }),
+  EXPECT_THAT(error_of([&] { read_rows(task, folder.path); }),
               EndsWith("expected UTF-8, found an invalid sequence at byte 12"));
   folder.write("wiki.test.raw", " \n");
-  EXPECT_THAT(message([&] { read_rows(task, folder.path); }), EndsWith("expected documents, found none"));
+  EXPECT_THAT(error_of([&] { read_rows(task, folder.path); }), EndsWith("expected documents, found none"));
   folder.write("wiki.test.raw", " = A = \n one \n = B = \n two \n");
   EXPECT_EQ(read_rows(task, folder.path).size(), 2u);
 }

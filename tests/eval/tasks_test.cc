@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "eval/tasks/question.h"
 #include "folder.h"
+#include "support/error_of.h"
 
 namespace lazy::eval {
 
@@ -22,7 +23,7 @@ Question asked(const std::string& task_name, const std::string& row) {
 }
 
 std::string refusal(const std::string& task, const std::string& row) {
-  return message([&] { asked(task, row); });
+  return error_of([&] { asked(task, row); });
 }
 
 void expect_pairs(const Question& question, const std::vector<std::pair<std::string, std::string>>& pairs) {

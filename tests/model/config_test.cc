@@ -8,6 +8,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
@@ -23,18 +24,8 @@ ModelConfig toml(const std::string& text) {
   return model;
 }
 
-template <typename F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-
 std::string toml_error(const std::string& text) {
-  return message([&] { toml(text); });
+  return error_of([&] { toml(text); });
 }
 
 // Millions to one decimal, as the specification's table prints them.
@@ -99,7 +90,7 @@ TEST(ModelConfig, TomlMistakesAreNamed) {
   EXPECT_THAT(toml_error("[model]\nhidden_size = \"big\""), AllOf(HasSubstr("hidden_size"), HasSubstr("an integer")));
   ModelConfig none;
   none.vocab_size = 0;
-  EXPECT_THAT(message([&] { none.validate(); }), HasSubstr("vocab_size"));
+  EXPECT_THAT(error_of([&] { none.validate(); }), HasSubstr("vocab_size"));
 }
 
 TEST(ModelConfig, JsonRoundTrip) {
@@ -166,9 +157,9 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"max_window_layers", 1}}), (std::vector<int64_t>{-1, 8, 8}));
   const json types = {"sliding_attention", "full_attention", "sliding_attention"};
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"layer_types", types}}), (std::vector<int64_t>{8, -1, 8}));
-  EXPECT_THAT(message([&] { windows({{"layer_types", types}}); }), AllOf(HasSubstr("layer_types"), HasSubstr("sliding_window")));
-  EXPECT_THAT(message([&] { windows({{"layer_types", json::array({"full_attention"})}}); }), HasSubstr("layer_types"));
-  EXPECT_THAT(message([&] { windows({{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}); }),
+  EXPECT_THAT(error_of([&] { windows({{"layer_types", types}}); }), AllOf(HasSubstr("layer_types"), HasSubstr("sliding_window")));
+  EXPECT_THAT(error_of([&] { windows({{"layer_types", json::array({"full_attention"})}}); }), HasSubstr("layer_types"));
+  EXPECT_THAT(error_of([&] { windows({{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}); }),
               AllOf(HasSubstr("layer_types"), HasSubstr("chunked_attention")));
 }
 
@@ -178,7 +169,7 @@ TEST(ModelConfig, WhatNoClassOfTransformersComputesIsLazys) {
   m.family = "mistral";
   EXPECT_EQ(m.architecture(), "MistralForCausalLM");
   m.qk_norm = true;
-  EXPECT_THAT(message([&] { m.validate(); }), AllOf(HasSubstr("qk_norm"), HasSubstr("mistral")));
+  EXPECT_THAT(error_of([&] { m.validate(); }), AllOf(HasSubstr("qk_norm"), HasSubstr("mistral")));
   m.family = "qwen3";
   m.validate();
 }
@@ -187,7 +178,7 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   const auto error = [](const char* key, const json& value) {
     json j = llama();
     j[key] = value;
-    return message([&] { ModelConfig::from_json(j, "dir/config.json"); });
+    return error_of([&] { ModelConfig::from_json(j, "dir/config.json"); });
   };
   EXPECT_THAT(error("model_type", "gpt2"),
               AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt2")));
@@ -221,14 +212,14 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
        {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
     EXPECT_THAT(error(key, nullptr), AllOf(HasSubstr(key), HasSubstr("found nothing"))) << key;
   }
-  EXPECT_THAT(message([] { ModelConfig::from_json(json::array(), "c"); }), HasSubstr("JSON object"));
+  EXPECT_THAT(error_of([] { ModelConfig::from_json(json::array(), "c"); }), HasSubstr("JSON object"));
   const testing::TemporaryFolder folder;
-  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), HasSubstr("config.json"));
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), HasSubstr("config.json"));
   testing::write_text(folder / "config.json", "{\"model_type\":");
-  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }),
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }),
               AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
   testing::write_text(folder / "config.json", "{\"vocab_size\": 1e999}");
-  EXPECT_THAT(message([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("1e999")));
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("1e999")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
@@ -30,16 +31,6 @@ NamedTensors samples() {
           {"scalar", random({}, at::kFloat)},
           {"empty", at::empty({0, 3})},
           {"strided", random({6, 4}, at::kFloat).t()}};
-}
-
-template <typename F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(Safetensors, EveryTypeAndShapeSurvives) {
@@ -104,7 +95,7 @@ TEST(Safetensors, BadIndexes) {
   write_safetensors(folder / "s.safetensors", {{"x", at::zeros({2})}});
   const auto index = [&](const std::string& text) {
     testing::write_text(folder / "m.safetensors.index.json", text);
-    return message([&] { SafetensorsFile file(folder / "m.safetensors.index.json"); });
+    return error_of([&] { SafetensorsFile file(folder / "m.safetensors.index.json"); });
   };
   EXPECT_EQ(index(R"({"weight_map":{"x":"s.safetensors"}})"), "");
   EXPECT_THAT(index("{"), HasSubstr("expected JSON"));
@@ -121,15 +112,15 @@ TEST(Safetensors, TruncatedFilesAreErrors) {
   const std::string whole = testing::read_text(folder / "a.safetensors");
   for (size_t n = 0; n < whole.size(); n += 3) {
     testing::write_text(folder / "t.safetensors", whole.substr(0, n));
-    EXPECT_THAT(message([&] { SafetensorsFile file(folder / "t.safetensors"); }), HasSubstr("t.safetensors")) << n;
+    EXPECT_THAT(error_of([&] { SafetensorsFile file(folder / "t.safetensors"); }), HasSubstr("t.safetensors")) << n;
   }
 }
 
 TEST(Safetensors, WritingRefusesRepeatedNamesAndForeignTypes) {
   const TemporaryFolder folder;
   const at::Tensor x = at::zeros({1});
-  EXPECT_THAT(message([&] { write_safetensors(folder / "a", {{"x", x}, {"x", x}}); }), HasSubstr("twice"));
-  EXPECT_THAT(message([&] { write_safetensors(folder / "a", {{"x", x.to(at::kComplexDouble)}}); }), HasSubstr("'x'"));
+  EXPECT_THAT(error_of([&] { write_safetensors(folder / "a", {{"x", x}, {"x", x}}); }), HasSubstr("twice"));
+  EXPECT_THAT(error_of([&] { write_safetensors(folder / "a", {{"x", x.to(at::kComplexDouble)}}); }), HasSubstr("'x'"));
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 

@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <functional>
 #include <fstream>
 #include <regex>
 
@@ -12,21 +11,13 @@
 #include "core/file.h"
 #include "report/report.h"
 #include "report/run_status.h"
+#include "support/error_of.h"
 #include "synthetic_run.h"
 
 namespace lazy::report {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 class Page : public testing::Test {
  protected:
@@ -124,7 +115,7 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   const auto error_with = [&](const char* file, const std::string& text) {
     const std::string former = read_file(folder / file);
     write_file_atomic(folder / file, text);
-    const std::string message = message_of([&] { load_run(folder); });
+    const std::string message = error_of([&] { load_run(folder); });
     write_file_atomic(folder / file, former);
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message;
@@ -143,9 +134,9 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   sinks = load_json(folder / "sinks.json");
   sinks["attention_maps"][0]["weights"][3].push_back(0.5);
   EXPECT_THAT(error_with("sinks.json", sinks.dump()), HasSubstr("attention_maps[0].weights[3]: expected 4 weights"));
-  EXPECT_THAT(message_of([&] { load_run(folder_ / "absent"); }), HasSubstr("expected a run's folder, found nothing"));
+  EXPECT_THAT(error_of([&] { load_run(folder_ / "absent"); }), HasSubstr("expected a run's folder, found nothing"));
   fs::create_directories(folder_ / "empty");
-  EXPECT_THAT(message_of([&] { load_run(folder_ / "empty"); }), HasSubstr("found none of its files"));
+  EXPECT_THAT(error_of([&] { load_run(folder_ / "empty"); }), HasSubstr("found none of its files"));
 }
 
 TEST_F(Page, ALossThatIsNotANumberIsShownAsAGap) {

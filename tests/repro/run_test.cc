@@ -12,40 +12,20 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/random.h"
 #include "core/stop.h"
 #include "core/text.h"
-#include "data/prepare.h"
 #include "repro/report.h"
+#include "support/tiny_corpus.h"
 
 namespace lazy::repro {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-void make_corpus(const fs::path& folder) {
-  const char* const words[] = {"the", "lazy", "dog", "quick", "brown", "fox", "jumps", "over", "sleeps", "under", "a", "tree"};
-  Random random(7);
-  fs::create_directories(folder);
-  std::ofstream text(folder / "text.jsonl");
-  for (int document = 0; document < 300; ++document) {
-    std::string line;
-    for (int i = 0; i < 60; ++i) line += std::string(i ? " " : "") + words[random.below(std::size(words))];
-    text << Json{{"text", line}}.dump() << "\n";
-  }
-  text.close();
-  PrepareOptions options;
-  options.inputs = {(folder / "text.jsonl").string()};
-  options.output = folder / "corpus";
-  options.tokenizer = "bytes";
-  options.validation = 0.1;
-  prepare_corpus(options);
-}
-
 class ReproRun : public testing::Test {
  protected:
   fs::path folder_ = fs::path(testing::TempDir()) / ("repro_" + std::to_string(::getpid()));
-  void SetUp() override { make_corpus(folder_); }
+  void SetUp() override { write_tiny_corpus(folder_); }
   void TearDown() override { fs::remove_all(folder_); }
 };
 
@@ -134,7 +114,7 @@ TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
     }
   }
   RunOptions other = o;  // other text is other work
-  make_corpus(folder_ / "second");
+  write_tiny_corpus(folder_ / "second");
   std::ofstream(folder_ / "second" / "corpus" / "corpus.json", std::ios::app) << "\n";
   other.conditions.corpus = folder_ / "second" / "corpus";
   for (const StepRun& s : plan_recipe(probe, other).steps) EXPECT_EQ(s.found, s.step.id == "latency") << s.step.id;

@@ -6,6 +6,7 @@
 
 #include "core/bootstrap.h"
 #include "core/error.h"
+#include "core/statistics.h"
 #include "repro/bias_curves.h"
 #include "repro/verdict.h"
 

@@ -15,6 +15,7 @@
 #include "full_matrices.h"
 #include "report/report.h"
 #include "sinks/learned.h"
+#include "support/error_of.h"
 
 namespace lazy::sinks {
 using testing::HasSubstr;
@@ -27,15 +28,6 @@ const std::string kText = [] {
   }
   return text;
 }();
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(Samples, SpreadEvenlyWithoutOverlap) {
   std::vector<int32_t> ids(103);
@@ -102,13 +94,13 @@ TEST(Study, ChosenHeadsAndBadInput) {
   EXPECT_EQ(result.maps[0].tokens, (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
   for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
-    EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, none or LAYER:HEAD")) << bad;
+    EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, none or LAYER:HEAD")) << bad;
   }
   options.maps = "none";
   EXPECT_TRUE(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.empty());
-  EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }), HasSubstr("s.txt: expected at least 64 tokens"));
+  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }), HasSubstr("s.txt: expected at least 64 tokens"));
   options.length = 100000;
-  EXPECT_THAT(message_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected at least 100000 tokens"));
+  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected at least 100000 tokens"));
 }
 
 TEST(Learned, ReadFromAModelFolder) {

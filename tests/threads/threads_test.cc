@@ -1,6 +1,6 @@
 // Everything of ours that runs on several threads and needs no LibTorch, for ThreadSanitizer: preparing a corpus, the
 // pipeline's ways to fail, one tokenizer and one corpus used by many threads, the training's reading and writing
-// threads (the latter in tests/train/checkpoint_writer_test.cc), the stop flag.
+// threads (more of them in tests/core/read_ahead_test.cc and tests/train/checkpoint_writer_test.cc), the stop flag.
 // The kernels are left out: their threads are OpenMP's, whose runtime ThreadSanitizer does not understand with GCC. Their
 // results are compared bit for bit over numbers of threads instead (tests/attention).
 #include <atomic>
@@ -67,7 +67,7 @@ TEST(Threads, ThePipelineEndsWhateverFails) {
     };
     int produced = 0, asked = 0;
     std::vector<int> consumed;
-    const std::string error = testing_support::error_of([&] {
+    const std::string error = error_of([&] {
       ordered_pipeline<int, int>(
           [&](int& item) {
             fail_in("produce", 50, produced);

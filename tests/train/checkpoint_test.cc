@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "scratch.h"
+#include "support/error_of.h"
 
 namespace lazy::train {
 namespace {
@@ -28,15 +29,6 @@ fs::path save(CheckpointStore& store, int64_t step) {
     write_file_atomic(folder / "model.safetensors", std::string(1000, static_cast<char>('a' + step % 26)));
     write_file_atomic(folder / "config.json", "{}");
   });
-}
-
-std::string error_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Checkpoint, ComesBackAsItWent) {

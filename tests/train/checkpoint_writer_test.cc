@@ -10,21 +10,13 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "scratch.h"
+#include "support/error_of.h"
 #include "train/checkpoint.h"
 
 namespace lazy::train {
 namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string error_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(CheckpointWriter, GoesOnWhileItWritesAndTellsHowLong) {
   std::promise<void> release;

@@ -156,15 +156,7 @@ void run_without_a_common_folder(const char* sharding) {
     command.push_back("--resume");
     auto other = command;
     other.insert(other.end(), {"--set", "training.output=" + (scratch / "elsewhere").string()});
-    const std::string port = std::to_string(free_port());
-    std::vector<Child> children;
-    for (int rank = 0; rank < 2; ++rank) {
-      fs::create_directories(scratch / std::to_string(rank));
-      children.emplace_back(rank ? other : command, scratch / std::to_string(rank), 0,
-                            Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
-                                               {"MASTER_PORT", port}});
-    }
-    for (Child& child : children) expect_success({child.wait()});
+    expect_success(Ranks({command, other}, scratch.path()).wait());
   };
   run_apart();
   EXPECT_TRUE(fs::exists(scratch / "run/checkpoints/step-00000030/optimizer.safetensors"));
@@ -185,15 +177,7 @@ TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
   expect_success(run_ranks(2, command, scratch.path()));
   back_to(scratch / "run", 10);
   const auto share = fs::file_size(scratch / "run/checkpoints/step-00000010/optimizer-00002-of-00002.safetensors");
-  const std::string port = std::to_string(free_port());
-  std::vector<Child> children;
-  for (int rank = 0; rank < 2; ++rank) {
-    children.emplace_back(command, scratch / ("rank-" + std::to_string(rank)), rank ? static_cast<int64_t>(share) - 1 : 0,
-                          Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
-                                             {"MASTER_PORT", port}});
-  }
-  for (Child& child : children) {
-    const Ended ended = child.wait();
+  for (const Ended& ended : Ranks({command, command}, scratch.path(), "train", static_cast<int64_t>(share) - 1).wait()) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.errors, HasSubstr("checkpoint of step 20 not saved: "));
     EXPECT_THAT(ended.errors, HasSubstr("optimizer-00002-of-00002.safetensors"));
@@ -258,15 +242,7 @@ std::vector<Ended> run_unequal(const std::string& setting) {
   const auto command = arguments(scratch, "replicate", {"training.communication_timeout=4"});
   auto other = command;
   other.insert(other.end(), {"--set", setting});
-  const std::string port = std::to_string(free_port());
-  std::vector<Child> children;
-  for (int rank = 0; rank < 2; ++rank) {
-    fs::create_directories(scratch / std::to_string(rank));
-    children.emplace_back(rank ? other : command, scratch / std::to_string(rank), 0,
-                          Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
-                                             {"MASTER_PORT", port}});
-  }
-  return {children[0].wait(), children[1].wait()};
+  return Ranks({command, other}, scratch.path()).wait();
 }
 
 TEST(RankFaults, AnErrorOfOneRankEndsAll) {

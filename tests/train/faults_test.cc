@@ -18,6 +18,7 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "model/safetensors.h"
+#include "support/tiny_corpus.h"
 #include "tiny_run.h"
 #include "train/checkpoint.h"
 
@@ -31,13 +32,10 @@ constexpr int kRare = 43;  // the document with the letter Z, or of noise
 
 // Words in every document; document 43 is another one. Read in order, at about step 25.
 fs::path corpus_with(const fs::path& folder, const std::string& rare) {
-  const char* const words[] = {"the",   "lazy", "dog",    "quick", "brown", "fox",
-                               "jumps", "over", "sleeps", "under", "a",     "tree"};
   Random random(7);
   std::ofstream text(folder / "text.jsonl");
   for (int document = 0; document < 160; ++document) {
-    std::string line;
-    for (int i = 0; i < 60; ++i) line += std::string(i ? " " : "") + words[random.below(std::size(words))];
+    const std::string line = sixty_words(random);
     text << Json{{"text", document == kRare ? rare : line}}.dump() << "\n";
   }
   text.close();

@@ -23,13 +23,17 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch, const std::string& command) {
-  const std::string port = std::to_string(free_port());
-  for (int rank = 0; rank < count; ++rank) {
+Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch, const std::string& command)
+    : Ranks(std::vector(static_cast<size_t>(count), arguments), scratch, command) {}
+
+Ranks::Ranks(const std::vector<std::vector<std::string>>& arguments, const fs::path& scratch, const std::string& command,
+             int64_t max_file_bytes) {
+  const std::string port = std::to_string(free_port()), count = std::to_string(arguments.size());
+  for (size_t rank = 0; rank < arguments.size(); ++rank) {
     const fs::path folder = scratch / ("rank-" + std::to_string(rank));
     fs::create_directories(folder);
-    children_.emplace_back(arguments, folder, 0,
-                           Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(count)},
+    children_.emplace_back(arguments[rank], folder, rank + 1 == arguments.size() ? max_file_bytes : 0,
+                           Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", count},
                                               {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}},
                            command);
   }

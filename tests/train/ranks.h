@@ -16,6 +16,9 @@ class Ranks {
  public:
   Ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
         const std::string& command = "train");
+  // Each with arguments of its own. `max_file_bytes`: Child's, of the last one.
+  Ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& scratch,
+        const std::string& command = "train", int64_t max_file_bytes = 0);
   Child& operator[](int rank) { return children_[static_cast<size_t>(rank)]; }
   std::vector<Ended> wait();
 

@@ -12,33 +12,15 @@
 #include <thread>
 
 #include "core/file.h"
-#include "core/random.h"
 #include "core/text.h"
-#include "data/prepare.h"
+#include "support/tiny_corpus.h"
 
 namespace lazy::train {
 namespace fs = std::filesystem;
 
 const fs::path& tiny_corpus() {
   static const ScratchFolder scratch;
-  static const fs::path corpus = [] {
-    const char* const words[] = {"the", "lazy", "dog", "quick", "brown", "fox", "jumps", "over", "sleeps", "under", "a", "tree"};
-    Random random(7);
-    std::ofstream text(scratch / "text.jsonl");
-    for (int document = 0; document < 300; ++document) {
-      std::string line;
-      for (int i = 0; i < 60; ++i) line += std::string(i ? " " : "") + words[random.below(std::size(words))];
-      text << nlohmann::json{{"text", line}}.dump() << "\n";
-    }
-    text.close();
-    PrepareOptions options;
-    options.inputs = {(scratch / "text.jsonl").string()};
-    options.output = scratch / "corpus";
-    options.tokenizer = "bytes";
-    options.validation = 0.1;
-    prepare_corpus(options);
-    return scratch / "corpus";
-  }();
+  static const fs::path corpus = write_tiny_corpus(scratch.path());
   return corpus;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "eval/tasks/task.h"
 
 namespace lazy::eval {
 namespace {
@@ -14,6 +15,14 @@ namespace {
 constexpr std::array kAccuracies = {"acc", "acc_norm"}, kPerplexities = {"perplexity", "word_perplexity"};
 
 bool one_of(const auto& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+// The accuracy that a task is known by; acc of one that is not built in.
+std::string headline_of(const std::string& name) {
+  for (const Task& task : builtin_tasks()) {
+    if (task.name == name && !task.headline.empty()) return task.headline;
+  }
+  return "acc";
+}
 
 void check_same_documents(const std::string& task, const ResultFolder& first, const TaskSamples& a, const ResultFolder& second, const TaskSamples& b) {
   const auto differ = [&](const char* what, const std::string& x, const std::string& y) {
@@ -86,7 +95,7 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
     const TaskSamples& b = found->second;
     check_same_documents(task, first, a, second, b);
     const auto& metrics = a.documents.begin()->second.metrics;
-    const std::string headline = task == "hellaswag" || task == "arc_challenge" ? "acc_norm" : "acc";
+    const std::string headline = headline_of(task);
     for (const auto& [metric, unused] : metrics) {
       if (!one_of(kAccuracies, metric) && !one_of(kPerplexities, metric)) continue;
       Paired paired = pair_documents(task, metric, a, b);

@@ -33,7 +33,7 @@ struct ModelComparison {
 };
 
 // Documents are paired by their number; error unless both have the same ones of the same version of a task. The average
-// is that of every task's one accuracy of the paper's Table 1: acc_norm for HellaSwag and ARC-challenge, else acc.
+// is that of every task's headline accuracy, as in the paper's Table 1; acc of a task that is not built in.
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options = {});
 
 // Each of the others with the first.

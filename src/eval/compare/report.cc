@@ -1,9 +1,9 @@
 // What `lazy eval --compare` prints.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
+#include "core/markdown_table.h"
 #include "eval/compare/compare.h"
 
 namespace lazy::eval {
@@ -35,20 +35,8 @@ std::string to_table(const std::vector<ModelComparison>& comparisons, const Comp
       table.push_back(cells(row));
       logarithms = logarithms || row.logarithm;
     }
-    std::vector<size_t> widths(table[0].size(), 1);
-    for (const auto& row : table) {
-      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    }
     out += fmt::format("{}first:  {}\nsecond: {}\n", out.empty() ? "" : "\n", comparison.first, comparison.second);
-    for (size_t r = 0; r < table.size(); ++r) {
-      for (size_t i = 0; i < table[r].size(); ++i) {
-        out += i < 2 || i == 8 ? fmt::format("|{:<{}}", table[r][i], widths[i]) : fmt::format("|{:>{}}", table[r][i], widths[i]);
-      }
-      out += "|\n";
-      if (r > 0) continue;
-      for (size_t i = 0; i < widths.size(); ++i) out += "|" + std::string(widths[i] - (i > 1 && i < 8), '-') + (i > 1 && i < 8 ? ":" : "");
-      out += "|\n";
-    }
+    out += markdown_table(table, "llrrrrrrl");
     for (const std::string& task : comparison.left_out) out += fmt::format("{}: only in one of them, left out\n", task);
   }
   if (logarithms) out += "The difference of perplexities is that of their logarithms.\n";

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "core/percentiles.h"
+#include "core/statistics.h"
 
 namespace lazy::eval {
 namespace {

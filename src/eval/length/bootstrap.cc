@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/percentiles.h"
+#include "core/statistics.h"
 #include "core/random.h"
 
 namespace lazy::eval::length {

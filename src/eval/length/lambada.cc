@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "eval/data/files.h"
 #include "eval/data/rows.h"
 #include "eval/encode.h"
 #include "eval/prepare.h"
@@ -15,14 +14,6 @@ namespace {
 size_t room(const LambadaItem& item, std::span<const int32_t> separator) { return separator.size() + item.ids.size(); }
 
 }  // namespace
-
-bool has_lambada(const std::filesystem::path& data) {
-  try {
-    return !find_task_files(find_task("lambada_openai"), data, false).empty();
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit) {
   const Task task = find_task("lambada_openai");

@@ -15,7 +15,6 @@ namespace lazy::eval::length {
 
 // Context and last word of each item of task lambada_openai. Error names file, line and field.
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit);
-bool has_lambada(const std::filesystem::path& data);
 
 struct LambadaItem {
   std::vector<int32_t> ids;  // the whole passage

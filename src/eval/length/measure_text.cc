@@ -1,10 +1,10 @@
 // Perplexity of a text at every length, and loss by position in the longest windows.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
+#include "core/clock.h"
 #include "eval/encode.h"
 #include "eval/length/measures.h"
 
@@ -61,7 +61,7 @@ Measured measure_text(const Opened& model, const TextSource& source, const Study
   measured.curve = {.lengths = lengths, .loss = {}, .tokens = {}, .tokenizer = model.tokenizer->fingerprint()};
   std::vector<double> first;  // the first length's draws
   for (const int64_t length : lengths) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     const RollingSums sums = score_rolling(model.scorer, text, length, block, rolling, fmt::format("{} at {}", title, length));
     warn_not_finite(title, length, sums.not_finite);
     const Bootstrap bootstrap(static_cast<int64_t>(sums.loss.size()), options.resamples, options.probe.seed);
@@ -82,7 +82,7 @@ Measured measure_text(const Opened& model, const TextSource& source, const Study
     row["change"] = loss - (entry["lengths"].empty() ? loss : entry["lengths"][0]["loss"].get<double>());
     row["change_interval"] = to_json(bootstrap.interval(change));
     row["not_finite"] = sums.not_finite;
-    row["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    row["seconds"] = seconds_since(begin);
     if (options.stride == 0) row["positions"] = bins_json(sums, bootstrap, length);
     entry["lengths"].push_back(row);
     entry["units"] = sums.loss.size();

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "eval/data/files.h"
 #include "eval/length/measures.h"
 
 namespace lazy::eval::length {
@@ -31,7 +32,7 @@ std::vector<std::string> wanted(const StudyOptions& o) {
   if (tasks.empty()) {
     if (!o.text.empty() || !o.corpus.empty()) tasks.push_back("heldout");
     if (!o.data.empty()) tasks.push_back("wikitext");
-    if (!o.data.empty() && has_lambada(o.data)) tasks.push_back("lambada_openai");
+    if (!o.data.empty() && has_task_files(find_task("lambada_openai"), o.data)) tasks.push_back("lambada_openai");
     if (tasks.empty()) fail("eval", "--lengths: nothing to measure: expected --corpus, --text, --data or --tasks passkey,recall, found none");
   }
   for (const std::string& task : tasks) {

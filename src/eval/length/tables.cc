@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "core/markdown_table.h"
 #include "eval/length/study.h"
 
 namespace lazy::eval::length {
@@ -12,26 +13,8 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// Columns under each other, in Markdown: the first on the left, numbers on the right.
-std::string aligned(const Rows& rows) {
-  const auto width = [](const std::string& text) {  // characters, not bytes
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
-  std::vector<size_t> widths(rows[0].size(), 1);
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width(row[c]));
-  }
-  std::string text, rule;
-  for (size_t c = 0; c < widths.size(); ++c) rule += "|" + (c == 0 ? std::string(widths[c], '-') : std::string(widths[c] - 1, '-') + ":");
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t c = 0; c < widths.size(); ++c) {
-      const std::string padding(widths[c] - width(rows[r][c]), ' ');
-      text += "|" + (c == 0 ? rows[r][c] + padding : padding + rows[r][c]);
-    }
-    text += r == 0 ? "|\n" + rule + "|\n" : "|\n";
-  }
-  return text + "\n";
-}
+// The first column on the left, numbers on the right.
+std::string aligned(const Rows& rows) { return markdown_table(rows, "lr") + "\n"; }
 
 std::string number(double value) { return std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, std::fabs(value) < 10 ? 3 : 2) : fmt::format("{:.3g}", value); }
 

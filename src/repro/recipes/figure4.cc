@@ -33,17 +33,8 @@ std::vector<Finding> judge_biases(const Conditions& c, const Results& results) {
   const auto first_size = over_heads(bias, 1, 1, mean_magnitude), middle_size = over_heads(bias, 2, std::max<int64_t>(2, last), mean_magnitude);
   if (!middle_size.empty()) {
     out.push_back(judge_sign(middle, bootstrap_difference(first_size, middle_size), Sign::above_zero));
-    const double share = mean_of(middle_size) / mean_of(first_size);
-    const Estimate ratio = bootstrap(share, static_cast<int64_t>(std::min(first_size.size(), middle_size.size())), [&](Random& random) {
-      const auto draw = [&](const std::vector<double>& values) {
-        double sum = 0;
-        for (size_t i = 0; i < values.size(); ++i) sum += values[random.below(values.size())];
-        return sum / static_cast<double>(values.size());
-      };
-      const double top = draw(middle_size);
-      return top / draw(first_size);
-    });
-    out.push_back(judge_value(half, ratio, 0.5, c.scale.is_paper() ? "" : "another depth and training length than the paper's"));
+    out.push_back(judge_value(half, bootstrap_ratio(middle_size, first_size), 0.5,
+                              c.scale.is_paper() ? "" : "another depth and training length than the paper's"));
   }
   out.push_back(judge_sign(upper, bootstrap_difference(over_heads(bias, std::min(last + 1, layers), layers, far), over_heads(bias, 1, 1, far)), Sign::above_zero));
   for (Finding& finding : inhibition_findings(results, "lazy", "Lazy Attention")) out.push_back(std::move(finding));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/statistics.h"
 #include "repro/recipe.h"
 
 namespace lazy::repro {

@@ -5,12 +5,12 @@
 #include <optional>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/stop.h"
 #include "data/tokenizer.h"
 #include "model/language_model.h"
 #include "train/batches.h"
 #include "train/checkpoint_writer.h"
-#include "train/clock.h"
 #include "train/distributed/data_parallel.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"

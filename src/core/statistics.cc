@@ -1,8 +1,21 @@
-#include "core/percentiles.h"
+#include "core/statistics.h"
 
 #include <algorithm>
 
 namespace lazy {
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum / static_cast<double>(values.size());
+}
+
+double variance_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double sum = 0;
+  for (const double v : values) sum += (v - mean) * (v - mean);
+  return values.size() > 1 ? sum / static_cast<double>(values.size() - 1) : 0;
+}
 
 std::pair<double, double> central_interval(std::vector<double> draws, double confidence) {
   std::sort(draws.begin(), draws.end());

@@ -1,0 +1,82 @@
+// Items made on a thread of their own, a few ahead of their reader.
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lazy {
+
+template <typename Item>
+class ReadAhead {
+ public:
+  using HandOver = std::function<void(Item&&)>;
+  // `produce` runs on the thread and gives its items, one after the other, to the function that it is passed, which returns
+  // once fewer than `ahead` (1 or more) wait for the reader. Where the reader has gone, that function does not return.
+  ReadAhead(size_t ahead, std::function<void(const HandOver&)> produce)
+      : ahead_(ahead), thread_([this, produce = std::move(produce)] { run(produce); }) {}
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+  ~ReadAhead() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // Nothing at the end. What `produce` threw is thrown here, behind the items that it had handed over, in every call.
+  std::optional<Item> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
+    if (ready_.empty()) {
+      if (error_) std::rethrow_exception(error_);
+      return std::nullopt;
+    }
+    std::optional<Item> item(std::move(ready_.front()));
+    ready_.pop_front();
+    changed_.notify_all();
+    return item;
+  }
+
+ private:
+  struct Stopped {};  // unwinds `produce`
+
+  void run(const std::function<void(const HandOver&)>& produce) {
+    std::exception_ptr error;
+    try {
+      produce([this](Item&& item) { hand_over(std::move(item)); });
+    } catch (const Stopped&) {
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  void hand_over(Item&& item) {
+    std::unique_lock lock(mutex_);
+    ready_.push_back(std::move(item));
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return stopping_ || ready_.size() < ahead_; });
+    if (stopping_) throw Stopped();
+  }
+
+  const size_t ahead_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> ready_;
+  std::exception_ptr error_;
+  bool stopping_ = false, ended_ = false;
+  std::thread thread_;  // the last: it uses the others
+};
+
+}  // namespace lazy
