@@ -116,6 +116,32 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
+// One micro-batch a rank and step, two ranks: there is one order of adding, and so the same bits, in the log (validation and
+// attention statistics included) and in the model, whatever the ranks keep.
+TEST(Distributed, ShardingsAgreeToTheBit) {
+  const auto train = [](const ScratchFolder& scratch, const char* sharding) {
+    expect_success(run_ranks(2, arguments(scratch, sharding, {"training.batch_size=8", "training.steps=12", "training.max_norm=0",
+                                                              "checkpoint.export=\"every\"", "checkpoint.export_dtype=bf16"}),
+                             scratch.path()));
+    auto lines = log_without_times(scratch / "run");
+    for (auto& line : lines) {
+      for (const char* key : {"time_metrics/communication(s)", "grad_norm"}) EXPECT_EQ(line.erase(key), 1u);
+    }
+    return lines;
+  };
+  const ScratchFolder whole;
+  const auto expected = train(whole, "replicate");
+  EXPECT_TRUE(std::any_of(expected.begin(), expected.end(), [](const auto& line) { return line.contains("attention/layer_01/tau_mean"); }));
+  for (const char* sharding : {"zero2", "full_shard"}) {
+    const ScratchFolder scratch;
+    EXPECT_EQ(train(scratch, sharding), expected) << sharding;
+    EXPECT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", whole / "run/checkpoints/step-00000012", {"model.safetensors", "config.json"}));
+    for (const char* folder : {"run/model", "run/exports/step-00000010"}) {
+      EXPECT_TRUE(same_files(scratch / folder, whole / folder, {"model.safetensors", "config.json"})) << sharding << " " << folder;
+    }
+  }
+}
+
 // Each stage of a run goes on where the former one was stopped, and any may write what any other reads.
 TEST(Distributed, ResumesUnderAnotherSharding) {
   const ScratchFolder scratch;

@@ -18,6 +18,7 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "model/safetensors.h"
+#include "ranks.h"
 #include "support/tiny_corpus.h"
 #include "tiny_run.h"
 #include "train/checkpoint.h"
@@ -173,6 +174,21 @@ TEST(Faults, ANanRollsBackPastTheData) {
   EXPECT_GT(end.sequences, 40 * 8);
   EXPECT_EQ(end.sequences % 8, 0);
   EXPECT_EQ(log_without_times(place.run).back()["faults/rolled_back"], end.faults.rolled_back);
+}
+
+// No rank has the weights that rank 0 reads from the checkpoint.
+TEST(Faults, ANanRollsBackUnderFullSharding) {
+  const Place place;
+  train_and_spoil(place);
+  for (const Ended& ended : run_ranks(2, place.with({"training.on_nan=roll_back", "training.data_parallel=full_shard",
+                                                     "training.gradient_accumulation_steps=1"}), place.scratch.path())) {
+    ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  }
+  EXPECT_EQ(state_at(place.run, 40).faults.rolled_back, 1);
+  EXPECT_GT(state_at(place.run, 40).sequences, 40 * 8);
+  std::vector<double> finite;
+  for (const Json& line : log_without_times(place.run)) finite.push_back(line["loss_metrics/global_avg_loss"].get<double>());
+  EXPECT_EQ(finite.size(), 40u);
 }
 
 TEST(Faults, ARunKilledAfterARollBackDoesNotForgetIt) {

@@ -44,6 +44,8 @@ class DataParallel {
   // Waits for the sums: then the pieces have their gradients.
   void finish_gradients();
   void drop_gradients();
+  // Seconds that this rank has waited for the others within forward and backward passes so far.
+  double waited() const { return full_ ? full_->waited() + sharded_gradients_.waited() : 0; }
   // The pieces have been updated, on all ranks.
   void weights_changed();
 

@@ -7,6 +7,7 @@
 
 #include "model/blocks/linear.h"
 #include "model/language_model.h"
+#include "train/clock.h"
 
 namespace lazy::train {
 
@@ -115,7 +116,9 @@ void FullShard::before(size_t part, std::optional<size_t> next) {
   for (const size_t index : of_part_[part]) {
     Group& group = groups_[index];
     if (group.here) continue;
+    const auto begun = Clock::now();
     group.handle.wait();
+    waited_ += seconds_since(begun);
     for (const Place& place : group.places) lend_memory(place.storage, group.gathered, place.begin, place.numel);
     group.gathered.reset();
     group.here = true;

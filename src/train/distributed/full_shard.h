@@ -32,6 +32,7 @@ class FullShard final : public PartHooks {
   at::Tensor whole(size_t group);
   // The shares have new values.
   void changed();
+  double waited() const { return waited_; }  // seconds, for weights
 
   void before(size_t part, std::optional<size_t> next) override;
   void after(size_t part) override;
@@ -63,6 +64,7 @@ class FullShard final : public PartHooks {
   Communicator& communicator_;
   std::vector<Group> groups_;                 // in the order of their parts
   std::vector<std::vector<size_t>> of_part_;  // each part's groups
+  double waited_ = 0;
 };
 
 }  // namespace lazy::train

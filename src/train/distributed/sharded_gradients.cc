@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "train/clock.h"
+
 namespace lazy::train {
 
 void ShardedGradients::take(Bucket& bucket, Bucket::Slot& slot) {
@@ -25,7 +27,9 @@ void ShardedGradients::begin_sum(Bucket& bucket) {
 void ShardedGradients::settle() {
   if (!under_way_) return;
   Bucket& bucket = *std::exchange(under_way_, nullptr);
+  const auto begun = Clock::now();
   bucket.handle.wait();
+  waited_ += seconds_since(begun);
   if (bucket.share.defined()) {
     bucket.share.add_(arriving_);
   } else {

@@ -18,6 +18,7 @@ class ShardedGradients {
   void finish();
   // Waits for the sum that is under way.
   void settle();
+  double waited() const { return waited_; }  // seconds, for sums
 
  private:
   void begin_sum(Bucket& bucket);
@@ -26,6 +27,7 @@ class ShardedGradients {
   Communicator& communicator_;
   Bucket* under_way_ = nullptr;  // one at a time, beside the one that fills up: two layers' gradients at most
   at::Tensor arriving_;
+  double waited_ = 0;
 };
 
 }  // namespace lazy::train

@@ -17,6 +17,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
   communicator_.at_step(state_.step + 1);
   const double micro_batches = static_cast<double>(config_.ranks * config_.accumulation);
   std::vector<at::Tensor> losses;
+  const double waited = data_parallel_->waited();
   std::optional<Trace> trace;
   const int64_t number = state_.step + 1;
   if (communicator_.first() && std::count(config_.trace_steps.begin(), config_.trace_steps.end(), number) > 0) trace.emplace(device_);
@@ -36,6 +37,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     losses.push_back(loss.detach());
   }
   for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // here a GPU is waited for, once
+  result.communication_seconds = data_parallel_->waited() - waited;
   reduce(result);
   const int64_t sequences = state_.sequences + config_.ranks * config_.accumulation * config_.batch_size;
   result.rate = config_.schedule.rate(state_.step);
@@ -78,7 +80,7 @@ void Trainer::reduce(StepResult& result) {
   result.loss = sums[0];
   if (sharded) result.gradient_norm = std::sqrt(sums[1]);
   if (sums[2] + sums[3] + sums[4] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : sums[3] > 0 ? SIGTERM : SIGUSR1;
-  result.communication_seconds = seconds_since(begin);
+  result.communication_seconds += seconds_since(begin);
 }
 
 void Trainer::update(StepResult& result) {

@@ -65,8 +65,9 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   }
   // Layers are gathered one ahead of the one at work. The head, or the embedding, comes in fp32.
   parts.push_back({"gathered weights", two_layers * s.element + head * (kFloat + (q.bf16 ? s.element : 0))});
-  // A layer's are summed while those of the next one come. A tied head's wait for the embedding's.
-  parts.push_back({"gradients on their way", (q.model.tie_embeddings ? two_layers + head : std::max(two_layers, head)) * kFloat});
+  // A layer's are summed while those of the next one come, a product's at a time. A tied head's wait for the embedding's.
+  const int64_t coming = two_layers + 2 * s.inner * s.width;
+  parts.push_back({"gradients on their way", (q.model.tie_embeddings ? coming + head : std::max(coming, head)) * kFloat});
   return parts;
 }
 
