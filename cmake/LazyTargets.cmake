@@ -33,9 +33,9 @@ function(lazy_library name)
   endif()
 endfunction()
 
-# lazy_tests(name [TORCH] DEPS ...): one GoogleTest binary of every .cc in the calling folder. Each TEST is one ctest.
+# lazy_tests(name [TORCH] [UNITY] DEPS ...): one GoogleTest binary of every .cc in the calling folder. Each TEST is one ctest.
 function(lazy_tests name)
-  cmake_parse_arguments(ARG "TORCH" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;UNITY" "" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -44,6 +44,9 @@ function(lazy_tests name)
   target_compile_definitions(${name} PRIVATE LAZY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              LAZY_BINARY="${CMAKE_BINARY_DIR}/lazy"
                                              LAZY_TEST_PYTHON="${LAZY_PYTHON}")
+  if(ARG_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} lazy_flags GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_TORCH)
     lazy_use_torch(${name})

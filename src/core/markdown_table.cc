@@ -12,7 +12,7 @@ size_t characters(const std::string& text) {  // not bytes
 }  // namespace
 
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns, bool header_left) {
-  std::vector<size_t> widths(rows[0].size(), 1);
+  std::vector<size_t> widths(rows[0].size(), 2);  // a rule has a dash beside its colon
   for (const auto& row : rows) {
     for (size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], characters(row[c]));
   }

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 namespace {
 
-constexpr int32_t kBos = 7;
+constexpr int32_t kWindowBos = 7;
 
 std::vector<std::vector<int64_t>> read(const Sequences& sequences, int64_t length, int64_t first, int64_t count) {
   std::vector<std::vector<int64_t>> all;
@@ -35,7 +35,7 @@ SequenceOptions windows(int64_t length, bool shuffle = true) {
 
 TEST(Windows, CorpusOrderFollowsTheDefinition) {
   const Folder folder;
-  const auto shards = write_numbered_corpus(folder / "c", 90, kBos);
+  const auto shards = write_numbered_corpus(folder / "c", 90, kWindowBos);
   for (const int64_t length : {1, 2, 7, 64, 300}) {
     for (const bool per_document : {true, false}) {
       for (const bool per_sequence : {true, false}) {
@@ -48,12 +48,12 @@ TEST(Windows, CorpusOrderFollowsTheDefinition) {
         for (const auto& documents : shards) {
           std::vector<int64_t> joined;
           for (const auto& document : documents) {
-            if (per_document) joined.push_back(kBos);
+            if (per_document) joined.push_back(kWindowBos);
             joined.insert(joined.end(), document.begin(), document.end());
           }
           for (size_t at = 0; at + payload <= joined.size(); at += payload) {
             expected.emplace_back(joined.begin() + at, joined.begin() + at + payload);
-            if (per_sequence) expected.back().insert(expected.back().begin(), kBos);
+            if (per_sequence) expected.back().insert(expected.back().begin(), kWindowBos);
           }
         }
         const Sequences sequences(folder / "c", "train", options);
@@ -65,7 +65,7 @@ TEST(Windows, CorpusOrderFollowsTheDefinition) {
 
 TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
   const Folder folder;
-  write_numbered_corpus(folder / "c", 300, kBos);
+  write_numbered_corpus(folder / "c", 300, kWindowBos);
   const Sequences sequences(folder / "c", "train", windows(8)), again(folder / "c", "train", windows(8));
   const auto all = read(Sequences(folder / "c", "train", windows(8, false)), 8, 0, sequences.size());
   std::set<std::vector<std::vector<int64_t>>> orders;
@@ -83,7 +83,7 @@ TEST(Windows, EveryEpochHoldsEveryWindowInAnOrderOfItsOwn) {
 // Four ranks that take every fourth micro-batch read together what one rank reads: the order knows of no ranks.
 TEST(Windows, RanksShareOneOrder) {
   const Folder folder;
-  write_numbered_corpus(folder / "c", 300, kBos);
+  write_numbered_corpus(folder / "c", 300, kWindowBos);
   const auto one = read(Sequences(folder / "c", "train", windows(8)), 8, 0, 320);
   for (const int64_t ranks : {2, 4}) {
     std::vector<std::vector<int64_t>> together(320);
@@ -102,11 +102,11 @@ TEST(Windows, RanksShareOneOrder) {
 // reads, is whole), and would be noticed.
 TEST(Windows, ResumingReadsNothingElse) {
   const Folder folder;
-  write_numbered_corpus(folder / "c", 300, kBos);
+  write_numbered_corpus(folder / "c", 300, kWindowBos);
   const int64_t position = 1000;
   const auto expected = read(Sequences(folder / "c", "train", windows(8)), 8, position, 1).front();
   int64_t first = 0;  // an id that says from which shard the sequence comes
-  for (const int64_t id : expected) first = id != kBos ? id : first;
+  for (const int64_t id : expected) first = id != kWindowBos ? id : first;
   int spoiled = 0;
   for (const char* name : {"train-0.bin", "train-1.bin", "train-2.bin"}) {
     const Shard shard(folder / "c" / name);
@@ -137,7 +137,7 @@ TEST(Windows, ATrillionTokens) {
   constexpr int64_t kShards = 10000, kTokens = 100000000, kLength = 64;
   CorpusInfo info;
   info.tokenizer_kind = "bytes";
-  info.tokenizer = {.fingerprint = 5, .vocab_size = 50000, .bos_id = kBos};
+  info.tokenizer = {.fingerprint = 5, .vocab_size = 50000, .bos_id = kWindowBos};
   SplitSummary& split = info.splits["train"];
   ShardHeader header{};
   std::memcpy(header.magic, kShardMagic, sizeof header.magic);
@@ -148,7 +148,7 @@ TEST(Windows, ATrillionTokens) {
   header.documents = 1;
   header.tokenizer_fingerprint = 5;
   header.vocab_size = 50000;
-  header.bos_id = header.eos_id = kBos;
+  header.bos_id = header.eos_id = kWindowBos;
   header.index_offset = sizeof header + 2 * kTokens;
   header.header_checksum = header_checksum(header);
   const uint64_t index[2] = {0, kTokens};
@@ -183,7 +183,7 @@ TEST(Windows, ATrillionTokens) {
   for (int64_t i = 0; i < 10000; ++i) {
     int64_t ids[kLength];
     sequences.read(sequences.size() / 10000 * i + i, ids);
-    for (int64_t t = 0; t < kLength; ++t) ASSERT_TRUE(ids[t] == 0 || (t == 0 && ids[t] == kBos));
+    for (int64_t t = 0; t < kLength; ++t) ASSERT_TRUE(ids[t] == 0 || (t == 0 && ids[t] == kWindowBos));
   }
   const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - reading).count() / 10000;
   RecordProperty("open_seconds", fmt::format("{:.3f}", opened));

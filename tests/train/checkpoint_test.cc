@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TrainState state_at(int64_t step) {
+TrainState state_of(int64_t step) {
   TrainState state;
   state.step = step;
   state.sequences = step * 16;
@@ -25,7 +25,7 @@ TrainState state_at(int64_t step) {
 }
 
 fs::path save(CheckpointStore& store, int64_t step) {
-  return store.save(state_at(step), [&](const fs::path& folder) {
+  return store.save(state_of(step), [&](const fs::path& folder) {
     write_file_atomic(folder / "model.safetensors", std::string(1000, static_cast<char>('a' + step % 26)));
     write_file_atomic(folder / "config.json", "{}");
   });
@@ -40,7 +40,7 @@ TEST(Checkpoint, ComesBackAsItWent) {
   const auto found = store.newest_usable();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->path, path);
-  EXPECT_EQ(to_json(found->state), to_json(state_at(12)));
+  EXPECT_EQ(to_json(found->state), to_json(state_of(12)));
 }
 
 TEST(Checkpoint, KeepsTheLastAndOrdersByNumber) {
@@ -98,7 +98,7 @@ TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
   CheckpointStore store(scratch / "checkpoints", 1);
   save(store, 10);
   const auto failing = [&] {
-    store.save(state_at(20), [](const fs::path& folder) {
+    store.save(state_of(20), [](const fs::path& folder) {
       write_file_atomic(folder / "config.json", "{}");
       throw RunError("write: model.safetensors: No space left on device");
     });

@@ -77,10 +77,6 @@ struct Place {
   }
 };
 
-std::string last_line(const std::string& text) {
-  const size_t end = text.find_last_not_of('\n');
-  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
-}
 
 // Step `step`'s checkpoint again, whole and with its checksums, but with another value in one row of a tensor.
 void spoil(const fs::path& run, int64_t step, const std::string& file, const std::string& name, int64_t row, double value) {

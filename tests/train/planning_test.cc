@@ -117,7 +117,7 @@ TEST(PlannedMemory, ShardingDividesWhatItSays) {
   EXPECT_LT(less, peak_bytes(q));
 }
 
-TrainConfig shipped(const std::vector<std::string>& settings) {
+TrainConfig shipped_with(const std::vector<std::string>& settings) {
   auto all = settings;
   all.insert(all.end(), {"data.corpus=unset"});
   return TrainConfig::load(LAZY_SOURCE_DIR "/configs/lazy-340m-15b.toml", all);
@@ -125,47 +125,47 @@ TrainConfig shipped(const std::vector<std::string>& settings) {
 
 TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
   PlanOptions options{.gpus = 2, .gpu_memory_gib = 139};
-  const Json roomy = make_plan(shipped({}), options);
+  const Json roomy = make_plan(shipped_with({}), options);
   for (const auto& [mode, plan] : roomy["memory"].items()) EXPECT_TRUE(plan["fits"].get<bool>()) << mode;
   EXPECT_EQ(roomy["gradient_accumulation_steps"], 8);
   options.gpu_memory_gib = 15;
-  const Json tight = make_plan(shipped({}), options)["memory"]["replicate"];
+  const Json tight = make_plan(shipped_with({}), options)["memory"]["replicate"];
   EXPECT_FALSE(tight["fits"].get<bool>());
   EXPECT_EQ(tight["does_not_fit"], "attention");
   ASSERT_EQ(tight["advice"], "training.batch_size = 2 fits");
-  EXPECT_TRUE(make_plan(shipped({"training.batch_size=2"}), options)["memory"]["replicate"]["fits"].get<bool>());
-  EXPECT_FALSE(make_plan(shipped({"training.batch_size=4"}), options)["memory"]["replicate"]["fits"].get<bool>());
+  EXPECT_TRUE(make_plan(shipped_with({"training.batch_size=2"}), options)["memory"]["replicate"]["fits"].get<bool>());
+  EXPECT_FALSE(make_plan(shipped_with({"training.batch_size=4"}), options)["memory"]["replicate"]["fits"].get<bool>());
   options.gpu_memory_gib = 2;
-  EXPECT_EQ(make_plan(shipped({}), options)["memory"]["replicate"]["does_not_fit"], "gradients, fp32");
+  EXPECT_EQ(make_plan(shipped_with({}), options)["memory"]["replicate"]["does_not_fit"], "gradients, fp32");
   options.gpus = 3;
-  EXPECT_THROW(make_plan(shipped({}), options), Error);  // 16 micro-batches do not divide among three
+  EXPECT_THROW(make_plan(shipped_with({}), options), Error);  // 16 micro-batches do not divide among three
 }
 
 TEST(Plan, TakesWhatTheConfigurationSays) {
   PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
   const auto attention = [&](const std::string& checkpointing) {
-    const Json plan = make_plan(shipped({"training.activation_checkpointing=" + checkpointing}), options);
+    const Json plan = make_plan(shipped_with({"training.activation_checkpointing=" + checkpointing}), options);
     EXPECT_EQ(plan["activation_checkpointing"], checkpointing);
     return plan["memory"]["zero2"];
   };
   EXPECT_TRUE(attention("none")["activations"].contains("attention"));
   EXPECT_TRUE(attention("attention")["activations"].contains("inputs of attention"));
   EXPECT_TRUE(attention("full")["activations"].contains("inputs of the layers"));
-  EXPECT_EQ(make_plan(shipped({}), options)["dtype"], "bf16");  // whatever this machine would take
-  EXPECT_EQ(make_plan(shipped({"training.dtype=fp32"}), options)["dtype"], "fp32");
+  EXPECT_EQ(make_plan(shipped_with({}), options)["dtype"], "bf16");  // whatever this machine would take
+  EXPECT_EQ(make_plan(shipped_with({"training.dtype=fp32"}), options)["dtype"], "fp32");
   // Ways to divide the state are those that training takes.
-  for (const auto& [mode, plan] : make_plan(shipped({}), options)["memory"].items()) {
-    EXPECT_NO_THROW(shipped({"training.data_parallel=" + mode}));
+  for (const auto& [mode, plan] : make_plan(shipped_with({}), options)["memory"].items()) {
+    EXPECT_NO_THROW(shipped_with({"training.data_parallel=" + mode}));
   }
   // Without a total, each GPU has the micro-batches that one has.
   const ScratchFolder scratch;
   EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"], 4 * 2 * 4 * 64);
-  EXPECT_THROW(make_plan(shipped({"model.vocab_size=0"}), options), Error);  // and no corpus that has one
+  EXPECT_THROW(make_plan(shipped_with({"model.vocab_size=0"}), options), Error);  // and no corpus that has one
 }
 
 TEST(Plan, SpeedComesFromAMeasurementOrAnAssumption) {
   const ScratchFolder scratch;
-  const TrainConfig config = shipped({});
+  const TrainConfig config = shipped_with({});
   PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
   EXPECT_FALSE(make_plan(config, options).contains("speed"));
   options.speed = {.mfu = 0.4, .peak_tflops = 989, .scaling = 0.95};

@@ -22,12 +22,7 @@ using ::testing::Not;
 
 const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer_config.json"};
 
-int lines(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
-// The last line, where errors stand.
-std::string last_line(const std::string& text) {
-  const size_t end = text.find_last_not_of('\n');
-  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
-}
+int line_count(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
 std::string config_in(const ScratchFolder& scratch) { return write_tiny_config(scratch.path()).string(); }
 
 // 40 steps without interruption, made once.
@@ -134,7 +129,7 @@ TEST(Resume, FinishedRunsAndExistingRuns) {
   EXPECT_THAT(done.output, EndsWith("run/model\n"));
   const Ended refused = run_lazy({config}, scratch.path());
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_EQ(lines(refused.errors), 1);
+  EXPECT_EQ(line_count(refused.errors), 1);
   EXPECT_THAT(refused.errors, HasSubstr("holds a run with a checkpoint of step 40; add --resume"));
   EXPECT_EQ(read_file(scratch / "run/log.jsonl"), before);
   EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));

@@ -89,6 +89,11 @@ testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const 
   return testing::AssertionSuccess();
 }
 
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+
 Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch, int64_t max_file_bytes,
              const Environment& environment, const std::string& command)
     : output_(scratch / "stdout"), errors_(scratch / "stderr") {

@@ -28,6 +28,9 @@ std::vector<double> losses(const std::filesystem::path& run);
 testing::AssertionResult same_files(const std::filesystem::path& a, const std::filesystem::path& b,
                                     const std::vector<std::string>& names);
 
+// The last line, where errors stand.
+std::string last_line(const std::string& text);
+
 struct Ended {
   int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;
