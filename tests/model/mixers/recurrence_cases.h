@@ -40,7 +40,7 @@ struct Case {
     in.k = in.k / in.k.norm(2, {3}, true).clamp_min(1e-9);
     in.v = randn({batch, length, heads, value_dim}, seed + 2);
     in.scale = 0.7;
-    if (delta) in.beta = at::sigmoid(randn({batch, length, heads}, seed + 3));
+    if (delta || decay == Decay::tokens) in.beta = at::sigmoid(randn({batch, length, heads}, seed + 3));
     if (decay == Decay::constant) in.log_decay = -at::exp(randn({heads}, seed + 4) - 2);
     if (decay == Decay::tokens) in.log_decay = -at::exp(randn({batch, length, heads}, seed + 4) - 1);
     // From next to nothing to forgetting everything at once.

@@ -42,7 +42,8 @@ TEST(Recurrence, DecayIsASumOverEarlierTokens) {
         for (int64_t t = 0; t < c.length; ++t) {
           at::Tensor sum = at::zeros({c.value_dim}, at::kDouble);
           for (int64_t s = 0; s <= t; ++s) {
-            sum += in.scale * in.q[b][t][g].dot(in.k[b][s][g]) * fade(in.log_decay, b, s, t, h) * in.v[b][s][h];
+            const at::Tensor v = in.beta.defined() ? in.beta[b][s][h] * in.v[b][s][h] : in.v[b][s][h];
+            sum += in.scale * in.q[b][t][g].dot(in.k[b][s][g]) * fade(in.log_decay, b, s, t, h) * v;
           }
           EXPECT_LT(distance(loop.out[b][t][h], sum), 1e-12) << c.name;
         }

@@ -11,7 +11,9 @@
 namespace lazy::recurrence {
 namespace {
 
-constexpr int64_t kTokens = 8192;  // that are worked on at once: enough to fill a GPU, few enough for their matrices to fit
+// Tokens that are worked on at once: enough to fill a GPU, few enough for their matrices to fit; on a CPU, few enough for
+// memory in the caches.
+int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
 // (B, N C, H, D) -> (N, B, H, C, D)
 at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
@@ -74,8 +76,8 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
 }
 
 // Lengths of the pieces that are computed one after the other: many chunks each, and what remains of the last chunk.
-std::vector<int64_t> pieces(int64_t batch, int64_t length, int64_t chunk) {
-  const int64_t most = std::max<int64_t>(1, kTokens / std::max<int64_t>(1, batch * chunk)) * chunk;
+std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
+  const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;
   std::vector<int64_t> out;
   for (int64_t rest = length; rest > 0; rest -= out.back()) {
     out.push_back(rest >= chunk ? std::min(most, rest / chunk * chunk) : rest);
@@ -95,7 +97,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (in.cu_seqlens.defined()) {
     documents = at::searchsorted(in.cu_seqlens, at::arange(L, in.cu_seqlens.options()), false, /*right=*/true);
   }
-  const std::vector<int64_t> lengths = pieces(B, L, chunk);
+  const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
   std::vector<std::vector<at::Tensor>> tokens;  // one gradient for all pieces of a tensor, joined
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;

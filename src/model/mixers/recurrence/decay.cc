@@ -21,16 +21,17 @@ ChunkOutputs chunk_form(const Chunks& c) {
     return decay.view({decay.size(0), decay.size(1), G, R, decay.size(3), decay.size(4)});
   };
   const at::Tensor scores = at::matmul(c.q, c.k.transpose(3, 4)).unsqueeze(3) * by_group(c.decays.pairs);
-  const at::Tensor within = at::matmul(scores.view({N, B, H, C, C}), c.v);
+  const at::Tensor v = c.beta.defined() ? c.v * c.beta : c.v;
+  const at::Tensor within = at::matmul(scores.view({N, B, H, C, C}), v);
 
-  const at::Tensor v_faded = (c.v * c.decays.writes).view({N, B, G, R, C, V}).transpose(3, 4).reshape({N, B, G, C, R * V});
-  const at::Tensor written = at::matmul(c.k.transpose(3, 4), v_faded).view({N, B, G, K, R, V});
-  const at::Tensor keeps = by_group(c.decays.keeps).transpose(3, 4);  // (N, .., G, 1, R, 1)
+  const at::Tensor v_faded = (v * c.decays.writes).view({N, B, G, R, C, V}).transpose(3, 4).reshape({N, B, G, C, R * V});
+  const auto written = at::matmul(c.k.transpose(3, 4), v_faded).view({N, B, G, K, R, V}).unbind();
+  const auto keeps = by_group(c.decays.keeps).transpose(3, 4).unbind();  // (.., G, 1, R, 1)
   at::Tensor state = c.state.view({B, G, R, K, V}).transpose(2, 3);
   std::vector<at::Tensor> before;
-  for (int64_t n = 0; n < N; ++n) {
+  for (size_t n = 0; n < written.size(); ++n) {
     before.push_back(state);
-    state = at::addcmul(written.select(0, n), state, keeps.select(0, n));
+    state = at::addcmul(written[n], state, keeps[n]);
   }
   const at::Tensor read = at::matmul(c.q, at::stack(before).view({N, B, G, K, R * V}));
   const at::Tensor earlier = read.view({N, B, G, C, R, V}).transpose(3, 4).reshape({N, B, H, C, V});
@@ -41,7 +42,8 @@ ChunkOutputs chunk_form(const Chunks& c) {
 
 Outputs decay_loop(const Inputs& in) {
   return loop(kName, in, [](const Token& t, at::Tensor& state) {
-    const at::Tensor written = t.k.unsqueeze(3) * t.v.unsqueeze(2);
+    const at::Tensor v = t.beta.defined() ? t.v * t.beta.unsqueeze(2) : t.v;
+    const at::Tensor written = t.k.unsqueeze(3) * v.unsqueeze(2);
     state = t.log_decay.defined() ? at::addcmul(written, state, t.log_decay.exp().unsqueeze(2).unsqueeze(3)) : state + written;
     return at::matmul(t.q.unsqueeze(2), state).squeeze(2);
   });

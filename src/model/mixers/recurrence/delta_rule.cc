@@ -28,17 +28,17 @@ ChunkOutputs chunk_form(const Chunks& c) {
   const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // its diagonal counts as ones
   const at::Tensor identity = at::eye(C, c.k.options()).expand({N, B, H, C, C});
   const at::Tensor T = at::linalg_solve_triangular(system, identity, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  const at::Tensor u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V});  // from an empty state
-  const at::Tensor held = at::matmul(T, k_beta * c.decays.reads).view({N, B * H, C, K});
-  const at::Tensor k_faded = (c.k * c.decays.writes).view({N, B * H, C, K}).transpose(2, 3);
-  const at::Tensor keeps = c.decays.keeps.expand({N, B, H, 1, 1}).reshape({N, B * H, 1, 1});
+  const auto u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V}).unbind();  // from an empty state
+  const auto held = at::matmul(T, k_beta * c.decays.reads).view({N, B * H, C, K}).unbind();
+  const auto k_faded = (c.k * c.decays.writes).view({N, B * H, C, K}).transpose(2, 3).unbind();
+  const auto keeps = c.decays.keeps.expand({N, B, H, 1, 1}).reshape({N, B * H, 1, 1}).unbind();
 
   at::Tensor state = c.state.reshape({B * H, K, V});
   std::vector<at::Tensor> before, added;
-  for (int64_t n = 0; n < N; ++n) {
+  for (size_t n = 0; n < keeps.size(); ++n) {
     before.push_back(state);
-    added.push_back(at::baddbmm(u_alone.select(0, n), held.select(0, n), state, 1, -1));
-    state = at::baddbmm(state * keeps.select(0, n), k_faded.select(0, n), added.back());
+    added.push_back(at::baddbmm(u_alone[n], held[n], state, 1, -1));
+    state = at::baddbmm(state * keeps[n], k_faded[n], added.back());
   }
   const at::Tensor u = at::stack(added).view({N, B, H, C, V}), states = at::stack(before).view({N, B, H, K, V});
   const at::Tensor within = at::matmul(at::matmul(c.q, k_t) * c.decays.pairs, u);
