@@ -1,0 +1,139 @@
+"""The linear recurrences' models, written by C++, against their definitions in float64 and against their peers."""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import definition
+import linear_mixers
+import pytest
+import torch
+
+safetensors = pytest.importorskip("safetensors.torch")
+
+WRITER = os.environ.get("LAZY_TEST_MIXERS")
+KINDS = ["retnet", "retnet_no_gate", "mamba2", "mamba2_two_groups", "delta_net", "delta_net_no_convolution", "gated_delta_net",
+         "gated_delta_net_no_gate"]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    if not WRITER:
+        pytest.skip("LAZY_TEST_MIXERS does not name the program tests/write_mixers of a build folder")
+    path = tmp_path_factory.mktemp("mixers")
+    names = subprocess.run([WRITER, path], check=True, capture_output=True, text=True).stdout.split()
+    assert names == KINDS
+    return path
+
+
+def load(folder, name, dtype):
+    config = json.loads((folder / name / "config.json").read_text())
+    weights = safetensors.load_file(folder / name / "model.safetensors")
+    return {n: t.to(dtype).requires_grad_() for n, t in weights.items()}, config, safetensors.load_file(folder / f"{name}.safetensors")
+
+
+def logits_and_gradients(forward, weights, expected):
+    logits = forward()
+    gradients = torch.autograd.grad((logits * expected["weights"].to(logits.dtype)).sum(), list(weights.values()))
+    return logits.detach(), dict(zip(weights, gradients))
+
+
+def by_definition(folder, name, dtype, recurrence=linear_mixers.loop):
+    weights, config, expected = load(folder, name, dtype)
+    return logits_and_gradients(
+        lambda: linear_mixers.logits(weights, config, expected["ids"], recurrence), weights, expected)
+
+
+# A plain fp32 computation is of one order, a chunk form of another: what a handful of numbers happens to lose (the decays of
+# two heads) is compared together, per kind of parameter.
+def compare(expected, exact, plain, what):
+    definition.close(expected["logits"], exact[0], plain[0], what)
+    kinds = {}
+    for name in exact[1]:
+        kinds.setdefault(name.split(".")[-2] + "." + name.split(".")[-1], []).append(name)
+    for kind, names in kinds.items():
+        joined = [torch.cat([g[n].flatten().to(t) for n in names]) for g, t in (
+            ({n: expected[f"gradient.{n}"] for n in names}, torch.float32), (exact[1], torch.float64), (plain[1], torch.float32))]
+        scale = joined[1].abs().max()
+        assert (joined[0] - joined[1]).abs().max() < 2e-4 * scale, f"{what}: gradient of {kind}"
+        if joined[0].numel() > 100:
+            definition.close(*joined, f"{what}: gradient of {kind}")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_and_gradients_are_the_definitions(folder, name):
+    expected = load(folder, name, torch.float32)[2]
+    compare(expected, by_definition(folder, name, torch.float64), by_definition(folder, name, torch.float32), name)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_greedy_text_with_a_state_is_the_whole_sequences(folder, name):
+    weights, config, expected = load(folder, name, torch.float64)
+    ids, text = expected["ids"][:1, :37], expected["text"]
+    with torch.no_grad():
+        logits = linear_mixers.logits(weights, config, torch.cat((ids, text[None, :-1]), 1))
+    assert logits[0, 36:].argmax(-1).tolist() == text.tolist()
+
+
+def naive(*modules):
+    """Functions of FLA's pure PyTorch references, from their files: importing the package needs a GPU's Triton."""
+    spec = importlib.util.find_spec("fla")
+    if spec is None or importlib.util.find_spec("einops") is None:
+        pytest.skip("flash-linear-attention (its fla-core) and einops are not installed; written against 0.6.0")
+    found = {}
+    for module in modules:
+        path = Path(spec.submodule_search_locations[0]) / "ops" / module / "naive.py"
+        file = importlib.util.spec_from_file_location(f"fla_naive_{module}", path)
+        loaded = importlib.util.module_from_spec(file)
+        file.loader.exec_module(loaded)
+        found.update(vars(loaded))
+    try:
+        version = importlib.metadata.version("fla-core")
+    except importlib.metadata.PackageNotFoundError:
+        version = "of an unknown version"
+    print(f"fla-core {version}, {', '.join(modules)}")
+    return found
+
+
+def across(x):
+    return x.transpose(1, 2)
+
+
+def retention(q, k, v, log_decay, beta, scale, delta):
+    return across(naive("retention")["naive_retention"](across(q), across(k), across(v)))
+
+
+def simple_gla(q, k, v, log_decay, beta, scale, delta):
+    return naive("simple_gla")["naive_recurrent_simple_gla"](q, k, v * beta[..., None], log_decay, scale=scale)[0]
+
+
+def delta_rule(q, k, v, log_decay, beta, scale, delta):
+    return across(naive("delta_rule")["delta_rule_recurrence"](*(across(t) for t in (q, k, v, beta)))[0])
+
+
+def gated_delta_rule(q, k, v, log_decay, beta, scale, delta):
+    return naive("gated_delta_rule")["naive_recurrent_gated_delta_rule"](q, k, v, beta, log_decay, scale=scale)[0]
+
+
+@pytest.mark.parametrize("name, peer", [("retnet", retention), ("mamba2", simple_gla), ("mamba2_two_groups", simple_gla),
+                                        ("delta_net", delta_rule), ("gated_delta_net", gated_delta_rule)])
+def test_logits_and_gradients_with_flas_references(folder, name, peer):
+    expected = load(folder, name, torch.float32)[2]
+    compare(expected, by_definition(folder, name, torch.float64), by_definition(folder, name, torch.float32, peer), name)
+
+
+def test_mamba2_folder_in_transformers(folder):
+    transformers = pytest.importorskip("transformers")
+    print(f"transformers {transformers.__version__}, Mamba2ForCausalLM")
+    expected = safetensors.load_file(folder / "mamba2.safetensors")
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        model, report = transformers.Mamba2ForCausalLM.from_pretrained(folder / "mamba2", output_loading_info=True)
+        assert not report["missing_keys"] and not report["unexpected_keys"], report
+        model = model.to(dtype)
+        weights = dict(model.named_parameters())
+        found.append(logits_and_gradients(lambda: model(expected["ids"]).logits, weights, expected))  # noqa: B023
+    compare(expected, *found, "mamba2")
