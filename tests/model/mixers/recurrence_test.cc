@@ -240,13 +240,14 @@ TEST(Recurrence, LongDecaysStayFinite) {
     log_decay.select(2, 1).fill_(-200);
     log_decay.select(2, 2).slice(1, 0, kLength, 2).fill_(-INFINITY);
     in.log_decay = log_decay;
-    const std::vector<at::Tensor> wanted = leaves(in);
-    const Outputs y = c.chunks(in, 64);
-    const auto gradients = torch::autograd::grad({y.out.square().sum()}, wanted);
-    EXPECT_TRUE(y.out.isfinite().all().item<bool>());
+    constexpr int64_t kFirst = 3000;
+    Inputs first = part(in, 0, kFirst);
+    const std::vector<at::Tensor> wanted = leaves(first);
+    const auto gradients = torch::autograd::grad({c.chunks(first, 64).out.square().sum()}, wanted);
     for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(gradients[i].isfinite().all().item<bool>()) << "input " << i;
     const at::NoGradGuard guard;
-    constexpr int64_t kFirst = 3000;
+    const Outputs y = c.chunks(in, 64);
+    EXPECT_TRUE(y.out.isfinite().all().item<bool>());
     Inputs exact = part(in, 0, kFirst);
     for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::beta, &Inputs::log_decay}) {
       if ((exact.*t).defined()) exact.*t = (exact.*t).to(at::kDouble);
