@@ -15,8 +15,8 @@ import torch
 safetensors = pytest.importorskip("safetensors.torch")
 
 WRITER = os.environ.get("LAZY_TEST_MIXERS")
-KINDS = ["retnet", "retnet_no_gate", "mamba2", "mamba2_two_groups", "delta_net", "delta_net_no_convolution", "gated_delta_net",
-         "gated_delta_net_no_gate"]
+KINDS = ["retnet", "retnet_no_gate", "mamba2", "mamba2_two_groups", "delta_net", "delta_net_no_convolution",
+         "gated_delta_net", "gated_delta_net_no_gate"]
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,8 @@ def folder(tmp_path_factory):
 def load(folder, name, dtype):
     config = json.loads((folder / name / "config.json").read_text())
     weights = safetensors.load_file(folder / name / "model.safetensors")
-    return {n: t.to(dtype).requires_grad_() for n, t in weights.items()}, config, safetensors.load_file(folder / f"{name}.safetensors")
+    expected = safetensors.load_file(folder / f"{name}.safetensors")
+    return {n: t.to(dtype).requires_grad_() for n, t in weights.items()}, config, expected
 
 
 def logits_and_gradients(forward, weights, expected):
@@ -123,6 +124,53 @@ def gated_delta_rule(q, k, v, log_decay, beta, scale, delta):
 def test_logits_and_gradients_with_flas_references(folder, name, peer):
     expected = load(folder, name, torch.float32)[2]
     compare(expected, by_definition(folder, name, torch.float64), by_definition(folder, name, torch.float32, peer), name)
+
+
+FLA_CLASSES = {"retnet": "RetNet", "mamba2": "Mamba2", "delta_net": "DeltaNet", "gated_delta_net": "GatedDeltaNet"}
+
+
+def fla_models():
+    pytest.importorskip("transformers")
+    if importlib.util.find_spec("fla") is None or importlib.util.find_spec("einops") is None:
+        pytest.skip("flash-linear-attention and einops are not installed; written against 0.6.0")
+    try:
+        import fla.models
+    except ImportError as error:
+        pytest.skip(f"flash-linear-attention cannot be imported here: {error}")
+    return fla.models
+
+
+# Its kernels need a GPU; names, shapes and configurations do not.
+@pytest.mark.parametrize("name", KINDS)
+def test_flas_classes_load_our_folders(folder, name):
+    models = fla_models()
+    kind = max((k for k in FLA_CLASSES if name.startswith(k)), key=len)
+    cls = getattr(models, FLA_CLASSES[kind] + "ForCausalLM")
+    model, report = cls.from_pretrained(folder / name, output_loading_info=True)
+    assert not any(report.values()), report
+    ours = safetensors.load_file(folder / name / "model.safetensors")
+    for parameter, tensor in model.state_dict().items():
+        assert torch.equal(tensor, ours[parameter]), parameter
+
+
+@pytest.mark.parametrize("kind", FLA_CLASSES)
+def test_we_load_flas_folders(kind, tmp_path):
+    models, reader = fla_models(), os.environ.get("LAZY_TEST_MODELS")
+    if not reader:
+        pytest.skip("LAZY_TEST_MODELS does not name the program tests/write_models of a build folder")
+    sizes = {"retnet": {"num_heads": 2}, "mamba2": {"head_dim": 32, "state_size": 16, "expand": 2}, "delta_net": {"num_heads": 2},
+             "gated_delta_net": {"num_heads": 2, "head_dim": 16}}[kind]
+    config = getattr(models, FLA_CLASSES[kind] + "Config")(
+        vocab_size=97, hidden_size=64, num_hidden_layers=2, initializer_range=0.1, **sizes)
+    getattr(models, FLA_CLASSES[kind] + "ForCausalLM")(config).save_pretrained(tmp_path / "model")
+    safetensors.save_file({"ids": torch.randint(97, (2, 30))}, tmp_path / "ids.safetensors")
+    subprocess.run([reader, "read", tmp_path / "model", tmp_path / "ids.safetensors", tmp_path / "out.safetensors"], check=True)
+    saved = json.loads((tmp_path / "model" / "config.json").read_text())
+    weights = safetensors.load_file(tmp_path / "model" / "model.safetensors")
+    ids = safetensors.load_file(tmp_path / "ids.safetensors")["ids"]
+    exact, plain = (linear_mixers.logits({n: t.to(d) for n, t in weights.items()}, saved, ids)
+                    for d in (torch.float64, torch.float32))
+    definition.close(safetensors.load_file(tmp_path / "out.safetensors")["logits"], exact, plain, kind)
 
 
 def test_mamba2_folder_in_transformers(folder):
