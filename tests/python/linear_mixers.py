@@ -1,7 +1,5 @@
-"""RetNet, Mamba2, DeltaNet and Gated DeltaNet as decoders in plain PyTorch: one token after the other, in the precision of
-their weights. `recurrence` may be replaced by a peer's."""
-
-import math
+"""RetNet, Mamba2, DeltaNet and Gated DeltaNet as decoders in plain PyTorch: one token after the other, in the
+precision of their weights. `recurrence` may be replaced by a peer's."""
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +31,8 @@ def convolve(x, w, name):
 
 def rotate(x):
     half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * 1e4 ** (-torch.arange(half, dtype=torch.float64) / half)
+    frequency = 1e4 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * frequency
     cos, sin = angle.cos().to(x.dtype)[:, None], angle.sin().to(x.dtype)[:, None]
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
@@ -42,7 +41,8 @@ def rotate(x):
 def retnet(x, w, c, recurrence):
     heads = c["num_heads"]
     q, k, v = (F.linear(x, w[f"{n}_proj.weight"]).unflatten(-1, (heads, -1)) for n in "qkv")
-    decay = torch.log1p(-(2.0 ** (-5 - torch.arange(heads, dtype=torch.float64)))).to(x.dtype).expand(*x.shape[:2], heads)
+    decay = torch.log1p(-(2.0 ** (-5 - torch.arange(heads, dtype=torch.float64))))
+    decay = decay.to(x.dtype).expand(*x.shape[:2], heads)
     o = recurrence(rotate(q), rotate(k), v, decay, torch.ones_like(decay), q.shape[-1] ** -0.5, False)
     name = "g_norm_swish_gate.weight" if c["use_output_gate"] else "g_norm.weight"
     o = rms_norm(o, w[name], c["norm_eps"]).flatten(2)
@@ -57,7 +57,8 @@ def delta_net(x, w, c, recurrence):
     decay = torch.zeros_like(beta)
     if "A_log" in w:
         decay = -w["A_log"].exp() * F.softplus(F.linear(x, w["a_proj.weight"]) + w["dt_bias"])
-    o = rms_norm(recurrence(q, k, v, decay, beta, q.shape[-1] ** -0.5, True), w["o_norm.weight"], c["norm_eps"]).flatten(2)
+    o = recurrence(q, k, v, decay, beta, q.shape[-1] ** -0.5, True)
+    o = rms_norm(o, w["o_norm.weight"], c["norm_eps"]).flatten(2)
     return F.linear(o * F.silu(F.linear(x, w["g_proj.weight"])) if c["use_gate"] else o, w["o_proj.weight"])
 
 

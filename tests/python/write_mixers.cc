@@ -1,6 +1,8 @@
 // The C++ side of the parity tests of the mixers.
-//   write_mixers FOLDER    FOLDER/NAME/ a model of each kind; FOLDER/NAME.safetensors: ids, logits, text (what greedy decoding
-//                          through the cache adds to the first ids) and gradient.PARAMETER of the sum of weighted logits
+//   write_mixers FOLDER    FOLDER/NAME/ a model of each kind; FOLDER/NAME.safetensors: ids, logits, text (what greedy
+//   decoding
+//                          through the cache adds to the first ids) and gradient.PARAMETER of the sum of weighted
+//                          logits
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -22,7 +24,11 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
   std::vector<std::pair<std::string, ModelConfig>> out;
   const auto add = [&](const std::string& name, const std::string& mixer) -> ModelConfig& {
     const lazy::MixerKind& kind = *lazy::find_mixer(mixer);
-    ModelConfig c{.vocab_size = kVocabulary, .hidden_size = 64, .num_layers = 2, .intermediate_size = 96, .norm_eps = kind.norm_eps,
+    ModelConfig c{.vocab_size = kVocabulary,
+                  .hidden_size = 64,
+                  .num_layers = 2,
+                  .intermediate_size = 96,
+                  .norm_eps = kind.norm_eps,
                   .max_length = 128};
     c.init_std = 0.12;
     c.mixer = mixer;
@@ -83,8 +89,10 @@ void write(const std::filesystem::path& folder) {
     for (const auto& item : model.parameters()) wanted.push_back(item.second);
     const at::Tensor logits = model.logits(model.forward(ids).hidden);
     const auto gradients = torch::autograd::grad({(logits * weights).sum()}, wanted);
-    lazy::NamedTensors out = {{"ids", ids}, {"weights", weights}, {"logits", logits.detach()}, {"text", greedy(model, ids)}};
-    for (size_t i = 0; i < wanted.size(); ++i) out.emplace_back("gradient." + model.parameters()[i].first, gradients[i]);
+    lazy::NamedTensors out = {
+        {"ids", ids}, {"weights", weights}, {"logits", logits.detach()}, {"text", greedy(model, ids)}};
+    for (size_t i = 0; i < wanted.size(); ++i)
+      out.emplace_back("gradient." + model.parameters()[i].first, gradients[i]);
     lazy::write_safetensors(folder / (name + ".safetensors"), out);
     std::cout << name << "\n";
   }

@@ -9,8 +9,9 @@ namespace lazy {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// function(inputs), whose results have the gradients that they would have without; inputs may be undefined. Leaves that the
-// function refers to get theirs too. It lives as long as the graph; what it refers to must live until the backward pass.
+// function(inputs), whose results have the gradients that they would have without; inputs may be undefined. Leaves that
+// the function refers to get theirs too. It lives as long as the graph; what it refers to must live until the backward
+// pass.
 std::vector<at::Tensor> recompute(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
 }  // namespace lazy

@@ -6,7 +6,9 @@
 
 namespace lazy {
 
-at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias) { return at::softplus(x.to(at::kFloat) + dt_bias); }
+at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias) {
+  return at::softplus(x.to(at::kFloat) + dt_bias);
+}
 
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log) { return -(A_log.exp() * step); }
 

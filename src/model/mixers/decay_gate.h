@@ -6,8 +6,8 @@
 
 namespace lazy {
 
-at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);     // x (B, L, H), dt_bias (H)
-at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);   // A_log (H)
+at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);   // x (B, L, H), dt_bias (H)
+at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // A_log (H)
 
 // Start values, filled in: A uniform between two bounds; steps log-uniform in [1e-3, 0.1].
 void start_A_log(at::Tensor& fresh, double low, double high, at::Generator& generator);

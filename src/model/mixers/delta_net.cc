@@ -41,10 +41,12 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, at::Device device)
   const char* names[] = {"attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight", "attn.g_proj.weight"};
   for (size_t i = 0; i < rows.size(); ++i) made.emplace_back(names[i], qkvg_.parts()[i]);
   table_ = ParameterTable((decays_ ? kGatedDeltaNet : kDeltaNet).shapes(c), made, device);
-  unit_weight_ = at::full({key_dim_}, 1 / std::sqrt(static_cast<double>(key_dim_)), at::TensorOptions().dtype(at::kFloat).device(device));
+  unit_weight_ = at::full({key_dim_}, 1 / std::sqrt(static_cast<double>(key_dim_)),
+                          at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-bool DeltaNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
+bool DeltaNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                          at::Generator& generator) const {
   if (name == "attn.A_log") {
     start_A_log(fresh, 0, 16, generator);
   } else if (name == "attn.dt_bias") {
@@ -57,7 +59,8 @@ bool DeltaNetMixer::start(const std::string& name, at::Tensor& fresh, const Mode
   return true;
 }
 
-at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const {
+at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options,
+                                    at::Tensor* state) const {
   if (!convolves_) return at::silu(x);
   recurrence::ConvolutionInputs in{.x = x, .weight = table_[weight]};
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
@@ -72,7 +75,8 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }
 
-at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                                  at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
   std::vector<at::Tensor> state(4);  // of the delta rule, of the convolutions of q, k and v
   std::vector<at::Tensor>* cached = options.cache ? &layer_state(*options.cache, layer) : nullptr;
@@ -93,7 +97,8 @@ at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const Forw
     state[0] = y.state;
     *cached = state;
   }
-  return output_.forward(output_norm(y.out, table_["attn.o_norm.weight"], norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
+  return output_.forward(
+      output_norm(y.out, table_["attn.o_norm.weight"], norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }
 
 }  // namespace lazy

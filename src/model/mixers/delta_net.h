@@ -1,5 +1,6 @@
-// DeltaNet and Gated DeltaNet: queries, keys and values through short convolutions, queries and keys of length 1, the delta
-// rule with a rate a token and head, with or without a decay that the token chooses, RMSNorm of every head, an optional gate.
+// DeltaNet and Gated DeltaNet: queries, keys and values through short convolutions, queries and keys of length 1, the
+// delta rule with a rate a token and head, with or without a decay that the token chooses, RMSNorm of every head, an
+// optional gate.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -10,12 +11,15 @@ namespace lazy {
 class DeltaNetMixer final : public Mixer {
  public:
   DeltaNetMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
-  // silu of a projection, convolved before if there is a convolution. `state`: the convolution's, replaced; may be null.
+  // silu of a projection, convolved before if there is a convolution. `state`: the convolution's, replaced; may be
+  // null.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
   at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), every head of length 1
 

@@ -18,7 +18,8 @@ inline int64_t expanded(const config_json::Fields& fields, const char* name, dou
 }
 
 // As `expanded`, shared evenly by `heads` heads.
-inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base, int64_t heads) {
+inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
+                             int64_t heads) {
   const int64_t size = expanded(fields, name, otherwise, base);
   if (heads < 1 || size % heads != 0) {
     fields.wrong("num_heads", fmt::format("a divisor of {} ({} times {})", size, name, base).c_str(), heads);
@@ -30,7 +31,8 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
 inline void must_be_called(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
-  if (found != only) fields.wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), found);
+  if (found != only)
+    fields.wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), found);
 }
 
 // A switch that may be there, as long as it is on.

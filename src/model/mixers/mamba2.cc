@@ -29,9 +29,11 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, at::Device device)
       norm_eps_(c.norm_eps),
       input_(c.hidden_size, {mamba2_inner(c.mix) + mamba2_convolved(c.mix) + c.mix.heads}, device),
       output_(mamba2_inner(c.mix), {c.hidden_size}, device),
-      table_(kMamba2.shapes(c), {{"mixer.in_proj.weight", input_.parts()[0]}, {"mixer.out_proj.weight", output_.parts()[0]}}, device) {}
+      table_(kMamba2.shapes(c),
+             {{"mixer.in_proj.weight", input_.parts()[0]}, {"mixer.out_proj.weight", output_.parts()[0]}}, device) {}
 
-bool Mamba2Mixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
+bool Mamba2Mixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                        at::Generator& generator) const {
   if (name == "mixer.A_log") {
     start_A_log(fresh, 1, 16, generator);
   } else if (name == "mixer.dt_bias") {
@@ -58,7 +60,8 @@ at::Tensor Mamba2Mixer::normed(const at::Tensor& y) const {
 
 at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
-  const auto parts = input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
+  const auto parts =
+      input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
   std::vector<at::Tensor> state(2);  // of the recurrence, of the convolution
   std::vector<at::Tensor>* cached = options.cache ? &layer_state(*options.cache, layer) : nullptr;
   if (cached && !cached->empty()) state = *cached;
@@ -67,7 +70,8 @@ at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const Forwar
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;
   const recurrence::Convolution convolved = recurrence::short_convolution(wave);
   const auto xBC = convolved.out.split_with_sizes({inner, shared, shared}, 2);
-  const at::Tensor values = xBC[0].unflatten(2, {heads_, head_dim_}), step = step_size(parts[2], table_["mixer.dt_bias"]);
+  const at::Tensor values = xBC[0].unflatten(2, {heads_, head_dim_}),
+                   step = step_size(parts[2], table_["mixer.dt_bias"]);
   const recurrence::Outputs y = recurrence::decay({.q = xBC[2].unflatten(2, {groups_, state_size_}),
                                                    .k = xBC[1].unflatten(2, {groups_, state_size_}),
                                                    .v = values,

@@ -1,5 +1,5 @@
-// Mamba2's block (SSD): one projection in, a short convolution, a state that fades and takes in by a step that each token and
-// head chooses, a skip, a gate, RMSNorm.
+// Mamba2's block (SSD): one projection in, a short convolution, a state that fades and takes in by a step that each
+// token and head chooses, a skip, a gate, RMSNorm.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -10,9 +10,11 @@ namespace lazy {
 class Mamba2Mixer final : public Mixer {
  public:
   Mamba2Mixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
   at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), each group by itself

@@ -17,11 +17,13 @@ void complete(ModelConfig& m) {
 
 void check(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
-  if (x.key_dim != x.state_size) fail("model", "mixer.key_dim: expected mamba2's state_size ({}), found {}", x.state_size, x.key_dim);
-  if (x.heads % x.groups != 0) fail("model", "mixer.groups: expected a divisor of heads ({}), found {}", x.heads, x.groups);
+  if (x.key_dim != x.state_size)
+    fail("model", "mixer.key_dim: expected mamba2's state_size ({}), found {}", x.state_size, x.key_dim);
+  if (x.heads % x.groups != 0)
+    fail("model", "mixer.groups: expected a divisor of heads ({}), found {}", x.heads, x.groups);
   if (mamba2_inner(x) % m.hidden_size != 0) {
-    fail("model", "mixer.heads: expected heads times value_dim to be a multiple of hidden_size ({}), found {} times {}", m.hidden_size,
-         x.heads, x.value_dim);
+    fail("model", "mixer.heads: expected heads times value_dim to be a multiple of hidden_size ({}), found {} times {}",
+         m.hidden_size, x.heads, x.value_dim);
   }
   if (x.conv_size < 1) fail("model", "mixer.conv_size: expected 1 or more taps in mamba2, found {}", x.conv_size);
   if (!x.gate) fail("model", "mixer.gate: expected true, mamba2 has no form without its gate, found false");
@@ -54,7 +56,8 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   x.heads = inner / x.value_dim;
   int64_t heads = x.heads;
   fields.integer({"num_heads"}, heads);
-  if (heads != x.heads) fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
+  if (heads != x.heads)
+    fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
   fields.number({"layer_norm_epsilon"}, m.norm_eps);  // transformers' name
   fields.must_be_absent("use_bias", "biases in the projections");
   fields.must_be_absent("D_has_hdim", "a skip for each dimension");

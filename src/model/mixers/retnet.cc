@@ -42,7 +42,8 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, at::Device device)
   log_decay_ = at::log1p(-at::exp2(-5 - head)).to(device);
 }
 
-bool RetNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
+bool RetNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                        at::Generator& generator) const {
   if (!is_norm(name)) return Mixer::start(name, fresh, c, generator);
   fresh.fill_(1);
   return true;
@@ -53,7 +54,8 @@ at::Tensor RetNetMixer::forward(const Normalized& x, int64_t layer, const Forwar
   ops::RopeOptions turned;
   if (options.packed) turned.positions = options.packed->positions;
   const auto rotated = [&](const at::Tensor& part) {
-    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRopeBase, options.cache ? options.cache->length : 0, turned);
+    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRopeBase, options.cache ? options.cache->length : 0,
+                     turned);
   };
   recurrence::Inputs in{.q = rotated(parts[0]),
                         .k = rotated(parts[1]),

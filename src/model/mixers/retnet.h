@@ -1,5 +1,5 @@
-// Multi-scale retention (RetNet): queries and keys turned by RoPE, a state that fades at a fixed rate in each head, RMSNorm of
-// every head, a gate.
+// Multi-scale retention (RetNet): queries and keys turned by RoPE, a state that fades at a fixed rate in each head,
+// RMSNorm of every head, a gate.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -10,9 +10,11 @@ namespace lazy {
 class RetNetMixer final : public Mixer {
  public:
   RetNetMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
   int64_t heads_, key_dim_, value_dim_, chunk_;

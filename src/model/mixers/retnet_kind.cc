@@ -17,13 +17,15 @@ void complete(ModelConfig& m) {
 
 void check(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
-  if (x.key_dim % 2 != 0) fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
+  if (x.key_dim % 2 != 0)
+    fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
   if (x.conv_size != 0) fail("model", "mixer.conv_size: expected 0, retnet has no convolution, found {}", x.conv_size);
 }
 
 std::vector<ParameterShape> shapes(const ModelConfig& m) {
   const int64_t d = m.hidden_size, key = m.mix.heads * m.mix.key_dim, value = m.mix.heads * m.mix.value_dim;
-  std::vector<ParameterShape> out = {{"attn.q_proj.weight", {key, d}}, {"attn.k_proj.weight", {key, d}}, {"attn.v_proj.weight", {value, d}}};
+  std::vector<ParameterShape> out = {
+      {"attn.q_proj.weight", {key, d}}, {"attn.k_proj.weight", {key, d}}, {"attn.v_proj.weight", {value, d}}};
   if (m.mix.gate) out.push_back({"attn.g_proj.weight", {value, d}});
   out.push_back({"attn.o_proj.weight", {d, value}});
   out.push_back({m.mix.gate ? "attn.g_norm_swish_gate.weight" : "attn.g_norm.weight", {m.mix.value_dim}});

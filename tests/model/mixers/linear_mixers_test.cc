@@ -1,4 +1,5 @@
-// RetNet, Mamba2, DeltaNet and Gated DeltaNet as models: sizes, start values, generation, packed documents, precision, folders.
+// RetNet, Mamba2, DeltaNet and Gated DeltaNet as models: sizes, start values, generation, packed documents, precision,
+// folders.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -23,7 +24,8 @@ const std::vector<std::string> kNames = {"retnet", "mamba2", "delta_net", "gated
 
 ModelConfig of_kind(const std::string& name, int64_t layers, int64_t hidden) {
   const MixerKind& kind = *find_mixer(name);
-  ModelConfig c{.hidden_size = hidden, .num_layers = layers, .hidden_ratio = kind.hidden_ratio, .norm_eps = kind.norm_eps};
+  ModelConfig c{
+      .hidden_size = hidden, .num_layers = layers, .hidden_ratio = kind.hidden_ratio, .norm_eps = kind.norm_eps};
   c.mixer = name;
   c.mix = kind.defaults;
   c.mlp = kind.mlp;
@@ -62,7 +64,7 @@ TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
     const char* what;
     const char* mixer;
     int64_t layers, hidden, key_dim;  // 0: the kind's own
-    double tied, untied;               // 0: not in the table
+    double tied, untied;              // 0: not in the table
   };
   const Row rows[] = {{"RetNet 340M", "retnet", 24, 1024, 0, 347.4, 380.2},
                       {"Mamba2 340M", "mamba2", 48, 1024, 0, 349.6, 382.4},
@@ -85,7 +87,8 @@ TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
     const ParameterCount count = count_parameters(c);
     EXPECT_TRUE(row.tied == 0 || row.tied == millions(count.tied)) << row.what << ": " << count.tied;
     const bool whole = row.untied == std::floor(row.untied) && row.untied > 1000;
-    EXPECT_EQ(whole ? std::round(static_cast<double>(count.untied) / 1e6) : millions(count.untied), row.untied) << row.what;
+    EXPECT_EQ(whole ? std::round(static_cast<double>(count.untied) / 1e6) : millions(count.untied), row.untied)
+        << row.what;
   }
 }
 
@@ -106,7 +109,9 @@ TEST(LinearMixers, StartValues) {
     const LanguageModel model(c, 5);
     for (const auto& [parameter, tensor] : model.parameters()) {
       const at::Tensor t = tensor.detach();
-      const auto ends = [&p = parameter](const std::string& end) { return p.size() >= end.size() && p.substr(p.size() - end.size()) == end; };
+      const auto ends = [&p = parameter](const std::string& end) {
+        return p.size() >= end.size() && p.substr(p.size() - end.size()) == end;
+      };
       const double low = t.min().item<double>(), high = t.max().item<double>();
       if (ends("A_log")) {
         EXPECT_GE(low, name == "mamba2" ? 0 : -20) << parameter;
@@ -128,8 +133,8 @@ TEST(LinearMixers, StartValues) {
   }
 }
 
-// Prefills of odd lengths, then single tokens and pieces: the states have one size, whatever came before, and a copy of the
-// cache is a place to come back to.
+// Prefills of odd lengths, then single tokens and pieces: the states have one size, whatever came before, and a copy of
+// the cache is a place to come back to.
 TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
   for (const std::string& name : kNames) {
     LanguageModel model(small(name), 7);
@@ -149,7 +154,9 @@ TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
         const at::Tensor next = hidden_of(model, ids.narrow(1, t, 1), {.cache = &cache});
         EXPECT_LT(distance(next, whole.narrow(1, t, 1)), 2e-5 * scale) << name << ", token " << t;
       }
-      EXPECT_LT(distance(hidden_of(model, ids.narrow(1, 30, 11), {.cache = &cache}), whole.narrow(1, 30, 11)), 2e-5 * scale) << name;
+      EXPECT_LT(distance(hidden_of(model, ids.narrow(1, 30, 11), {.cache = &cache}), whole.narrow(1, 30, 11)),
+                2e-5 * scale)
+          << name;
       EXPECT_EQ(cache.length, 41);
       size_t i = 0;
       for (const auto& layer : cache.states) {
@@ -191,7 +198,8 @@ TEST(LinearMixers, ChunksOfEverySizeAgree) {
     for (const int64_t chunk : {1, 45, 64}) {
       c.mix.chunk = chunk;
       LanguageModel other(c, 11);
-      EXPECT_LT(distance(hidden_of(other, ids), whole), 2e-5 * whole.abs().max().item<double>()) << name << ", chunk " << chunk;
+      EXPECT_LT(distance(hidden_of(other, ids), whole), 2e-5 * whole.abs().max().item<double>())
+          << name << ", chunk " << chunk;
     }
   }
 }
@@ -231,7 +239,8 @@ TEST(LinearMixers, Checkpointing) {
       for (const at::Tensor& t : wanted) out.push_back(t.grad().clone());
       return out;
     };
-    const auto plain = gradients(Checkpointing::none), full = gradients(Checkpointing::full), half = gradients(Checkpointing::attention);
+    const auto plain = gradients(Checkpointing::none), full = gradients(Checkpointing::full),
+               half = gradients(Checkpointing::attention);
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_TRUE(plain[i].equal(full[i]) && plain[i].equal(half[i])) << name << " " << model.parameters()[i].first;
     }
@@ -246,12 +255,14 @@ TEST(LinearMixers, AFolderGivesTheModelBack) {
     LanguageModel back = LanguageModel::load(folder.path());
     const MixerConfig &a = model.config().mix, &b = back.config().mix;
     EXPECT_EQ(std::tie(a.heads, a.key_dim, a.value_dim, a.conv_size, a.gate, a.groups),
-              std::tie(b.heads, b.key_dim, b.value_dim, b.conv_size, b.gate, b.groups)) << name;
+              std::tie(b.heads, b.key_dim, b.value_dim, b.conv_size, b.gate, b.groups))
+        << name;
     const at::Tensor ids = random_ids(1, 20), expected = hidden_of(model, ids);
     EXPECT_LT(distance(hidden_of(back, ids), expected), 2e-5 * expected.abs().max().item<double>()) << name;
     model.save(folder.path(), "bf16");
     for (const auto& [parameter, tensor] : read_safetensors(folder / "model.safetensors")) {
-      const bool decay = parameter.find("A_log") != std::string::npos || parameter.find("dt_bias") != std::string::npos ||
+      const bool decay = parameter.find("A_log") != std::string::npos ||
+                         parameter.find("dt_bias") != std::string::npos ||
                          parameter.find("mixer.D") != std::string::npos;
       EXPECT_EQ(tensor.scalar_type(), decay ? at::kFloat : at::kBFloat16) << parameter;
     }
@@ -259,11 +270,13 @@ TEST(LinearMixers, AFolderGivesTheModelBack) {
 }
 
 TEST(LinearMixers, NormsBiasesAndDecaysDoNotDecay) {
-  for (const char* name : {"model.layers.0.attn.A_log", "model.layers.0.attn.dt_bias", "backbone.layers.0.mixer.D",
-                           "backbone.layers.0.mixer.A_log", "backbone.layers.0.mixer.conv1d.bias", "model.layers.0.attn.o_norm.weight"}) {
+  for (const char* name :
+       {"model.layers.0.attn.A_log", "model.layers.0.attn.dt_bias", "backbone.layers.0.mixer.D",
+        "backbone.layers.0.mixer.A_log", "backbone.layers.0.mixer.conv1d.bias", "model.layers.0.attn.o_norm.weight"}) {
     EXPECT_FALSE(LanguageModel::decays(name)) << name;
   }
-  for (const char* name : {"model.layers.0.attn.q_conv1d.weight", "backbone.layers.0.mixer.in_proj.weight", "model.layers.0.attn.a_proj.weight"}) {
+  for (const char* name : {"model.layers.0.attn.q_conv1d.weight", "backbone.layers.0.mixer.in_proj.weight",
+                           "model.layers.0.attn.a_proj.weight"}) {
     EXPECT_TRUE(LanguageModel::decays(name)) << name;
   }
 }
@@ -274,14 +287,17 @@ TEST(LinearMixers, ConfigurationsOfFla) {
     const std::string text = R"({"vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 2, )" + own + "}";
     return ModelConfig::from_json(nlohmann::json::parse(text), "config.json");
   };
-  const ModelConfig retnet = read(R"("model_type": "retnet", "num_heads": 8, "expand_k": 1.0, "expand_v": 2.0, "num_kv_heads": null)");
+  const ModelConfig retnet =
+      read(R"("model_type": "retnet", "num_heads": 8, "expand_k": 1.0, "expand_v": 2.0, "num_kv_heads": null)");
   EXPECT_EQ(retnet.mix.key_dim, 256);
   EXPECT_EQ(retnet.mix.value_dim, 512);
   EXPECT_EQ(retnet.intermediate(), 2816);
-  const ModelConfig mamba2 = read(R"("model_type": "mamba2", "head_dim": 64, "expand": 2, "state_size": 128, "n_groups": 1)");
+  const ModelConfig mamba2 =
+      read(R"("model_type": "mamba2", "head_dim": 64, "expand": 2, "state_size": 128, "n_groups": 1)");
   EXPECT_EQ(mamba2.mix.heads, 64);
   EXPECT_EQ(mamba2.norm_eps, 1e-5);
-  const ModelConfig delta = read(R"("model_type": "delta_net", "num_heads": 16, "expand_k": 1, "expand_v": 1, "qk_norm": "l2")");
+  const ModelConfig delta =
+      read(R"("model_type": "delta_net", "num_heads": 16, "expand_k": 1, "expand_v": 1, "qk_norm": "l2")");
   EXPECT_EQ(delta.mix.key_dim, 128);
   EXPECT_FALSE(delta.mix.gate);
   const ModelConfig gated = read(R"("model_type": "gated_deltanet", "num_heads": 6, "head_dim": 256, "expand_v": 2)");
@@ -323,11 +339,13 @@ TEST(LinearMixers, ConfigurationsThatDoNotFitAreNamed) {
             "model: mixer.key_dim: expected an even number, RoPE turns pairs, found 15");
   EXPECT_EQ(message("retnet", [](MixerConfig& x) { x.conv_size = 4; }),
             "model: mixer.conv_size: expected 0, retnet has no convolution, found 4");
-  EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.groups = 3; }), "model: mixer.groups: expected a divisor of heads (4), found 3");
+  EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.groups = 3; }),
+            "model: mixer.groups: expected a divisor of heads (4), found 3");
   EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.conv_size = 0; }),
             "model: mixer.conv_size: expected 1 or more taps in mamba2, found 0");
-  EXPECT_EQ(message("mamba2", [](MixerConfig& x) { x.heads = 3, x.groups = 1; }),
-            "model: mixer.heads: expected heads times value_dim to be a multiple of hidden_size (64), found 3 times 32");
+  EXPECT_EQ(
+      message("mamba2", [](MixerConfig& x) { x.heads = 3, x.groups = 1; }),
+      "model: mixer.heads: expected heads times value_dim to be a multiple of hidden_size (64), found 3 times 32");
   EXPECT_EQ(message("delta_net", [](MixerConfig& x) { x.chunk = 65; }),
             "model: mixer.chunk: expected 1 to max_position_embeddings (64), found 65");
 }

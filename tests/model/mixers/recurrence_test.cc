@@ -221,12 +221,14 @@ TEST(Recurrence, LowPrecision) {
       EXPECT_EQ(ours.scalar_type(), type);
       const at::Tensor reference = c.loop(plain).out.to(type);
       const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - truth).norm().item<double>(); };
-      EXPECT_LT(far(ours), 2 * far(reference) + epsilon * truth.norm().item<double>()) << c.name << " " << toString(type);
+      EXPECT_LT(far(ours), 2 * far(reference) + epsilon * truth.norm().item<double>())
+          << c.name << " " << toString(type);
     }
   }
 }
 
-// Decays near 1, near 0, and both in turn, over a length at which any sum that is exponentiated by itself would overflow.
+// Decays near 1, near 0, and both in turn, over a length at which any sum that is exponentiated by itself would
+// overflow.
 TEST(Recurrence, LongDecaysStayFinite) {
   constexpr int64_t kLength = 100000;
   for (const bool delta : {false, true}) {
@@ -244,7 +246,8 @@ TEST(Recurrence, LongDecaysStayFinite) {
     Inputs first = part(in, 0, kFirst);
     const std::vector<at::Tensor> wanted = leaves(first);
     const auto gradients = torch::autograd::grad({c.chunks(first, 64).out.square().sum()}, wanted);
-    for (size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(gradients[i].isfinite().all().item<bool>()) << "input " << i;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      EXPECT_TRUE(gradients[i].isfinite().all().item<bool>()) << "input " << i;
     const at::NoGradGuard guard;
     const Outputs y = c.chunks(in, 64);
     EXPECT_TRUE(y.out.isfinite().all().item<bool>());
@@ -253,7 +256,8 @@ TEST(Recurrence, LongDecaysStayFinite) {
       if ((exact.*t).defined()) exact.*t = (exact.*t).to(at::kDouble);
     }
     const at::Tensor truth = c.loop(exact).out;
-    EXPECT_LT(distance(y.out.slice(1, 0, kFirst), truth), 2e-6 * truth.abs().max().item<double>()) << (delta ? "delta" : "decay");
+    EXPECT_LT(distance(y.out.slice(1, 0, kFirst), truth), 2e-6 * truth.abs().max().item<double>())
+        << (delta ? "delta" : "decay");
   }
 }
 
@@ -286,7 +290,8 @@ TEST(Recurrence, ShapesThatDoNotFitAreNamed) {
   EXPECT_EQ(message([](Inputs& in) { in.cu_seqlens = at::zeros({2}, at::kInt); }),
             "decaying recurrence: packed documents: expected a batch of 1 and no initial state, found a batch of 2");
   EXPECT_EQ(message([](Inputs& in) { in.v = in.v.narrow(1, 0, 3); }),
-            "decaying recurrence: expected v of q's batch and length with a multiple of its 2 heads, found q [2, 4, 2, 5] and v "
+            "decaying recurrence: expected v of q's batch and length with a multiple of its 2 heads, found q [2, 4, 2, "
+            "5] and v "
             "[2, 3, 2, 3]");
 }
 

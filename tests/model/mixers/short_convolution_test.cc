@@ -29,7 +29,8 @@ TEST(ShortConvolution, IsTheGroupedConvolution) {
       for (const bool bias : {false, true}) {
         const ConvolutionInputs in = inputs(length, taps, bias);
         const at::Tensor padded = at::constant_pad_nd(in.x.transpose(1, 2), {taps - 1, 0});
-        const at::Tensor expected = at::silu(at::conv1d(padded, in.weight, in.bias, 1, c10::IntArrayRef{0}, 1, 6)).transpose(1, 2);
+        const at::Tensor expected =
+            at::silu(at::conv1d(padded, in.weight, in.bias, 1, c10::IntArrayRef{0}, 1, 6)).transpose(1, 2);
         EXPECT_LT(distance(short_convolution_loop(in).out, expected), 1e-13);
         EXPECT_LT(distance(short_convolution(in).out, expected), 1e-13);
       }
@@ -66,7 +67,8 @@ TEST(ShortConvolution, PackedDocumentsAreAlone) {
   in.cu_seqlens = at::Tensor();
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
     in.x = x.slice(1, starts[i], starts[i + 1]);
-    EXPECT_LT(distance(packed.slice(1, starts[i], starts[i + 1]), short_convolution(in).out), 1e-13) << "document " << i;
+    EXPECT_LT(distance(packed.slice(1, starts[i], starts[i + 1]), short_convolution(in).out), 1e-13)
+        << "document " << i;
     EXPECT_LT(distance(loop.slice(1, starts[i], starts[i + 1]), short_convolution(in).out), 1e-13) << "document " << i;
   }
 }
@@ -80,7 +82,9 @@ TEST(ShortConvolution, GradientsAreTheLoops) {
       t->requires_grad_(true);
       wanted.push_back(*t);
     }
-    const auto gradients = [&](const at::Tensor& y) { return torch::autograd::grad({(y * randn(y.sizes(), 5)).sum()}, wanted); };
+    const auto gradients = [&](const at::Tensor& y) {
+      return torch::autograd::grad({(y * randn(y.sizes(), 5)).sum()}, wanted);
+    };
     const auto ours = gradients(short_convolution(in).out), theirs = gradients(short_convolution_loop(in).out);
     for (size_t i = 0; i < ours.size(); ++i) EXPECT_LT(distance(ours[i], theirs[i]), 1e-12) << "input " << i;
   }
@@ -88,7 +92,8 @@ TEST(ShortConvolution, GradientsAreTheLoops) {
 
 TEST(ShortConvolution, SumsInFp32ForBf16) {
   ConvolutionInputs in = inputs(40, 4, true), wide;
-  for (at::Tensor ConvolutionInputs::*t : {&ConvolutionInputs::x, &ConvolutionInputs::weight, &ConvolutionInputs::bias}) {
+  for (at::Tensor ConvolutionInputs::*t :
+       {&ConvolutionInputs::x, &ConvolutionInputs::weight, &ConvolutionInputs::bias}) {
     in.*t = (in.*t).to(at::kBFloat16);
     wide.*t = (in.*t).to(at::kDouble);
   }

@@ -11,8 +11,8 @@
 namespace lazy::recurrence {
 namespace {
 
-// Tokens that are worked on at once: enough to fill a GPU, few enough for their matrices to fit; on a CPU, few enough for
-// memory in the caches.
+// Tokens that are worked on at once: enough to fill a GPU, few enough for their matrices to fit; on a CPU, few enough
+// for memory in the caches.
 int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
 // (B, N C, H, D) -> (N, B, H, C, D)
@@ -59,8 +59,8 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
 enum { kQ, kK, kV, kState, kDecay, kBeta };
 
 // `in`: the tensors above, of a whole number of chunks.
-std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C, double scale,
-                                     const ChunkForm& form) {
+std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
+                                     double scale, const ChunkForm& form) {
   const at::Tensor& v = in[kV];
   const at::ScalarType type = state_type(v);
   const int64_t B = v.size(0), L = v.size(1), H = v.size(2), V = v.size(3);
@@ -110,7 +110,8 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
     for (const auto& t : tokens) piece.push_back(t[static_cast<size_t>(i)]);
     piece[kState] = state;
     Documents of_piece;
-    if (documents.defined()) of_piece = {documents.narrow(0, begin, length), documents.narrow(0, std::max<int64_t>(0, begin - 1), 1)};
+    if (documents.defined())
+      of_piece = {documents.narrow(0, begin, length), documents.narrow(0, std::max<int64_t>(0, begin - 1), 1)};
     const auto run = [of_piece, C = std::min(chunk, length), scale = in.scale, form](const std::vector<at::Tensor>& x) {
       return whole_chunks(x, of_piece, C, scale, form);
     };

@@ -1,6 +1,6 @@
-// The chunk-parallel form of a recurrence: within a chunk, products of matrices of all chunks at once; between chunks, the
-// state. Memory is linear in the length; a backward pass keeps the inputs and a state here and there, and computes the rest
-// again.
+// The chunk-parallel form of a recurrence: within a chunk, products of matrices of all chunks at once; between chunks,
+// the state. Memory is linear in the length; a backward pass keeps the inputs and a state here and there, and computes
+// the rest again.
 #pragma once
 #include <functional>
 
@@ -8,8 +8,8 @@
 
 namespace lazy::recurrence {
 
-// How much reaches where, in the state's type: exponentials of sums of log decays, which are at most 0. Zero where documents
-// differ. N and B are 1 where it is the same for all.
+// How much reaches where, in the state's type: exponentials of sums of log decays, which are at most 0. Zero where
+// documents differ. N and B are 1 where it is the same for all.
 struct ChunkDecays {
   at::Tensor pairs;   // (N, B, H, C, C): of the token in the column, at the one in the row; zero above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): of the state before the chunk, at each token

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kName = "decaying recurrence";
 
-// R = H / G heads read and write with the same queries and keys: their values stand side by side, (.., G, C, R V), so that one
-// product serves all.
+// R = H / G heads read and write with the same queries and keys: their values stand side by side, (.., G, C, R V), so
+// that one product serves all.
 ChunkOutputs chunk_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4);
   const int64_t G = c.k.size(2), K = c.k.size(4), R = H / G;
@@ -24,7 +24,8 @@ ChunkOutputs chunk_form(const Chunks& c) {
   const at::Tensor v = c.beta.defined() ? c.v * c.beta : c.v;
   const at::Tensor within = at::matmul(scores.view({N, B, H, C, C}), v);
 
-  const at::Tensor v_faded = (v * c.decays.writes).view({N, B, G, R, C, V}).transpose(3, 4).reshape({N, B, G, C, R * V});
+  const at::Tensor v_faded =
+      (v * c.decays.writes).view({N, B, G, R, C, V}).transpose(3, 4).reshape({N, B, G, C, R * V});
   const auto written = at::matmul(c.k.transpose(3, 4), v_faded).view({N, B, G, K, R, V}).unbind();
   const auto keeps = by_group(c.decays.keeps).transpose(3, 4).unbind();  // (.., G, 1, R, 1)
   at::Tensor state = c.state.view({B, G, R, K, V}).transpose(2, 3);
@@ -44,13 +45,16 @@ Outputs decay_loop(const Inputs& in) {
   return loop(kName, in, [](const Token& t, at::Tensor& state) {
     const at::Tensor v = t.beta.defined() ? t.v * t.beta.unsqueeze(2) : t.v;
     const at::Tensor written = t.k.unsqueeze(3) * v.unsqueeze(2);
-    state = t.log_decay.defined() ? at::addcmul(written, state, t.log_decay.exp().unsqueeze(2).unsqueeze(3)) : state + written;
+    state = t.log_decay.defined() ? at::addcmul(written, state, t.log_decay.exp().unsqueeze(2).unsqueeze(3))
+                                  : state + written;
     return at::matmul(t.q.unsqueeze(2), state).squeeze(2);
   });
 }
 
 Outputs decay_chunks(const Inputs& in, int64_t chunk) { return by_chunks(kName, in, chunk, chunk_form); }
 
-Outputs decay(const Inputs& in, int64_t chunk) { return in.v.dim() == 4 && in.v.size(1) == 1 ? decay_loop(in) : decay_chunks(in, chunk); }
+Outputs decay(const Inputs& in, int64_t chunk) {
+  return in.v.dim() == 4 && in.v.size(1) == 1 ? decay_loop(in) : decay_chunks(in, chunk);
+}
 
 }  // namespace lazy::recurrence

@@ -1,4 +1,5 @@
-// The delta rule (SPEC section 2, DeltaNet; with a decay, Gated DeltaNet): a key's old value is replaced by the new one,
+// The delta rule (SPEC section 2, DeltaNet; with a decay, Gated DeltaNet): a key's old value is replaced by the new
+// one,
 //   S_t = a_t S_{t-1} + beta_t k_t (v_t - a_t S_{t-1}^T k_t)^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t).
 #pragma once
 #include "model/mixers/recurrence/recurrence.h"

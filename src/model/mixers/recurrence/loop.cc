@@ -18,16 +18,19 @@ Outputs loop(const char* operation, const Inputs& in, const Step& step) {
   std::vector<bool> begins(static_cast<size_t>(L) + 1, false);
   if (in.cu_seqlens.defined()) {
     const at::Tensor starts = in.cu_seqlens.to(at::kCPU, at::kLong).contiguous();
-    for (int64_t i = 0; i < starts.numel(); ++i) begins.at(static_cast<size_t>(starts.const_data_ptr<int64_t>()[i])) = true;
+    for (int64_t i = 0; i < starts.numel(); ++i)
+      begins.at(static_cast<size_t>(starts.const_data_ptr<int64_t>()[i])) = true;
   }
   const at::Tensor empty = at::zeros({B, H, K, V}, in.v.options().dtype(type));
   at::Tensor state = in.initial_state.defined() ? in.initial_state.to(type) : empty;
   for (size_t t = 0; t < static_cast<size_t>(L); ++t) {
     if (begins[t]) state = empty;
-    out.push_back(step({q[t], k[t], v[t], log_decay.empty() ? at::Tensor() : log_decay[t], beta.empty() ? at::Tensor() : beta[t]},
-                       state));
+    out.push_back(
+        step({q[t], k[t], v[t], log_decay.empty() ? at::Tensor() : log_decay[t], beta.empty() ? at::Tensor() : beta[t]},
+             state));
   }
-  return {L > 0 ? at::stack(out, 1).to(in.v.scalar_type()) : at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
+  return {L > 0 ? at::stack(out, 1).to(in.v.scalar_type()) : at::empty_like(in.v),
+          in.cu_seqlens.defined() ? at::Tensor() : state};
 }
 
 }  // namespace lazy::recurrence

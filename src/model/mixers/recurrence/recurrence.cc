@@ -21,13 +21,14 @@ at::ScalarType state_type(const at::Tensor& v) { return v.scalar_type() == at::k
 
 void check(const char* operation, const Inputs& in) {
   if (in.q.dim() != 4 || in.v.dim() != 4 || in.q.sizes() != in.k.sizes()) {
-    fail(operation, "expected q and k (batch, length, groups, key_dim) and v (batch, length, heads, value_dim), found {}, {}, {}",
+    fail(operation,
+         "expected q and k (batch, length, groups, key_dim) and v (batch, length, heads, value_dim), found {}, {}, {}",
          shape(in.q), shape(in.k), shape(in.v));
   }
   const int64_t B = in.v.size(0), L = in.v.size(1), H = in.v.size(2), V = in.v.size(3), K = in.q.size(3);
   if (in.q.size(0) != B || in.q.size(1) != L || in.q.size(2) == 0 || H % in.q.size(2) != 0) {
-    fail(operation, "expected v of q's batch and length with a multiple of its {} heads, found q {} and v {}", in.q.size(2),
-         shape(in.q), shape(in.v));
+    fail(operation, "expected v of q's batch and length with a multiple of its {} heads, found q {} and v {}",
+         in.q.size(2), shape(in.q), shape(in.v));
   }
   const auto expect = [&](const char* name, const at::Tensor& t, at::IntArrayRef wanted) {
     if (t.defined() && t.sizes() != wanted) {

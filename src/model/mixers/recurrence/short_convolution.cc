@@ -13,12 +13,13 @@ namespace lazy::recurrence {
 namespace {
 
 void check(const ConvolutionInputs& in) {
-  const bool fits = in.x.dim() == 3 && in.weight.dim() == 3 && in.weight.size(0) == in.x.size(2) && in.weight.size(1) == 1 &&
-                    in.weight.size(2) >= 1;
+  const bool fits = in.x.dim() == 3 && in.weight.dim() == 3 && in.weight.size(0) == in.x.size(2) &&
+                    in.weight.size(1) == 1 && in.weight.size(2) >= 1;
   if (!fits) {
     std::ostringstream found;
     found << in.x.sizes() << " and " << in.weight.sizes();
-    fail("short convolution", "expected x (batch, length, channels) and weight (channels, 1, taps), found {}", found.str());
+    fail("short convolution", "expected x (batch, length, channels) and weight (channels, 1, taps), found {}",
+         found.str());
   }
   if (in.cu_seqlens.defined() && (in.x.size(0) != 1 || in.state.defined())) {
     fail("short convolution", "packed documents: expected a batch of 1 and no state");
