@@ -16,7 +16,7 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kChunk = 64;  // the fastest on a CPU
+constexpr int64_t kDeltaNetChunk = 64;  // the fastest on a CPU
 
 }  // namespace
 
@@ -24,7 +24,7 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, at::Device device)
     : heads_(c.mix.heads),
       key_dim_(c.mix.key_dim),
       value_dim_(c.mix.value_dim),
-      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kChunk),
+      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kDeltaNetChunk),
       convolves_(c.mix.conv_size > 0),
       gate_(c.mix.gate),
       decays_(c.mixer == kGatedDeltaNet.name),

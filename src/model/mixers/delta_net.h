@@ -14,6 +14,7 @@ class DeltaNetMixer final : public Mixer {
   at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
+  std::vector<const Linear*> products() const override { return {&qkvg_, &rates_, &output_}; }
   bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
              at::Generator& generator) const override;
 

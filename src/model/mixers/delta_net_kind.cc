@@ -8,7 +8,7 @@
 namespace lazy {
 namespace {
 
-void complete(ModelConfig& m) {
+void complete_delta_net(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 128);
   if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
@@ -16,16 +16,16 @@ void complete(ModelConfig& m) {
 }
 
 // Six heads whose keys have three quarters of hidden_size in all, as its authors recommend.
-void complete_gated(ModelConfig& m) {
+void complete_gated_delta_net(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = 6;
   if (x.key_dim == 0) x.key_dim = std::max<int64_t>(1, 3 * m.hidden_size / (4 * x.heads));
   if (x.value_dim == 0) x.value_dim = 2 * x.key_dim;
 }
 
-void check(const ModelConfig&) {}
+void check_delta_net(const ModelConfig&) {}
 
-std::vector<ParameterShape> shapes(const ModelConfig& m) {
+std::vector<ParameterShape> delta_net_shapes(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   const int64_t d = m.hidden_size, key = x.heads * x.key_dim, value = x.heads * x.value_dim;
   const bool gated = m.mixer == kGatedDeltaNet.name;
@@ -47,7 +47,7 @@ std::vector<ParameterShape> shapes(const ModelConfig& m) {
   return out;
 }
 
-void read_both(const config_json::Fields& fields, ModelConfig& m) {
+void read_delta_nets(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   fields.boolean({"use_gate"}, x.gate);
   bool convolution = true;
@@ -57,7 +57,7 @@ void read_both(const config_json::Fields& fields, ModelConfig& m) {
   fields.must_be_absent("allow_neg_eigval", "negative eigenvalues");
 }
 
-void read(const config_json::Fields& fields, ModelConfig& m) {
+void read_delta_net(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   x.heads = 16;
   fields.integer({"num_heads"}, x.heads);
@@ -66,10 +66,10 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   must_be_called(fields, "qk_norm", "l2");
   must_be_called(fields, "qk_activation", "silu");
   must_be_on(fields, "use_beta");
-  read_both(fields, m);
+  read_delta_nets(fields, m);
 }
 
-void read_gated(const config_json::Fields& fields, ModelConfig& m) {
+void read_gated_delta_net(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   x.heads = 6;
   fields.integer({"num_heads"}, x.heads);
@@ -82,10 +82,10 @@ void read_gated(const config_json::Fields& fields, ModelConfig& m) {
   std::string activation = "swish";
   fields.string({"output_gate_activation"}, activation);
   if (activation != "swish" && activation != "silu") fields.wrong("output_gate_activation", "swish", activation);
-  read_both(fields, m);
+  read_delta_nets(fields, m);
 }
 
-void write_both(const ModelConfig& m, nlohmann::ordered_json& out) {
+void write_delta_nets(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["attn_mode"] = "chunk";
   out["num_heads"] = m.mix.heads;
   out["use_gate"] = m.mix.gate;
@@ -93,14 +93,14 @@ void write_both(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (m.mix.conv_size > 0) out["conv_size"] = m.mix.conv_size;
 }
 
-void write(const ModelConfig& m, nlohmann::ordered_json& out) {
-  write_both(m, out);
+void write_delta_net(const ModelConfig& m, nlohmann::ordered_json& out) {
+  write_delta_nets(m, out);
   out["expand_k"] = ratio(m.mix.heads * m.mix.key_dim, m.hidden_size);
   out["expand_v"] = ratio(m.mix.heads * m.mix.value_dim, m.hidden_size);
 }
 
-void write_gated(const ModelConfig& m, nlohmann::ordered_json& out) {
-  write_both(m, out);
+void write_gated_delta_net(const ModelConfig& m, nlohmann::ordered_json& out) {
+  write_delta_nets(m, out);
   out["head_dim"] = m.mix.key_dim;
   out["expand_v"] = ratio(m.mix.value_dim, m.mix.key_dim);
 }
@@ -111,19 +111,19 @@ const MixerKind kDeltaNet = {.name = "delta_net",
                              .model_type = "delta_net",
                              .architecture = "DeltaNetForCausalLM",
                              .defaults = {.gate = false},
-                             .complete = complete,
-                             .check = check,
-                             .shapes = shapes,
-                             .read = read,
-                             .write = write};
+                             .complete = complete_delta_net,
+                             .check = check_delta_net,
+                             .shapes = delta_net_shapes,
+                             .read = read_delta_net,
+                             .write = write_delta_net};
 
 const MixerKind kGatedDeltaNet = {.name = "gated_delta_net",
                                   .model_type = "gated_deltanet",
                                   .architecture = "GatedDeltaNetForCausalLM",
-                                  .complete = complete_gated,
-                                  .check = check,
-                                  .shapes = shapes,
-                                  .read = read_gated,
-                                  .write = write_gated};
+                                  .complete = complete_gated_delta_net,
+                                  .check = check_delta_net,
+                                  .shapes = delta_net_shapes,
+                                  .read = read_gated_delta_net,
+                                  .write = write_gated_delta_net};
 
 }  // namespace lazy

@@ -16,7 +16,7 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kChunk = 64;  // the fastest on a CPU
+constexpr int64_t kMamba2Chunk = 64;  // the fastest on a CPU
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, at::Device device)
       head_dim_(c.mix.value_dim),
       state_size_(c.mix.state_size),
       groups_(c.mix.groups),
-      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kChunk),
+      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kMamba2Chunk),
       norm_eps_(c.norm_eps),
       input_(c.hidden_size, {mamba2_inner(c.mix) + mamba2_convolved(c.mix) + c.mix.heads}, device),
       output_(mamba2_inner(c.mix), {c.hidden_size}, device),

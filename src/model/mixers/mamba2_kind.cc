@@ -8,14 +8,14 @@
 namespace lazy {
 namespace {
 
-void complete(ModelConfig& m) {
+void complete_mamba2(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.value_dim == 0) x.value_dim = 64;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, 2 * m.hidden_size / x.value_dim);
   if (x.key_dim == 0) x.key_dim = x.state_size;
 }
 
-void check(const ModelConfig& m) {
+void check_mamba2(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.key_dim != x.state_size)
     fail("model", "mixer.key_dim: expected mamba2's state_size ({}), found {}", x.state_size, x.key_dim);
@@ -29,7 +29,7 @@ void check(const ModelConfig& m) {
   if (!x.gate) fail("model", "mixer.gate: expected true, mamba2 has no form without its gate, found false");
 }
 
-std::vector<ParameterShape> shapes(const ModelConfig& m) {
+std::vector<ParameterShape> mamba2_shapes(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   const int64_t d = m.hidden_size, inner = mamba2_inner(x), convolved = mamba2_convolved(x);
   return {{"mixer.dt_bias", {x.heads}},
@@ -42,7 +42,7 @@ std::vector<ParameterShape> shapes(const ModelConfig& m) {
           {"mixer.out_proj.weight", {d, inner}}};
 }
 
-void read(const config_json::Fields& fields, ModelConfig& m) {
+void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   fields.integer({"state_size"}, x.state_size);
   fields.integer({"n_groups"}, x.groups);
@@ -66,7 +66,7 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   must_be_on(fields, "rmsnorm");
 }
 
-void write(const ModelConfig& m, nlohmann::ordered_json& out) {
+void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   const MixerConfig& x = m.mix;
   out["num_heads"] = x.heads;
   out["head_dim"] = x.value_dim;
@@ -88,10 +88,10 @@ const MixerKind kMamba2 = {.name = "mamba2",
                            .architecture = "Mamba2ForCausalLM",
                            .mlp = false,
                            .norm_eps = 1e-5,
-                           .complete = complete,
-                           .check = check,
-                           .shapes = shapes,
-                           .read = read,
-                           .write = write};
+                           .complete = complete_mamba2,
+                           .check = check_mamba2,
+                           .shapes = mamba2_shapes,
+                           .read = read_mamba2,
+                           .write = write_mamba2};
 
 }  // namespace lazy

@@ -14,10 +14,8 @@
 namespace lazy {
 namespace {
 
-constexpr double kRopeBase = 1e4;
-constexpr int64_t kChunk = 128;  // the fastest on a CPU
-
-bool is_norm(const std::string& name) { return name.find("norm") != std::string::npos; }
+constexpr double kRetNetRopeBase = 1e4;
+constexpr int64_t kRetNetChunk = 128;  // the fastest on a CPU
 
 }  // namespace
 
@@ -25,7 +23,7 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, at::Device device)
     : heads_(c.mix.heads),
       key_dim_(c.mix.key_dim),
       value_dim_(c.mix.value_dim),
-      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kChunk),
+      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kRetNetChunk),
       gate_(c.mix.gate),
       norm_eps_(c.norm_eps) {
   const int64_t key = heads_ * key_dim_, value = heads_ * value_dim_;
@@ -44,7 +42,7 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, at::Device device)
 
 bool RetNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
                         at::Generator& generator) const {
-  if (!is_norm(name)) return Mixer::start(name, fresh, c, generator);
+  if (name.find("norm") == std::string::npos) return Mixer::start(name, fresh, c, generator);
   fresh.fill_(1);
   return true;
 }
@@ -54,7 +52,7 @@ at::Tensor RetNetMixer::forward(const Normalized& x, int64_t layer, const Forwar
   ops::RopeOptions turned;
   if (options.packed) turned.positions = options.packed->positions;
   const auto rotated = [&](const at::Tensor& part) {
-    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRopeBase, options.cache ? options.cache->length : 0,
+    return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRetNetRopeBase, options.cache ? options.cache->length : 0,
                      turned);
   };
   recurrence::Inputs in{.q = rotated(parts[0]),

@@ -8,21 +8,21 @@
 namespace lazy {
 namespace {
 
-void complete(ModelConfig& m) {
+void complete_retnet(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 256);
   if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
   if (x.value_dim == 0) x.value_dim = 2 * x.key_dim;
 }
 
-void check(const ModelConfig& m) {
+void check_retnet(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.key_dim % 2 != 0)
     fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
   if (x.conv_size != 0) fail("model", "mixer.conv_size: expected 0, retnet has no convolution, found {}", x.conv_size);
 }
 
-std::vector<ParameterShape> shapes(const ModelConfig& m) {
+std::vector<ParameterShape> retnet_shapes(const ModelConfig& m) {
   const int64_t d = m.hidden_size, key = m.mix.heads * m.mix.key_dim, value = m.mix.heads * m.mix.value_dim;
   std::vector<ParameterShape> out = {
       {"attn.q_proj.weight", {key, d}}, {"attn.k_proj.weight", {key, d}}, {"attn.v_proj.weight", {value, d}}};
@@ -32,7 +32,7 @@ std::vector<ParameterShape> shapes(const ModelConfig& m) {
   return out;
 }
 
-void read(const config_json::Fields& fields, ModelConfig& m) {
+void read_retnet(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   x.heads = 8;
   fields.integer({"num_heads"}, x.heads);
@@ -47,7 +47,7 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   if (kv_heads != x.heads) fields.wrong("num_kv_heads", fmt::format("num_heads ({})", x.heads).c_str(), kv_heads);
 }
 
-void write(const ModelConfig& m, nlohmann::ordered_json& out) {
+void write_retnet(const ModelConfig& m, nlohmann::ordered_json& out) {
   const MixerConfig& x = m.mix;
   out["attn_mode"] = "chunk";
   out["num_heads"] = x.heads;
@@ -64,10 +64,10 @@ const MixerKind kRetNet = {.name = "retnet",
                            .architecture = "RetNetForCausalLM",
                            .hidden_ratio = 2,
                            .defaults = {.conv_size = 0},
-                           .complete = complete,
-                           .check = check,
-                           .shapes = shapes,
-                           .read = read,
-                           .write = write};
+                           .complete = complete_retnet,
+                           .check = check_retnet,
+                           .shapes = retnet_shapes,
+                           .read = read_retnet,
+                           .write = write_retnet};
 
 }  // namespace lazy

@@ -10,11 +10,11 @@
 namespace lazy::recurrence {
 namespace {
 
-constexpr const char* kName = "decaying recurrence";
+constexpr const char* kDecay = "decaying recurrence";
 
 // R = H / G heads read and write with the same queries and keys: their values stand side by side, (.., G, C, R V), so
 // that one product serves all.
-ChunkOutputs chunk_form(const Chunks& c) {
+ChunkOutputs decay_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4);
   const int64_t G = c.k.size(2), K = c.k.size(4), R = H / G;
   const auto by_group = [&](const at::Tensor& decay) {  // (.., H, x, y) -> (.., G, R, x, y)
@@ -42,7 +42,7 @@ ChunkOutputs chunk_form(const Chunks& c) {
 }  // namespace
 
 Outputs decay_loop(const Inputs& in) {
-  return loop(kName, in, [](const Token& t, at::Tensor& state) {
+  return loop(kDecay, in, [](const Token& t, at::Tensor& state) {
     const at::Tensor v = t.beta.defined() ? t.v * t.beta.unsqueeze(2) : t.v;
     const at::Tensor written = t.k.unsqueeze(3) * v.unsqueeze(2);
     state = t.log_decay.defined() ? at::addcmul(written, state, t.log_decay.exp().unsqueeze(2).unsqueeze(3))
@@ -51,7 +51,7 @@ Outputs decay_loop(const Inputs& in) {
   });
 }
 
-Outputs decay_chunks(const Inputs& in, int64_t chunk) { return by_chunks(kName, in, chunk, chunk_form); }
+Outputs decay_chunks(const Inputs& in, int64_t chunk) { return by_chunks(kDecay, in, chunk, decay_form); }
 
 Outputs decay(const Inputs& in, int64_t chunk) {
   return in.v.dim() == 4 && in.v.size(1) == 1 ? decay_loop(in) : decay_chunks(in, chunk);

@@ -11,18 +11,18 @@
 namespace lazy::recurrence {
 namespace {
 
-constexpr const char* kName = "delta rule";
+constexpr const char* kDeltaRule = "delta rule";
 
 void check_delta_rule(const Inputs& in) {
-  if (!in.beta.defined()) fail(kName, "expected beta, found none");
+  if (!in.beta.defined()) fail(kDeltaRule, "expected beta, found none");
   if (in.q.dim() == 4 && in.v.dim() == 4 && in.q.size(2) != in.v.size(2)) {
-    fail(kName, "expected as many keys as the {} heads of the values, found {}", in.v.size(2), in.q.size(2));
+    fail(kDeltaRule, "expected as many keys as the {} heads of the values, found {}", in.v.size(2), in.q.size(2));
   }
 }
 
 // What each token adds to the state is k u^T with u = beta (v - what the key held), which depends on the chunk's
 // earlier u through a unit lower triangular system; its inverse is T.
-ChunkOutputs chunk_form(const Chunks& c) {
+ChunkOutputs delta_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4), K = c.k.size(4);
   const at::Tensor k_beta = c.k * c.beta, k_t = c.k.transpose(3, 4);
   const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // its diagonal counts as ones
@@ -50,7 +50,7 @@ ChunkOutputs chunk_form(const Chunks& c) {
 
 Outputs delta_rule_loop(const Inputs& in) {
   check_delta_rule(in);
-  return loop(kName, in, [](const Token& t, at::Tensor& state) {
+  return loop(kDeltaRule, in, [](const Token& t, at::Tensor& state) {
     if (t.log_decay.defined()) state = state * t.log_decay.exp().unsqueeze(2).unsqueeze(3);
     const at::Tensor held = at::matmul(t.k.unsqueeze(2), state).squeeze(2);
     state = state + t.k.unsqueeze(3) * ((t.v - held) * t.beta.unsqueeze(2)).unsqueeze(2);
@@ -60,7 +60,7 @@ Outputs delta_rule_loop(const Inputs& in) {
 
 Outputs delta_rule_chunks(const Inputs& in, int64_t chunk) {
   check_delta_rule(in);
-  return by_chunks(kName, in, chunk, chunk_form);
+  return by_chunks(kDeltaRule, in, chunk, delta_form);
 }
 
 Outputs delta_rule(const Inputs& in, int64_t chunk) {
