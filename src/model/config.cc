@@ -167,6 +167,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     m.mlp = mixer->mlp;
     m.hidden_ratio = mixer->hidden_ratio;
     m.norm_eps = mixer->norm_eps;
+    m.mix = mixer->defaults;
   }
   m.vocab_size = s.integer("vocab_size", m.vocab_size, 0);
   m.hidden_size = s.integer("hidden_size", m.hidden_size, 1);

@@ -89,6 +89,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     m.mlp = kind->mlp;
     m.hidden_ratio = kind->hidden_ratio;
     m.norm_eps = kind->norm_eps;
+    m.mix = kind->defaults;
     read_hybrid(fields, m);
     kind->read(fields, m);
     kind->complete(m);

@@ -299,15 +299,17 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
 }
 
 bool LanguageModel::decays(const std::string& name) {
-  for (const char* part : {"norm", "bias", "softmax_offset", "attn.sinks", "alibi_slopes"}) {
+  for (const char* part : {"norm", "bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "mixer.D"}) {
     if (name.find(part) != std::string::npos) return false;
   }
   return true;
 }
 
 bool LanguageModel::stays_wide(const std::string& name) {
-  return name.find("learnable_bias") != std::string::npos || name.find("softmax_offset") != std::string::npos ||
-         name.find("attn.sinks") != std::string::npos || name.find("alibi_slopes") != std::string::npos;
+  for (const char* part : {"learnable_bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "dt_bias", "mixer.D"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {

@@ -81,7 +81,7 @@ void check_mixer(const ModelConfig& m) {
   check_range(x.memory_expansion, "memory_expansion", 1, 1 << 10);
   check_range(x.persistent, "persistent", 0, 1 << 14);
   check_range(x.segment, "segment", 1, 1 << 24);
-  if (x.chunk < 1 || x.chunk > m.max_length) {
+  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's own, where it is a matter of speed alone
     fail("model", "mixer.chunk: expected 1 to max_position_embeddings ({}), found {}", m.max_length, x.chunk);
   }
   for (size_t i = 0; i < m.attention_layers.size(); ++i) {

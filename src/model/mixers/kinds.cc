@@ -1,11 +1,14 @@
 #include "model/mixers/kinds.h"
 
 #include "core/error.h"
+#include "model/mixers/delta_net_kind.h"
+#include "model/mixers/mamba2_kind.h"
+#include "model/mixers/retnet_kind.h"
 
 namespace lazy {
 
 const std::vector<const MixerKind*>& mixer_kinds() {
-  static const std::vector<const MixerKind*> all = {};
+  static const std::vector<const MixerKind*> all = {&kRetNet, &kMamba2, &kDeltaNet, &kGatedDeltaNet};
   return all;
 }
 

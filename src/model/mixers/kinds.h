@@ -21,6 +21,7 @@ struct MixerKind {
   bool mlp = true;           // a layer has an MLP beside the mixer
   bool window = false;       // it attends within a window too
   double norm_eps = 1e-6;
+  MixerConfig defaults;  // of [mixer]; sizes that are 0 follow from hidden_size
   // Replaces sizes that are 0 by those that follow from hidden_size.
   void (*complete)(ModelConfig&);
   // Error naming the field and what would be right.

@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "core/error.h"
 #include "model/mixers/attention.h"
+#include "model/mixers/delta_net.h"
 #include "model/mixers/kinds.h"
+#include "model/mixers/mamba2.h"
+#include "model/mixers/retnet.h"
 
 namespace lazy {
 
@@ -22,7 +26,12 @@ NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Devi
 }
 
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
-  return std::make_unique<AttentionMixer>(config, layer, device);
+  const std::string name = config.mixer_of(layer);
+  if (name == "attention") return std::make_unique<AttentionMixer>(config, layer, device);
+  if (name == "retnet") return std::make_unique<RetNetMixer>(config, device);
+  if (name == "mamba2") return std::make_unique<Mamba2Mixer>(config, device);
+  if (name == "delta_net" || name == "gated_delta_net") return std::make_unique<DeltaNetMixer>(config, device);
+  fail("model", "mixer: expected one of this program's, found '{}'", name);
 }
 
 }  // namespace lazy

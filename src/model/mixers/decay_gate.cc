@@ -1,0 +1,24 @@
+#include "model/mixers/decay_gate.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace lazy {
+
+at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias) {
+  return at::softplus(x.to(at::kFloat) + dt_bias);
+}
+
+at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log) { return -(A_log.exp() * step); }
+
+void start_A_log(at::Tensor& fresh, double low, double high, at::Generator& generator) {
+  fresh.uniform_(low, high, generator).clamp_min_(1e-6).log_();  // the logarithm of an unlucky 0
+}
+
+void start_dt_bias(at::Tensor& fresh, at::Generator& generator) {
+  fresh.uniform_(std::log(1e-3), std::log(0.1), generator).exp_();
+  fresh.add_(fresh.neg().expm1().neg().log());  // softplus of this is the step
+}
+
+}  // namespace lazy

@@ -1,0 +1,16 @@
+// The decay that a token chooses, of Mamba2 and Gated DeltaNet (SPEC section 2): step = softplus(x + dt_bias),
+// ln a = -exp(A_log) step; in fp32 whatever the model computes in.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+namespace lazy {
+
+at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);   // x (B, L, H), dt_bias (H)
+at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // A_log (H)
+
+// Start values, filled in: A uniform between two bounds; steps log-uniform in [1e-3, 0.1].
+void start_A_log(at::Tensor& fresh, double low, double high, at::Generator& generator);
+void start_dt_bias(at::Tensor& fresh, at::Generator& generator);
+
+}  // namespace lazy

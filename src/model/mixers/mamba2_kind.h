@@ -1,0 +1,15 @@
+// Mamba2 (arXiv 2405.21060) in the table of mixers; names and config.json as in FLA.
+#pragma once
+#include "model/mixers/kinds.h"
+
+namespace lazy {
+
+extern const MixerKind kMamba2;
+
+// value_dim is a head's share of the inner width, key_dim the state's size N.
+inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
+inline int64_t mamba2_convolved(const MixerConfig& x) {
+  return mamba2_inner(x) + 2 * x.groups * x.state_size;
+}  // x, B, C
+
+}  // namespace lazy

@@ -1,0 +1,83 @@
+// Inputs of the recurrences for tests: several shapes, every kind of decay, and what to compare.
+#pragma once
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/mixers/recurrence/decay.h"
+#include "model/mixers/recurrence/delta_rule.h"
+
+namespace lazy::testing {
+
+using recurrence::Inputs;
+using recurrence::Outputs;
+
+inline at::Tensor randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kDouble) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(type);
+}
+
+enum class Decay { none, constant, tokens, strong };
+
+struct Case {
+  std::string name;
+  bool delta = false;
+  Decay decay = Decay::tokens;
+  int64_t batch = 1, length = 1, groups = 2, heads = 2, key_dim = 5, value_dim = 3;
+
+  Outputs loop(const Inputs& in) const { return delta ? recurrence::delta_rule_loop(in) : recurrence::decay_loop(in); }
+  Outputs chunks(const Inputs& in, int64_t chunk) const {
+    return delta ? recurrence::delta_rule_chunks(in, chunk) : recurrence::decay_chunks(in, chunk);
+  }
+
+  // Keys of norm 1, as the mixers make them for the delta rule.
+  Inputs inputs(uint64_t seed) const {
+    Inputs in;
+    in.q = randn({batch, length, groups, key_dim}, seed);
+    in.k = randn({batch, length, groups, key_dim}, seed + 1);
+    in.k = in.k / in.k.norm(2, {3}, true).clamp_min(1e-9);
+    in.v = randn({batch, length, heads, value_dim}, seed + 2);
+    in.scale = 0.7;
+    if (delta || decay == Decay::tokens) in.beta = at::sigmoid(randn({batch, length, heads}, seed + 3));
+    if (decay == Decay::constant) in.log_decay = -at::exp(randn({heads}, seed + 4) - 2);
+    if (decay == Decay::tokens) in.log_decay = -at::exp(randn({batch, length, heads}, seed + 4) - 1);
+    // From next to nothing to forgetting everything at once.
+    if (decay == Decay::strong) in.log_decay = -at::exp(4 * randn({batch, length, heads}, seed + 4));
+    return in;
+  }
+};
+
+inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
+  std::vector<Case> out;
+  for (const auto& [name, decay] : {std::pair{"none", Decay::none}, std::pair{"constant", Decay::constant},
+                                    std::pair{"tokens", Decay::tokens}, std::pair{"strong", Decay::strong}}) {
+    for (const bool delta : {false, true}) {
+      Case c{.name = std::string(delta ? "delta rule, decay " : "decay ") + name, .delta = delta, .decay = decay};
+      c.batch = batch, c.length = length;
+      out.push_back(c);
+    }
+    Case grouped = *(out.end() - 2);
+    grouped.name += ", two heads a group";
+    grouped.heads = 4;
+    out.push_back(grouped);
+  }
+  return out;
+}
+
+// The differentiable ones, leaves that want gradients.
+inline std::vector<at::Tensor> leaves(Inputs& in) {
+  std::vector<at::Tensor> out;
+  for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.initial_state}) {
+    if (t->defined()) out.push_back(*t = t->detach().clone().requires_grad_(true));
+  }
+  return out;
+}
+
+inline double distance(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0 && b.numel() == 0) return 0;
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN where either is
+}
+
+}  // namespace lazy::testing

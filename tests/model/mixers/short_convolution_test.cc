@@ -1,0 +1,107 @@
+// The short convolution against its definition and PyTorch's grouped convolution.
+#include "model/mixers/recurrence/short_convolution.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/mixers/recurrence_cases.h"
+
+namespace lazy {
+namespace {
+
+using recurrence::Convolution;
+using recurrence::ConvolutionInputs;
+using recurrence::short_convolution;
+using recurrence::short_convolution_loop;
+using testing::distance;
+using testing::randn;
+
+ConvolutionInputs inputs(int64_t length, int64_t taps, bool bias, int64_t batch = 2) {
+  ConvolutionInputs in{.x = randn({batch, length, 6}, 1), .weight = randn({6, 1, taps}, 2)};
+  if (bias) in.bias = randn({6}, 3);
+  return in;
+}
+
+TEST(ShortConvolution, IsTheGroupedConvolution) {
+  for (const int64_t length : {1, 2, 3, 17}) {
+    for (const int64_t taps : {1, 2, 4}) {
+      for (const bool bias : {false, true}) {
+        const ConvolutionInputs in = inputs(length, taps, bias);
+        const at::Tensor padded = at::constant_pad_nd(in.x.transpose(1, 2), {taps - 1, 0});
+        const at::Tensor expected =
+            at::silu(at::conv1d(padded, in.weight, in.bias, 1, c10::IntArrayRef{0}, 1, 6)).transpose(1, 2);
+        EXPECT_LT(distance(short_convolution_loop(in).out, expected), 1e-13);
+        EXPECT_LT(distance(short_convolution(in).out, expected), 1e-13);
+      }
+    }
+  }
+}
+
+TEST(ShortConvolution, StepsContinueAPrefill) {
+  for (const int64_t first : {0, 1, 2, 9}) {
+    const ConvolutionInputs all = inputs(12, 4, true);
+    const Convolution whole = short_convolution(all);
+    ConvolutionInputs part = all;
+    part.x = all.x.narrow(1, 0, first);
+    Convolution now = short_convolution(part);
+    EXPECT_LT(distance(now.out, whole.out.narrow(1, 0, first)), 1e-13);
+    for (int64_t t = first; t < 12; ++t) {
+      part.x = all.x.narrow(1, t, 1);
+      part.state = now.state;
+      EXPECT_LT(distance(short_convolution_loop(part).out, whole.out.narrow(1, t, 1)), 1e-13);
+      now = short_convolution(part);
+      EXPECT_LT(distance(now.out, whole.out.narrow(1, t, 1)), 1e-13);
+    }
+    EXPECT_TRUE(now.state.equal(whole.state));
+    EXPECT_TRUE(whole.state.equal(all.x.narrow(1, 9, 3)));
+  }
+}
+
+TEST(ShortConvolution, PackedDocumentsAreAlone) {
+  const std::vector<int64_t> starts = {0, 1, 3, 3, 8, 15};
+  ConvolutionInputs in = inputs(15, 4, true, 1);
+  const at::Tensor x = in.x;
+  in.cu_seqlens = at::tensor(starts, at::kLong).to(at::kInt);
+  const at::Tensor packed = short_convolution(in).out, loop = short_convolution_loop(in).out;
+  in.cu_seqlens = at::Tensor();
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    in.x = x.slice(1, starts[i], starts[i + 1]);
+    EXPECT_LT(distance(packed.slice(1, starts[i], starts[i + 1]), short_convolution(in).out), 1e-13)
+        << "document " << i;
+    EXPECT_LT(distance(loop.slice(1, starts[i], starts[i + 1]), short_convolution(in).out), 1e-13) << "document " << i;
+  }
+}
+
+TEST(ShortConvolution, GradientsAreTheLoops) {
+  for (const bool packed : {false, true}) {
+    ConvolutionInputs in = inputs(9, 4, true, 1);
+    if (packed) in.cu_seqlens = at::tensor({0, 2, 9}, at::kLong);
+    std::vector<at::Tensor> wanted;
+    for (at::Tensor* t : {&in.x, &in.weight, &in.bias}) {
+      t->requires_grad_(true);
+      wanted.push_back(*t);
+    }
+    const auto gradients = [&](const at::Tensor& y) {
+      return torch::autograd::grad({(y * randn(y.sizes(), 5)).sum()}, wanted);
+    };
+    const auto ours = gradients(short_convolution(in).out), theirs = gradients(short_convolution_loop(in).out);
+    for (size_t i = 0; i < ours.size(); ++i) EXPECT_LT(distance(ours[i], theirs[i]), 1e-12) << "input " << i;
+  }
+}
+
+TEST(ShortConvolution, SumsInFp32ForBf16) {
+  ConvolutionInputs in = inputs(40, 4, true), wide;
+  for (at::Tensor ConvolutionInputs::*t :
+       {&ConvolutionInputs::x, &ConvolutionInputs::weight, &ConvolutionInputs::bias}) {
+    in.*t = (in.*t).to(at::kBFloat16);
+    wide.*t = (in.*t).to(at::kDouble);
+  }
+  const at::Tensor exact = short_convolution_loop(wide).out, ours = short_convolution(in).out;
+  EXPECT_EQ(ours.scalar_type(), at::kBFloat16);
+  // One rounding of the result, and nothing else that shows.
+  EXPECT_LT(((ours.to(at::kDouble) - exact).abs() - 0x1p-8 * exact.abs()).max().item<double>(), 1e-6);
+}
+
+}  // namespace
+}  // namespace lazy

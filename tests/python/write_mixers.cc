@@ -1,0 +1,115 @@
+// The C++ side of the parity tests of the mixers.
+//   write_mixers FOLDER    FOLDER/NAME/ a model of each kind; FOLDER/NAME.safetensors: ids, logits, text (what greedy
+//   decoding
+//                          through the cache adds to the first ids) and gradient.PARAMETER of the sum of weighted
+//                          logits
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <iostream>
+
+#include "model/language_model.h"
+#include "model/mixers/kinds.h"
+#include "model/safetensors.h"
+
+namespace {
+
+using lazy::LanguageModel;
+using lazy::ModelConfig;
+
+constexpr int64_t kVocabulary = 211, kPrompt = 37, kText = 24;
+
+std::vector<std::pair<std::string, ModelConfig>> models() {
+  std::vector<std::pair<std::string, ModelConfig>> out;
+  const auto add = [&](const std::string& name, const std::string& mixer) -> ModelConfig& {
+    const lazy::MixerKind& kind = *lazy::find_mixer(mixer);
+    ModelConfig c{.vocab_size = kVocabulary,
+                  .hidden_size = 64,
+                  .num_layers = 2,
+                  .intermediate_size = 96,
+                  .norm_eps = kind.norm_eps,
+                  .max_length = 128};
+    c.init_std = 0.12;
+    c.mixer = mixer;
+    c.mix = kind.defaults;
+    c.mix.chunk = 16;  // the text is several chunks and a part of one
+    c.mlp = kind.mlp;
+    return out.emplace_back(name, c).second;
+  };
+  for (const char* name : {"retnet", "retnet_no_gate"}) {
+    ModelConfig& c = add(name, "retnet");
+    c.mix.heads = 2, c.mix.key_dim = 16, c.mix.value_dim = 64;
+    c.mix.gate = std::string(name) == "retnet";
+  }
+  for (const char* name : {"mamba2", "mamba2_two_groups"}) {
+    ModelConfig& c = add(name, "mamba2");
+    c.mix.heads = 4, c.mix.value_dim = 32, c.mix.state_size = 24;
+    c.mix.groups = std::string(name) == "mamba2" ? 1 : 2;
+  }
+  for (const char* name : {"delta_net", "delta_net_no_convolution"}) {
+    ModelConfig& c = add(name, "delta_net");
+    c.mix.heads = 2, c.mix.key_dim = 32, c.mix.value_dim = 16;
+    if (std::string(name) != "delta_net") c.mix.conv_size = 0, c.mix.gate = true;
+  }
+  for (const char* name : {"gated_delta_net", "gated_delta_net_no_gate"}) {
+    ModelConfig& c = add(name, "gated_delta_net");
+    c.mix.heads = 3, c.mix.key_dim = 16, c.mix.value_dim = 32;
+    c.mix.gate = std::string(name) == "gated_delta_net";
+  }
+  for (auto& [name, config] : out) lazy::mixer_kind(config).complete(config);
+  return out;
+}
+
+at::Tensor greedy(LanguageModel& model, const at::Tensor& ids) {
+  const at::NoGradGuard guard;
+  lazy::KVCache cache;
+  at::Tensor next = ids.narrow(0, 0, 1).narrow(1, 0, kPrompt).contiguous(), text = at::empty({kText}, at::kLong);
+  for (int64_t n = 0; n < kText; ++n) {
+    const at::Tensor hidden = model.forward(next, {.cache = &cache}).hidden;
+    next = model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).argmax(-1);
+    text[n].copy_(next[0][0]);
+  }
+  return text;
+}
+
+void write(const std::filesystem::path& folder) {
+  at::Generator generator = at::detail::createCPUGenerator(1);
+  const at::Tensor ids = at::randint(0, kVocabulary, {2, 75}, generator, at::kLong);
+  const at::Tensor weights = at::randn({2, 75, kVocabulary}, generator);
+  for (const auto& [name, config] : models()) {
+    LanguageModel model(config, 17);
+    for (const auto& [parameter, tensor] : model.parameters()) {  // no norm that does nothing, no bias that is zero
+      const at::NoGradGuard guard;
+      if (tensor.dim() == 1) tensor.add_(at::randn(tensor.sizes(), generator), 0.2);
+    }
+    std::filesystem::create_directories(folder / name);
+    model.save(folder / name);
+    std::vector<at::Tensor> wanted;
+    for (const auto& item : model.parameters()) wanted.push_back(item.second);
+    const at::Tensor logits = model.logits(model.forward(ids).hidden);
+    const auto gradients = torch::autograd::grad({(logits * weights).sum()}, wanted);
+    lazy::NamedTensors out = {
+        {"ids", ids}, {"weights", weights}, {"logits", logits.detach()}, {"text", greedy(model, ids)}};
+    for (size_t i = 0; i < wanted.size(); ++i)
+      out.emplace_back("gradient." + model.parameters()[i].first, gradients[i]);
+    lazy::write_safetensors(folder / (name + ".safetensors"), out);
+    std::cout << name << "\n";
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    if (count == 2) {
+      write(arguments[1]);
+    } else {
+      std::cerr << "usage: write_mixers FOLDER\n";
+      return 2;
+    }
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}
