@@ -1,0 +1,90 @@
+#include "model/mixers/recurrence/short_convolution.h"
+
+#include <ATen/ATen.h>
+
+#include <sstream>
+#include <vector>
+
+#include "core/error.h"
+#include "model/blocks/recompute.h"
+#include "model/mixers/recurrence/recurrence.h"
+
+namespace lazy::recurrence {
+namespace {
+
+void check(const ConvolutionInputs& in) {
+  const bool fits = in.x.dim() == 3 && in.weight.dim() == 3 && in.weight.size(0) == in.x.size(2) && in.weight.size(1) == 1 &&
+                    in.weight.size(2) >= 1;
+  if (!fits) {
+    std::ostringstream found;
+    found << in.x.sizes() << " and " << in.weight.sizes();
+    fail("short convolution", "expected x (batch, length, channels) and weight (channels, 1, taps), found {}", found.str());
+  }
+  if (in.cu_seqlens.defined() && (in.x.size(0) != 1 || in.state.defined())) {
+    fail("short convolution", "packed documents: expected a batch of 1 and no state");
+  }
+}
+
+// The inputs before x, then x.
+at::Tensor with_past(const ConvolutionInputs& in) {
+  const int64_t past = in.weight.size(2) - 1;
+  if (in.state.defined()) return at::cat({in.state.to(in.x.scalar_type()), in.x}, 1);
+  return at::constant_pad_nd(in.x, {0, 0, past, 0});
+}
+
+// How many tokens of its own document stand before each token.
+at::Tensor places(const at::Tensor& cu_seqlens, int64_t length) {
+  const at::Tensor token = at::arange(length, cu_seqlens.options());
+  const at::Tensor document = at::searchsorted(cu_seqlens, token, false, /*right=*/true) - 1;
+  return token - cu_seqlens.index_select(0, document);
+}
+
+at::Tensor latest(const ConvolutionInputs& in, const at::Tensor& x) {
+  if (in.cu_seqlens.defined()) return {};
+  const int64_t past = in.weight.size(2) - 1;
+  return x.narrow(1, x.size(1) - past, past).detach().clone();
+}
+
+}  // namespace
+
+Convolution short_convolution_loop(const ConvolutionInputs& in) {
+  check(in);
+  const at::ScalarType type = state_type(in.x);
+  const at::Tensor padded = with_past(in), x = padded.to(type), weight = in.weight.to(type);
+  const int64_t taps = weight.size(2), length = in.x.size(1);
+  at::Tensor place = at::full({length}, taps, at::kLong);
+  if (in.cu_seqlens.defined()) place = places(in.cu_seqlens, length).to(at::kCPU, at::kLong);
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < length; ++t) {
+    at::Tensor sum = at::zeros({x.size(0), x.size(2)}, x.options());
+    for (int64_t j = 0; j < taps; ++j) {
+      if (place[t].item<int64_t>() >= taps - 1 - j) sum = sum + x.select(1, t + j) * weight.select(2, j).squeeze(1);
+    }
+    if (in.bias.defined()) sum = sum + in.bias.to(type);
+    out.push_back(at::silu(sum));
+  }
+  return {length > 0 ? at::stack(out, 1).to(in.x.scalar_type()) : at::empty_like(in.x), latest(in, padded)};
+}
+
+Convolution short_convolution(const ConvolutionInputs& in) {
+  check(in);
+  const int64_t taps = in.weight.size(2), length = in.x.size(1);
+  at::Tensor place;
+  if (in.cu_seqlens.defined()) place = places(in.cu_seqlens, length).view({1, -1, 1});
+  const at::Tensor padded = with_past(in);
+  const auto run = [=](const std::vector<at::Tensor>& t) {
+    const at::ScalarType type = state_type(t[0]);
+    const at::Tensor x = t[0].to(type), weight = t[1].to(type);
+    at::Tensor sum = x.narrow(1, taps - 1, length) * weight.select(2, taps - 1).squeeze(1);
+    for (int64_t j = 0; j + 1 < taps; ++j) {
+      at::Tensor earlier = x.narrow(1, j, length);
+      if (place.defined()) earlier = earlier * place.ge(taps - 1 - j);
+      sum.addcmul_(earlier, weight.select(2, j).squeeze(1));
+    }
+    if (t[2].defined()) sum.add_(t[2].to(type));
+    return std::vector<at::Tensor>{at::silu(sum).to(t[0].scalar_type())};
+  };
+  return {recompute({padded, in.weight, in.bias}, run)[0], latest(in, padded)};
+}
+
+}  // namespace lazy::recurrence
