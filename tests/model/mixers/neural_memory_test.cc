@@ -103,6 +103,16 @@ TEST_P(NeuralMemory, GradientsPassThroughTheInnerSteps) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
+// Longer than what one group of pieces covers, documents included.
+TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
+  const Case c = random_case(GetParam(), 1, 275, 1, 2);
+  const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
+  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t), 32, cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t), 32, cu_seqlens); };
+  expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
+  expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
+}
+
 TEST_P(NeuralMemory, AStateContinuesWhereItWasLeft) {
   const Case c = random_case(GetParam(), 2, 29, 2, 4);
   const Tensors whole = run(memory_chunks, c, 8);

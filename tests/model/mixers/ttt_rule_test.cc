@@ -142,6 +142,16 @@ TEST_P(TttRule, GradientsPassThroughTheInnerSteps) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
+// Longer than what one group of pieces covers, documents included.
+TEST_P(TttRule, GradientsPassFromGroupToGroup) {
+  const Case c = random_case(GetParam(), 1, 275, 1, 6);
+  const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
+  const auto chunks = [&](const Tensors& t) { return run(ttt_chunks, unflat(t), cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(ttt_loop, unflat(t), cu_seqlens); };
+  expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
+  expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
+}
+
 TEST_P(TttRule, AStateContinuesWhereItWasLeft) {
   const Case c = random_case(GetParam(), 2, 45, 2, 4);
   const Tensors whole = run(ttt_chunks, c);

@@ -3,6 +3,7 @@
 
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
+#include "model/mixers/piecewise.h"
 #include "model/mixers/titans/neural_memory.h"
 
 namespace lazy {
@@ -53,20 +54,39 @@ std::vector<LayerSteps> gradient_steps(const MemoryWeights& weights, const at::T
   return steps;
 }
 
-// One piece of a chunk, q, k, v (B, H, T, D), gates (B, H, T); advances the state.
-at::Tensor piece_forward(MemoryState& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Course& course) {
-  const auto steps = gradient_steps(state.base, k, v);
-  const int64_t last = q.size(2) - 1;
-  const at::Tensor keep = course.weights.keep.narrow(-2, last, 1), carry = course.weights.carry.narrow(-2, last, 1);
-  const at::Tensor by_step = course.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
-  at::Tensor x = q;
+// The weights, the momentum, the base.
+TensorList flat(const MemoryState& s) {
+  TensorList out = s.weights;
+  for (const auto* list : {&s.momentum, &s.base}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+MemoryState unflat(const TensorList& all, int64_t seen) {
+  const auto third = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 3);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {third(0), third(1), third(2), seen};
+}
+
+// tokens: q, k, v (B, H, T, D), the three gates (B, H, T).
+at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, const TensorList&, TensorList& state) {
+  MemoryState s = unflat(state, piece.place);
+  const auto steps = gradient_steps(s.base, tokens[1], tokens[2]);
+  const Course c = course(tokens[3], tokens[4], tokens[5]);
+  const int64_t last = piece.length - 1;
+  const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);
+  const at::Tensor by_step = c.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
+  at::Tensor x = tokens[0];
   for (size_t n = 0; n < steps.size(); ++n) {
     const auto& [u, g] = steps[n];
-    x = read(course.weights, n == 0 ? x : at::gelu(x), state.weights[n], state.momentum[n], u, g);
+    x = read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
     const at::Tensor u_T = u.transpose(-1, -2);
-    state.weights[n] = keep * state.weights[n] + carry * state.momentum[n] - at::matmul(u_T, by_step * g);
-    state.momentum[n] = course.momentum_keep * state.momentum[n] - at::matmul(u_T, course.momentum_steps * g);
+    s.weights[n] = keep * s.weights[n] + carry * s.momentum[n] - at::matmul(u_T, by_step * g);
+    s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
   }
+  if (piece.ends_chunk) s.base = s.weights;
+  state = flat(s);
   return x;
 }
 
@@ -83,17 +103,10 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
 }
 
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens) {
-  const MemoryState initial = state;
-  std::vector<at::Tensor> out;
-  for (const ChunkPiece& piece : chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens)) {
-    if (piece.starts_document && cu_seqlens.defined()) state = initial;
-    const auto tokens = [&](const at::Tensor& x) { return x.narrow(1, piece.begin, piece.length).transpose(1, 2); };
-    out.push_back(piece_forward(state, tokens(in.q), tokens(in.k), tokens(in.v),
-                                course(tokens(in.step), tokens(in.log_momentum), tokens(in.log_keep))));
-    state.seen = piece.ends_chunk ? 0 : piece.place + piece.length;
-    if (piece.ends_chunk) state.base = state.weights;
-  }
-  return {at::cat(out, 2).transpose(1, 2), state};
+  const auto pieces = chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens);
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, flat(state),
+                                     cu_seqlens.defined(), piece_forward);
+  return {out, unflat(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 
 }  // namespace lazy

@@ -3,6 +3,7 @@
 
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
+#include "model/mixers/piecewise.h"
 #include "model/mixers/ttt/ttt_rule.h"
 
 namespace lazy {
@@ -35,30 +36,46 @@ std::vector<LayerSteps> gradient_steps(const TttWeights& w, const at::Tensor& k,
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// One piece of a mini-batch, all (B, H, T, D), rate (B, H, T); advances the state.
-at::Tensor piece_forward(TttState& state, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& rate,
-                         const at::Tensor& place_scale, const InnerNorm& norm, bool ends_mini_batch) {
-  const auto steps = gradient_steps(state.start, k, v - k, norm);
-  const at::Tensor scale = place_scale.unsqueeze(1);  // (T, 1)
-  const DualForm form{.carry = state.seen > 0 ? -scale : at::Tensor(), .steps = (scale * rate.unsqueeze(-2)).tril()};
+// W, b of every layer of the weights, then of the sums.
+TensorList flat(const TttState& s) {
+  TensorList out;
+  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+TttState unflat(const TensorList& all, int64_t seen) {
+  const auto quarter = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 4);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {{quarter(0), quarter(1)}, {quarter(2), quarter(3)}, seen};
+}
+
+// tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
+at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+  const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
+  TttState s = unflat(state, piece.place);
+  const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
+  const auto steps = gradient_steps(s.start, k, v - k, norm);
+  const at::Tensor scale = shared[0].narrow(0, piece.place, piece.length).unsqueeze(1);  // (T, 1)
+  const DualForm form{.carry = s.seen > 0 ? -scale : at::Tensor(), .steps = (scale * rate.unsqueeze(-2)).tril()};
   at::Tensor x = q;
   for (size_t n = 0; n < steps.size(); ++n) {
     if (n > 0) x = at::gelu(x, "tanh");
-    x = read(form, x, state.start.W[n], state.sums.W[n], steps[n].u, steps[n].g, {state.start.b[n], state.sums.b[n]});
+    x = read(form, x, s.start.W[n], s.sums.W[n], steps[n].u, steps[n].g, {s.start.b[n], s.sums.b[n]});
   }
   for (size_t n = 0; n < steps.size(); ++n) {
     const at::Tensor weighted = rate.unsqueeze(-1) * steps[n].g;
     at::Tensor sum_W = at::matmul(steps[n].u.transpose(-1, -2), weighted), sum_b = weighted.sum(-2, /*keepdim=*/true);
-    if (state.seen > 0) sum_W = state.sums.W[n] + sum_W, sum_b = state.sums.b[n] + sum_b;
-    if (ends_mini_batch) {
-      const at::Tensor last = place_scale[-1];
-      state.start.W[n] = state.start.W[n] - last * sum_W;
-      state.start.b[n] = state.start.b[n] - last * sum_b;
+    if (s.seen > 0) sum_W = s.sums.W[n] + sum_W, sum_b = s.sums.b[n] + sum_b;
+    if (piece.ends_chunk) {
+      s.start.W[n] = s.start.W[n] - scale[-1] * sum_W;
+      s.start.b[n] = s.start.b[n] - scale[-1] * sum_b;
     } else {
-      state.sums.W[n] = sum_W, state.sums.b[n] = sum_b;
+      s.sums.W[n] = sum_W, s.sums.b[n] = sum_b;
     }
   }
-  state.seen = ends_mini_batch ? 0 : state.seen + q.size(2);
+  state = flat(s);
   return q + norm.forward(x);
 }
 
@@ -78,20 +95,16 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
 }
 
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
-  const InnerNorm norm{in.norm_weight.unsqueeze(1), in.norm_bias.unsqueeze(1)};
-  const TttState initial = state;
-  std::vector<at::Tensor> out;
-  for (const ChunkPiece& piece : chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens)) {
-    if (piece.starts_document && cu_seqlens.defined()) state = initial;
-    const auto tokens = [&](const at::Tensor& x) { return x.narrow(1, piece.begin, piece.length).transpose(1, 2); };
-    out.push_back(piece_forward(state, tokens(in.q), tokens(in.k), tokens(in.v), tokens(in.rate),
-                                in.place_scale.narrow(0, piece.place, piece.length), norm, piece.ends_chunk));
-  }
+  const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias},
+                                     flat(state), cu_seqlens.defined(), piece_forward);
+  state = unflat(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
-    for (at::Tensor& sum : state.sums.W) sum = at::zeros(sum.sizes(), sum.options().requires_grad(false));
-    for (at::Tensor& sum : state.sums.b) sum = at::zeros(sum.sizes(), sum.options().requires_grad(false));
+    for (auto* list : {&state.sums.W, &state.sums.b}) {
+      for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
+    }
   }
-  return {at::cat(out, 2).transpose(1, 2), state};
+  return {out, state};
 }
 
 }  // namespace lazy
