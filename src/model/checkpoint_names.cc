@@ -20,6 +20,11 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   k_norm = attention + "k_norm.weight";
   distance_bias = attention + "learnable_bias_diagonals";
   offset = attention + "softmax_offset";
+  if (config.mixer == "ttt_linear" || config.mixer == "ttt_mlp") {  // ttt-lm-pytorch
+    embedding = "model.embed_tokens.weight";
+    mixer_norm = "seq_norm.weight";
+    mlp_norm = "ffn_norm.weight";
+  }
   if (config.mixer == "mamba2") {
     embedding = "backbone.embeddings.weight";
     layers = "backbone.layers.";

@@ -1,11 +1,12 @@
 #include "model/mixers/kinds.h"
 
 #include "core/error.h"
+#include "model/mixers/ttt_kind.h"
 
 namespace lazy {
 
 const std::vector<const MixerKind*>& mixer_kinds() {
-  static const std::vector<const MixerKind*> all = {};
+  static const std::vector<const MixerKind*> all = {&kTttLinear, &kTttMlp};
   return all;
 }
 

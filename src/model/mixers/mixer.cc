@@ -4,6 +4,8 @@
 
 #include "model/mixers/attention.h"
 #include "model/mixers/kinds.h"
+#include "model/mixers/ttt.h"
+#include "model/mixers/ttt_kind.h"
 
 namespace lazy {
 
@@ -22,6 +24,8 @@ NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Devi
 }
 
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
+  const std::string name = config.mixer_of(layer);
+  if (name == kTttLinear.name || name == kTttMlp.name) return std::make_unique<TttMixer>(config, device);
   return std::make_unique<AttentionMixer>(config, layer, device);
 }
 

@@ -36,25 +36,10 @@ std::vector<LayerSteps> gradient_steps(const TttWeights& w, const at::Tensor& k,
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// W, b of every layer of the weights, then of the sums.
-TensorList flat(const TttState& s) {
-  TensorList out;
-  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) out.insert(out.end(), list->begin(), list->end());
-  return out;
-}
-
-TttState unflat(const TensorList& all, int64_t seen) {
-  const auto quarter = [&](std::ptrdiff_t n) {
-    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 4);
-    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
-  };
-  return {{quarter(0), quarter(1)}, {quarter(2), quarter(3)}, seen};
-}
-
 // tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
 at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
-  TttState s = unflat(state, piece.place);
+  TttState s = ttt_state(state, piece.place);
   const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
   const auto steps = gradient_steps(s.start, k, v - k, norm);
   const at::Tensor scale = shared[0].narrow(0, piece.place, piece.length).unsqueeze(1);  // (T, 1)
@@ -75,11 +60,25 @@ at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, cons
       s.sums.W[n] = sum_W, s.sums.b[n] = sum_b;
     }
   }
-  state = flat(s);
+  state = tensors(s);
   return q + norm.forward(x);
 }
 
 }  // namespace
+
+TensorList tensors(const TttState& s) {
+  TensorList out;
+  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+TttState ttt_state(const TensorList& all, int64_t seen) {
+  const auto quarter = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 4);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {{quarter(0), quarter(1)}, {quarter(2), quarter(3)}, seen};
+}
 
 TttState ttt_start(const TttWeights& weights, int64_t batch) {
   TttState state;
@@ -97,8 +96,8 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
   const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
   const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias},
-                                     flat(state), cu_seqlens.defined(), piece_forward);
-  state = unflat(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
+                                     tensors(state), cu_seqlens.defined(), piece_forward);
+  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {
       for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());

@@ -34,6 +34,10 @@ constexpr double kTttNormEps = 1e-6;
 // A state that has seen nothing. weights: without the batch axis, (heads, in, out) and (heads, 1, out).
 TttState ttt_start(const TttWeights& weights, int64_t batch);
 
+// A state as a list, and back: W, b of every layer of `start`, then of `sums`.
+std::vector<at::Tensor> tensors(const TttState& state);
+TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
+
 // q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
 // 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <= t}
 // rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing.
