@@ -1,12 +1,13 @@
 #include "model/mixers/kinds.h"
 
 #include "core/error.h"
+#include "model/mixers/titans_kind.h"
 #include "model/mixers/ttt_kind.h"
 
 namespace lazy {
 
 const std::vector<const MixerKind*>& mixer_kinds() {
-  static const std::vector<const MixerKind*> all = {&kTttLinear, &kTttMlp};
+  static const std::vector<const MixerKind*> all = {&kTttLinear, &kTttMlp, &kTitansLmm, &kTitansMac, &kTitansMag, &kTitansMal};
   return all;
 }
 

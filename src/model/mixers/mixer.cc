@@ -4,6 +4,11 @@
 
 #include "model/mixers/attention.h"
 #include "model/mixers/kinds.h"
+#include "model/mixers/titans_kind.h"
+#include "model/mixers/titans_lmm.h"
+#include "model/mixers/titans_mac.h"
+#include "model/mixers/titans_mag.h"
+#include "model/mixers/titans_mal.h"
 #include "model/mixers/ttt.h"
 #include "model/mixers/ttt_kind.h"
 
@@ -26,6 +31,10 @@ NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Devi
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
   const std::string name = config.mixer_of(layer);
   if (name == kTttLinear.name || name == kTttMlp.name) return std::make_unique<TttMixer>(config, device);
+  if (name == kTitansLmm.name) return std::make_unique<TitansLmm>(config, layer, device);
+  if (name == kTitansMac.name) return std::make_unique<TitansMac>(config, layer, device);
+  if (name == kTitansMag.name) return std::make_unique<TitansMag>(config, layer, device);
+  if (name == kTitansMal.name) return std::make_unique<TitansMal>(config, layer, device);
   return std::make_unique<AttentionMixer>(config, layer, device);
 }
 

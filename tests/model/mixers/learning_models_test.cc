@@ -21,6 +21,7 @@ ModelConfig small(const char* mixer) {
   c.mixer = mixer;
   c.mix = {.heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
   c.init_std = 0.15;  // large enough that what is learned matters
+  if (std::string(mixer).starts_with("titans")) c.mix.chunk = 8;
   mixer_kind(c).complete(c);
   return c;
 }
@@ -32,6 +33,20 @@ std::vector<Shape> shapes() {
   out.back().config.mix.chunk = 5;
   out.push_back({"ttt_mlp_hybrid", small("ttt_mlp")});
   out.back().config.attention_layers = {1};
+  for (const char* name : {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
+    out.push_back({name, small(name)});
+    if (std::string(name) != "titans_lmm" && std::string(name) != "titans_mac") out.back().config.window = 9;
+  }
+  out.push_back({"titans_lmm_linear_bare", small("titans_lmm")});
+  out.back().config.mix.memory_depth = 1;
+  out.back().config.mix.gate = false;
+  out.back().config.mix.conv_size = 0;
+  for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
+    out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions
+    out.back().config.mix.persistent = 0;
+    out.back().config.mix.conv_size = 0;
+    if (std::string(name) != "titans_mac") out.back().config.window = 9;
+  }
   return out;
 }
 

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "model/mixers/chunk_pieces.h"
+
 namespace lazy {
 
 // M(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in, out).
@@ -30,6 +32,10 @@ struct MemoryState {
 // A state that has seen nothing: no momentum. weights: without the batch axis, (heads, in, out).
 MemoryState memory_start(const MemoryWeights& weights, int64_t batch);
 
+// A state as a list, and back: the weights, the momentum, the base.
+std::vector<at::Tensor> tensors(const MemoryState& state);
+MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
+
 // M(x) with weights that stand still: x (batch, length, heads, dim).
 at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
 
@@ -42,5 +48,9 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
 std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
 // Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
+
+// The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for mixers
+// whose inputs depend on earlier answers. `state` as a list, replaced.
+at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state);
 
 }  // namespace lazy

@@ -54,24 +54,10 @@ std::vector<LayerSteps> gradient_steps(const MemoryWeights& weights, const at::T
   return steps;
 }
 
-// The weights, the momentum, the base.
-TensorList flat(const MemoryState& s) {
-  TensorList out = s.weights;
-  for (const auto* list : {&s.momentum, &s.base}) out.insert(out.end(), list->begin(), list->end());
-  return out;
-}
+}  // namespace
 
-MemoryState unflat(const TensorList& all, int64_t seen) {
-  const auto third = [&](std::ptrdiff_t n) {
-    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 3);
-    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
-  };
-  return {third(0), third(1), third(2), seen};
-}
-
-// tokens: q, k, v (B, H, T, D), the three gates (B, H, T).
-at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, const TensorList&, TensorList& state) {
-  MemoryState s = unflat(state, piece.place);
+at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, TensorList& state) {
+  MemoryState s = memory_state(state, piece.place);
   const auto steps = gradient_steps(s.base, tokens[1], tokens[2]);
   const Course c = course(tokens[3], tokens[4], tokens[5]);
   const int64_t last = piece.length - 1;
@@ -86,11 +72,23 @@ at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, cons
     s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
   }
   if (piece.ends_chunk) s.base = s.weights;
-  state = flat(s);
+  state = tensors(s);
   return x;
 }
 
-}  // namespace
+TensorList tensors(const MemoryState& s) {
+  TensorList out = s.weights;
+  for (const auto* list : {&s.momentum, &s.base}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+MemoryState memory_state(const TensorList& all, int64_t seen) {
+  const auto third = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 3);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {third(0), third(1), third(2), seen};
+}
 
 MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
   MemoryState state;
@@ -104,9 +102,10 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
 
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens) {
   const auto pieces = chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, flat(state),
-                                     cu_seqlens.defined(), piece_forward);
-  return {out, unflat(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, tensors(state),
+                                     cu_seqlens.defined(), [](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
+                                                              TensorList& now) { return memory_piece(piece, tokens, now); });
+  return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 
 }  // namespace lazy
