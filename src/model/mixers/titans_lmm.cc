@@ -16,6 +16,12 @@ TitansLmm::TitansLmm(const ModelConfig& c, int64_t, at::Device device) : memory_
   output_.adopt(table_);
 }
 
+std::vector<const Linear*> TitansLmm::products() const {
+  auto all = memory_.products();
+  for (const Linear* product : output_.products()) all.push_back(product);
+  return all;
+}
+
 bool TitansLmm::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }

@@ -102,6 +102,10 @@ TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
   table_.fill("memory.recalled_norm.weight", 1);
 }
 
+std::vector<const Linear*> TitansMac::products() const {
+  return {&product_.output()};  // the pieces read the others' weights themselves
+}
+
 bool TitansMac::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }

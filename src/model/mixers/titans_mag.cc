@@ -19,6 +19,13 @@ TitansMag::TitansMag(const ModelConfig& c, int64_t layer, at::Device device)
   product_.adopt(table_);
 }
 
+std::vector<const Linear*> TitansMag::products() const {
+  auto all = memory_.products();
+  all.push_back(&attention_.qkv);
+  all.push_back(&product_.output());
+  return all;
+}
+
 bool TitansMag::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }

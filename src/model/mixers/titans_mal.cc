@@ -20,6 +20,14 @@ TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
   memory_output_.adopt(table_);
 }
 
+std::vector<const Linear*> TitansMal::products() const {
+  auto all = memory_.products();
+  for (const Linear* product : memory_output_.products()) all.push_back(product);
+  all.push_back(&attention_.qkv);
+  all.push_back(&output_);
+  return all;
+}
+
 bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }

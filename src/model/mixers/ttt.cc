@@ -33,6 +33,12 @@ TttMixer::TttMixer(const ModelConfig& c, at::Device device)
   if (c.mixer == kTttMlp.name) weights_.W.push_back(parameter("W2")), weights_.b.push_back(parameter("b2"));
 }
 
+std::vector<const Linear*> TttMixer::products() const {
+  std::vector<const Linear*> all = {&qkv_, &output_};
+  if (!gate_.parts().empty()) all.push_back(&gate_);
+  return all;
+}
+
 bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
   for (const char* made : {"ttt_norm_weight", "ttt_norm_bias", "learnable_ttt_lr_bias", "b1", "b2"}) {
     if (name == std::string("seq_modeling_block.") + made) return false;

@@ -31,6 +31,7 @@ class MemoryBranch {
   // otherwise; seen: tokens that went before.
   at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const at::Tensor& cu_seqlens) const;
 
+  std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
   // For a mixer that goes piece by piece: queries, keys and values one below the other.
   at::Tensor projections() const;   // (3 hidden_size, hidden_size)

@@ -18,6 +18,11 @@ NamedTensors MemoryOutput::made() const {
   return out;
 }
 
+std::vector<const Linear*> MemoryOutput::products() const {
+  if (gate_.parts().empty()) return {&output_};
+  return {&gate_, &output_};
+}
+
 void MemoryOutput::adopt(const ParameterTable& table) {
   table.fill("memory.norm.weight", 1);
   norm_ = table["memory.norm.weight"];

@@ -10,6 +10,7 @@ class MemoryOutput {
  public:
   MemoryOutput(const ModelConfig& config, at::Device device);
   NamedTensors made() const;
+  std::vector<const Linear*> products() const;
   void adopt(const ParameterTable& table);
   // answers (batch, length, heads, value_dim) fp32, x what was asked -> like x
   at::Tensor forward(const at::Tensor& answers, const Normalized& x) const;

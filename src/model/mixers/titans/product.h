@@ -11,6 +11,7 @@ class BranchProduct {
  public:
   BranchProduct(const ModelConfig& config, at::Device device);
   NamedTensors made() const { return {{"o_proj.weight", output_.parts()[0]}}; }
+  const Linear& output() const { return output_; }
   void adopt(const ParameterTable& table);
   // Both (batch, length, hidden_size), of any precision -> the same in `type`.
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
