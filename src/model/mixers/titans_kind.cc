@@ -12,7 +12,7 @@ bool has_attention(const ModelConfig& m) { return m.mixer != "titans_lmm"; }
 // The memory's answers pass a norm, a gate and a projection of their own, as LMM.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
-void complete(ModelConfig& m) {
+void complete_titans(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
   if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
@@ -20,7 +20,7 @@ void complete(ModelConfig& m) {
   if (x.chunk == 0) x.chunk = is_mac(m) ? x.segment : 64;
 }
 
-void check(const ModelConfig& m) {
+void check_titans(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.heads * x.key_dim != m.hidden_size) {
     fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size, x.heads, x.key_dim);
@@ -39,7 +39,7 @@ void check(const ModelConfig& m) {
   if (x.chunk != x.segment) fail("model", "mixer.chunk: expected mixer.segment ({}), found {}", x.segment, x.chunk);
 }
 
-std::vector<ParameterShape> shapes(const ModelConfig& m) {
+std::vector<ParameterShape> shapes_titans(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   const int64_t d = m.hidden_size;
   std::vector<ParameterShape> out;
@@ -74,7 +74,7 @@ std::vector<ParameterShape> shapes(const ModelConfig& m) {
   return out;
 }
 
-void read(const config_json::Fields& fields, ModelConfig& m) {
+void read_titans(const config_json::Fields& fields, ModelConfig& m) {
   MixerConfig& x = m.mix;
   fields.integer({"num_memory_heads"}, x.heads);
   fields.integer({"memory_chunk_size"}, x.chunk);
@@ -89,7 +89,7 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   }
 }
 
-void write(const ModelConfig& m, nlohmann::ordered_json& out) {
+void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   const MixerConfig& x = m.mix;
   out["num_memory_heads"] = x.heads;
   out["memory_chunk_size"] = x.chunk;
@@ -101,21 +101,21 @@ void write(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-MixerKind kind(const char* name, const char* architecture, bool attends) {
+MixerKind titans_kind(const char* name, const char* architecture, bool attends) {
   return {.name = name,
           .model_type = name,
           .architecture = architecture,
           .window = attends,
-          .complete = complete,
-          .check = check,
-          .shapes = shapes,
-          .read = read,
-          .write = write};
+          .complete = complete_titans,
+          .check = check_titans,
+          .shapes = shapes_titans,
+          .read = read_titans,
+          .write = write_titans};
 }
 
 }  // namespace
 
-const MixerKind kTitansLmm = kind("titans_lmm", "TitansLMMForCausalLM", false), kTitansMac = kind("titans_mac", "TitansMACForCausalLM", true),
-                kTitansMag = kind("titans_mag", "TitansMAGForCausalLM", true), kTitansMal = kind("titans_mal", "TitansMALForCausalLM", true);
+const MixerKind kTitansLmm = titans_kind("titans_lmm", "TitansLMMForCausalLM", false), kTitansMac = titans_kind("titans_mac", "TitansMACForCausalLM", true),
+                kTitansMag = titans_kind("titans_mag", "TitansMAGForCausalLM", true), kTitansMal = titans_kind("titans_mal", "TitansMALForCausalLM", true);
 
 }  // namespace lazy

@@ -18,7 +18,7 @@ namespace lazy {
 namespace {
 
 // What one piece needs besides tensors.
-struct Segment {
+struct MacSegment {
   int64_t heads, head_dim, memory_heads, persistent;
   double norm_eps;
   Rope rope;
@@ -31,8 +31,8 @@ struct Segment {
 };
 
 // The order of what pieces share, and of the state before the memory's own.
-enum Shared { kKeyWeight, kValueWeight, kPrefixKeys, kPrefixValues, kMemoryWeight, kGateWeight, kGateBias, kRecalledNorm, kConvolution };
-enum State { kPastKeys, kPastValues, kPastInputs, kMemory };
+enum MacShared { kKeyWeight, kValueWeight, kPrefixKeys, kPrefixValues, kMemoryWeight, kGateWeight, kGateBias, kRecalledNorm, kConvolution };
+enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
 
 // a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see what was
 // recalled of itself and of tokens before it, and of none after.
@@ -41,7 +41,7 @@ at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // What the segment's tokens attend to so far -> y (B, T, d), the attention's answer; extends the past.
-at::Tensor attend(const Segment& segment, const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
@@ -52,7 +52,7 @@ at::Tensor attend(const Segment& segment, const ChunkPiece& piece, const TensorL
   const at::Tensor k_h = segment.turned(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
   const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
   const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1), v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
-  const auto after_prefix = [&](Shared prefix, const at::Tensor& own) {
+  const auto after_prefix = [&](MacShared prefix, const at::Tensor& own) {
     return at::cat({shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), own}, 1);
   };
   // Nobody asks for the answers of recalled tokens.
@@ -65,7 +65,7 @@ at::Tensor attend(const Segment& segment, const ChunkPiece& piece, const TensorL
 }
 
 // What the memory learns from y (B, T, d) and answers to it, (B, T, d); advances the memory.
-at::Tensor learn(const Segment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared, TensorList& state) {
+at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared, TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
   at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v side by side
   if (shared[kConvolution].numel() > 0) {
@@ -77,7 +77,7 @@ at::Tensor learn(const Segment& segment, const ChunkPiece& piece, const at::Tens
     streams = at::silu(streams);
   }
   const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias]);
+  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1));
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
   const at::Tensor answers = memory_piece(
@@ -118,7 +118,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor cu_seqlens = options.packed ? options.packed->cu_seqlens_q.to(x.value.device()) : at::Tensor();
   const at::Tensor positions = options.packed ? options.packed->positions : at::arange(earlier, earlier + L, whole);
-  const Segment segment{config_.num_heads, config_.head_dim, config_.mix.heads, config_.mix.persistent, config_.norm_eps,
+  const MacSegment segment{config_.num_heads, config_.head_dim, config_.mix.heads, config_.mix.persistent, config_.norm_eps,
                         rope_at(config_, config_.max_length), options.deterministic};
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
@@ -153,8 +153,8 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const auto [both, after] = piecewise(
       chunk_pieces(L, size, earlier % size, cu_seqlens), {questions, q, k, segment.by_head(parts[2])}, shared, state, options.packed != nullptr,
       [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
-        const at::Tensor y = attend(segment, piece, tokens, constant, now);
-        return at::cat({y.to(at::kFloat), learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
+        const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
+        return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
       });
   if (options.cache) {
     TensorList& kept = layer_state(*options.cache, layer);

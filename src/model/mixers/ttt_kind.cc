@@ -6,11 +6,11 @@
 namespace lazy {
 namespace {
 
-constexpr char kLinear[] = "ttt_linear", kMlp[] = "ttt_mlp";
+constexpr char kLinearName[] = "ttt_linear", kMlpName[] = "ttt_mlp";
 // The inner learning rate, fixed: 1 for the linear model, 0.1 for the MLP (the paper's).
-double base_rate(const ModelConfig& m) { return m.mixer == kMlp ? 0.1 : 1; }
+double base_rate(const ModelConfig& m) { return m.mixer == kMlpName ? 0.1 : 1; }
 
-void complete(ModelConfig& m) {
+void complete_ttt(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
   if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
@@ -18,7 +18,7 @@ void complete(ModelConfig& m) {
   if (x.chunk == 0) x.chunk = 16;
 }
 
-void check(const ModelConfig& m) {
+void check_ttt(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.heads * x.key_dim != m.hidden_size) {
     fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size, x.heads, x.key_dim);
@@ -27,13 +27,13 @@ void check(const ModelConfig& m) {
   if (x.key_dim % 2 != 0) fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
 }
 
-std::vector<ParameterShape> shapes(const ModelConfig& m) {
-  const int64_t d = m.hidden_size, H = m.mix.heads, D = m.mix.key_dim, inner = m.mixer == kMlp ? 4 * D : D;
+std::vector<ParameterShape> shapes_ttt(const ModelConfig& m) {
+  const int64_t d = m.hidden_size, H = m.mix.heads, D = m.mix.key_dim, inner = m.mixer == kMlpName ? 4 * D : D;
   const std::string at = "seq_modeling_block.";
   std::vector<ParameterShape> out = {{at + "learnable_token_idx", {m.mix.chunk}}, {at + "ttt_norm_weight", {H, D}},
                                      {at + "ttt_norm_bias", {H, D}}, {at + "learnable_ttt_lr_weight", {H, 1, d}},
                                      {at + "learnable_ttt_lr_bias", {H, 1}}, {at + "W1", {H, D, inner}}, {at + "b1", {H, 1, inner}}};
-  if (m.mixer == kMlp) {
+  if (m.mixer == kMlpName) {
     out.push_back({at + "W2", {H, inner, D}});
     out.push_back({at + "b2", {H, 1, D}});
   }
@@ -44,11 +44,11 @@ std::vector<ParameterShape> shapes(const ModelConfig& m) {
   return out;
 }
 
-void read(const config_json::Fields& fields, ModelConfig& m) {
+void read_ttt(const config_json::Fields& fields, ModelConfig& m) {
   std::string type = "linear";
   fields.string({"ttt_layer_type"}, type);
   if (type != "linear" && type != "mlp") fields.wrong("ttt_layer_type", "linear or mlp", *fields.find({"ttt_layer_type"}));
-  m.mixer = type == "mlp" ? kMlp : kLinear;
+  m.mixer = type == "mlp" ? kMlpName : kLinearName;
   fields.required_integer({"num_attention_heads"}, m.mix.heads);
   if (m.mix.heads < 1 || m.hidden_size % m.mix.heads != 0) {
     fields.wrong("num_attention_heads", "a divisor of hidden_size", *fields.find({"num_attention_heads"}));
@@ -63,8 +63,8 @@ void read(const config_json::Fields& fields, ModelConfig& m) {
   if (rate != base_rate(m)) fields.wrong("ttt_base_lr", type == "mlp" ? "0.1" : "1", *fields.find({"ttt_base_lr"}));
 }
 
-void write(const ModelConfig& m, nlohmann::ordered_json& out) {
-  out["ttt_layer_type"] = m.mixer == kMlp ? "mlp" : "linear";
+void write_ttt(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["ttt_layer_type"] = m.mixer == kMlpName ? "mlp" : "linear";
   out["num_attention_heads"] = m.mix.heads;
   out["mini_batch_size"] = m.mix.chunk;
   out["ttt_base_lr"] = base_rate(m);
@@ -73,19 +73,19 @@ void write(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["pre_conv"] = false;
 }
 
-MixerKind kind(const char* name) {
+MixerKind ttt_kind(const char* name) {
   return {.name = name,
           .model_type = "ttt",
           .architecture = "TTTForCausalLM",
-          .complete = complete,
-          .check = check,
-          .shapes = shapes,
-          .read = read,
-          .write = write};
+          .complete = complete_ttt,
+          .check = check_ttt,
+          .shapes = shapes_ttt,
+          .read = read_ttt,
+          .write = write_ttt};
 }
 
 }  // namespace
 
-const MixerKind kTttLinear = kind(kLinear), kTttMlp = kind(kMlp);
+const MixerKind kTttLinear = ttt_kind(kLinearName), kTttMlp = ttt_kind(kMlpName);
 
 }  // namespace lazy

@@ -112,7 +112,7 @@ class Definition {
       return (at::matmul(x, w("memory." + name + "_proj.weight").t()) + w("memory." + name + "_proj.bias")).unsqueeze(0);
     };
     return {unit(stream(x, "q")).unsqueeze(0), unit(stream(x, "k")).unsqueeze(0), stream(x, "v").unsqueeze(0),
-            at::sigmoid(gate("step")), at::sigmoid(gate("momentum")).log(), (1 - at::sigmoid(gate("decay"))).log()};
+            at::sigmoid(gate("step")) / c.mix.key_dim, at::sigmoid(gate("momentum")).log(), (1 - at::sigmoid(gate("decay"))).log()};
   }
 
   MemoryState fresh() const {
@@ -189,7 +189,6 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
     const bool norm = name.find("norm") != std::string::npos && !name.ends_with("bias");
     const double scale = name.find("start_") != std::string::npos || name.find("conv1d") != std::string::npos ? 0.5 : 0.2;
     p.copy_(at::randn(p.sizes()) * scale + (norm ? 1 : 0));
-    if (name.ends_with("step_proj.bias")) p.sub_(2);
   }
   Definition definition(c, *mixer);
   for (const int64_t length : {1, 7, 31}) {

@@ -19,9 +19,9 @@ at::Tensor unit_length(const at::Tensor& x) {
   return wide * (wide.square().sum(-1, /*keepdim=*/true) + 1e-6).rsqrt();
 }
 
-MemoryGates memory_gates(const at::Tensor& logits) {
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim) {
   const auto parts = logits.chunk(3, -1);
-  return {at::sigmoid(parts[0]), at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
+  return {at::sigmoid(parts[0]) / key_dim, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
 }
 
 MemoryBranch::MemoryBranch(const ModelConfig& c, at::Device device)
@@ -44,8 +44,7 @@ void MemoryBranch::adopt(const ParameterTable& table) {
     convolutions_[n] = table[std::string("memory.") + kStreams[n] + "_conv1d.weight"];
     biases_[n] = table[std::string("memory.") + kGates[n] + "_proj.bias"];
   }
-  // A hundredth of a step and of forgetting a token, momentum over two: sums over a chunk of similar keys stay stable.
-  table.fill("memory.step_proj.bias", -4.6);
+  // A hundredth forgotten at every token.
   table.fill("memory.decay_proj.bias", -4.6);
   for (int64_t n = 1; table["memory.start_" + std::to_string(n)].defined(); ++n) {
     weights_.push_back(table["memory.start_" + std::to_string(n)]);
@@ -90,7 +89,7 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
     return y.to(at::kFloat).reshape({y.size(0), y.size(1), heads_, -1});
   };
   const at::Tensor q = unit_length(stream(0)), k = unit_length(stream(1)), v = stream(2);
-  const auto [step, log_momentum, log_keep] = memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias());
+  const auto [step, log_momentum, log_keep] = memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
   const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep}, before, chunk_, cu_seqlens);

@@ -11,11 +11,12 @@ namespace lazy {
 // x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
 at::Tensor unit_length(const at::Tensor& x);
 
-// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay.
+// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim, as TTT's: with
+// steps near 1, a chunk of similar keys would throw the memory further off than it was.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (..., heads)
 };
-MemoryGates memory_gates(const at::Tensor& logits);
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim);
 
 class MemoryBranch {
  public:

@@ -35,13 +35,13 @@ Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::
   return out;
 }
 
-struct LayerSteps {
+struct MemorySteps {
   at::Tensor u, g;
 };
 
 // Of |M(k) - v|^2: every layer's inputs and the gradients by its outputs, (B, H, T, ...).
-std::vector<LayerSteps> gradient_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v) {
-  std::vector<LayerSteps> steps = {{.u = k}};
+std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v) {
+  std::vector<MemorySteps> steps = {{.u = k}};
   std::vector<at::Tensor> z;
   for (size_t n = 0; n < weights.size(); ++n) {
     z.push_back(at::matmul(steps[n].u, weights[n]));
@@ -58,7 +58,7 @@ std::vector<LayerSteps> gradient_steps(const MemoryWeights& weights, const at::T
 
 at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, TensorList& state) {
   MemoryState s = memory_state(state, piece.place);
-  const auto steps = gradient_steps(s.base, tokens[1], tokens[2]);
+  const auto steps = memory_steps(s.base, tokens[1], tokens[2]);
   const Course c = course(tokens[3], tokens[4], tokens[5]);
   const int64_t last = piece.length - 1;
   const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);

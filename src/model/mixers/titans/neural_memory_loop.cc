@@ -8,14 +8,14 @@
 namespace lazy {
 namespace {
 
-at::Tensor mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch, heads, tokens, dim)
+at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch, heads, tokens, dim)
   for (size_t n = 0; n < weights.size(); ++n) x = at::matmul(n == 0 ? x : at::gelu(x), weights[n]);
   return x;
 }
 
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) { return mlp(weights, x.transpose(1, 2)).transpose(1, 2); }
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) { return memory_mlp(weights, x.transpose(1, 2)).transpose(1, 2); }
 
 std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens) {
   const MemoryState initial = state;
@@ -31,14 +31,14 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
         at::AutoGradMode enable(true);
         MemoryWeights base = state.base;
         for (at::Tensor& w : base) w = w.requires_grad() ? w : w.detach().requires_grad_();
-        const at::Tensor loss = (mlp(base, token(in.k)) - token(in.v)).pow(2).sum();
+        const at::Tensor loss = (memory_mlp(base, token(in.k)) - token(in.v)).pow(2).sum();
         gradients = torch::autograd::grad({loss}, base, {}, /*retain_graph=*/true, /*create_graph=*/true);
       }
       for (size_t n = 0; n < gradients.size(); ++n) {
         state.momentum[n] = gate(in.log_momentum).exp() * state.momentum[n] - gate(in.step) * gradients[n];
         state.weights[n] = gate(in.log_keep).exp() * state.weights[n] + state.momentum[n];
       }
-      out.push_back(mlp(state.weights, token(in.q)).squeeze(2));
+      out.push_back(memory_mlp(state.weights, token(in.q)).squeeze(2));
       state.seen = (state.seen + 1) % chunk;
     }
   }

@@ -24,11 +24,11 @@ struct InnerNorm {
 };
 
 // A layer's inputs and the loss's gradients by its outputs, for every token.
-struct LayerSteps {
+struct TttSteps {
   at::Tensor u, g;
 };
 
-std::vector<LayerSteps> gradient_steps(const TttWeights& w, const at::Tensor& k, const at::Tensor& target, const InnerNorm& norm) {
+std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const at::Tensor& target, const InnerNorm& norm) {
   const at::Tensor z = at::matmul(k, w.W[0]) + w.b[0];
   if (w.W.size() == 1) return {{k, norm.loss_gradient(z, target)}};
   const at::Tensor hidden = at::gelu(z, "tanh");
@@ -37,11 +37,11 @@ std::vector<LayerSteps> gradient_steps(const TttWeights& w, const at::Tensor& k,
 }
 
 // tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
-at::Tensor piece_forward(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
   TttState s = ttt_state(state, piece.place);
   const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
-  const auto steps = gradient_steps(s.start, k, v - k, norm);
+  const auto steps = ttt_steps(s.start, k, v - k, norm);
   const at::Tensor scale = shared[0].narrow(0, piece.place, piece.length).unsqueeze(1);  // (T, 1)
   const DualForm form{.carry = s.seen > 0 ? -scale : at::Tensor(), .steps = (scale * rate.unsqueeze(-2)).tril()};
   at::Tensor x = q;
@@ -96,7 +96,7 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
   const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
   const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias},
-                                     tensors(state), cu_seqlens.defined(), piece_forward);
+                                     tensors(state), cu_seqlens.defined(), ttt_piece);
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {

@@ -16,13 +16,13 @@ at::Tensor inner_model(const TttWeights& w, const at::Tensor& x, const TttInputs
   return normalized * in.norm_weight.unsqueeze(1) + in.norm_bias.unsqueeze(1);
 }
 
-std::vector<at::Tensor> flat(const TttWeights& w) {
+std::vector<at::Tensor> flat_weights(const TttWeights& w) {
   std::vector<at::Tensor> out = w.W;
   out.insert(out.end(), w.b.begin(), w.b.end());
   return out;
 }
 
-TttWeights unflat(const std::vector<at::Tensor>& all) {
+TttWeights unflat_weights(const std::vector<at::Tensor>& all) {
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
   return {{all.begin(), middle}, {middle, all.end()}};
 }
@@ -30,9 +30,9 @@ TttWeights unflat(const std::vector<at::Tensor>& all) {
 // start - scale * sums
 TttWeights stepped(const TttState& state, const at::Tensor& scale) {
   std::vector<at::Tensor> out;
-  const auto start = flat(state.start), sums = flat(state.sums);
+  const auto start = flat_weights(state.start), sums = flat_weights(state.sums);
   for (size_t n = 0; n < start.size(); ++n) out.push_back(start[n] - scale * sums[n]);
-  return unflat(out);
+  return unflat_weights(out);
 }
 
 }  // namespace
@@ -49,20 +49,20 @@ std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, c
       std::vector<at::Tensor> gradients;
       {
         at::AutoGradMode enable(true);
-        std::vector<at::Tensor> weights = flat(state.start);
+        std::vector<at::Tensor> weights = flat_weights(state.start);
         for (at::Tensor& w : weights) w = w.requires_grad() ? w : w.detach().requires_grad_();
-        const at::Tensor loss = (inner_model(unflat(weights), k, in) - (v - k)).pow(2).sum() / 2;
+        const at::Tensor loss = (inner_model(unflat_weights(weights), k, in) - (v - k)).pow(2).sum() / 2;
         gradients = torch::autograd::grad({loss}, weights, {}, /*retain_graph=*/true, /*create_graph=*/true);
       }
-      std::vector<at::Tensor> sums = flat(state.sums);
+      std::vector<at::Tensor> sums = flat_weights(state.sums);
       for (size_t n = 0; n < sums.size(); ++n) sums[n] = sums[n] + rate * gradients[n];
-      state.sums = unflat(sums);
+      state.sums = unflat_weights(sums);
       const TttWeights now = stepped(state, in.place_scale[state.seen]);
       out.push_back((q + inner_model(now, q, in)).squeeze(2));
       if (++state.seen < K) continue;
       state.start = now;
       for (at::Tensor& sum : sums) sum = at::zeros_like(sum);
-      state.sums = unflat(sums);
+      state.sums = unflat_weights(sums);
       state.seen = 0;
     }
   }
