@@ -22,6 +22,11 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   offset = attention + "softmax_offset";
   sink = attention + "sinks";
   slopes = attention + "alibi_slopes";
+  if (config.mixer == "ttt_linear" || config.mixer == "ttt_mlp") {  // ttt-lm-pytorch
+    embedding = "model.embed_tokens.weight";
+    mixer_norm = "seq_norm.weight";
+    mlp_norm = "ffn_norm.weight";
+  }
   if (config.mixer == "mamba2") {
     embedding = "backbone.embeddings.weight";
     layers = "backbone.layers.";

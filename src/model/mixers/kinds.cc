@@ -4,11 +4,14 @@
 #include "model/mixers/delta_net_kind.h"
 #include "model/mixers/mamba2_kind.h"
 #include "model/mixers/retnet_kind.h"
+#include "model/mixers/titans_kind.h"
+#include "model/mixers/ttt_kind.h"
 
 namespace lazy {
 
 const std::vector<const MixerKind*>& mixer_kinds() {
-  static const std::vector<const MixerKind*> all = {&kRetNet, &kMamba2, &kDeltaNet, &kGatedDeltaNet};
+  static const std::vector<const MixerKind*> all = {&kRetNet,    &kMamba2,    &kDeltaNet,  &kGatedDeltaNet, &kTttLinear,
+                                                    &kTttMlp,    &kTitansLmm, &kTitansMac, &kTitansMag,     &kTitansMal};
   return all;
 }
 

@@ -8,6 +8,16 @@
 #include "model/mixers/kinds.h"
 #include "model/mixers/mamba2.h"
 #include "model/mixers/retnet.h"
+#include "model/mixers/delta_net_kind.h"
+#include "model/mixers/mamba2_kind.h"
+#include "model/mixers/retnet_kind.h"
+#include "model/mixers/titans_kind.h"
+#include "model/mixers/titans_lmm.h"
+#include "model/mixers/titans_mac.h"
+#include "model/mixers/titans_mag.h"
+#include "model/mixers/titans_mal.h"
+#include "model/mixers/ttt.h"
+#include "model/mixers/ttt_kind.h"
 
 namespace lazy {
 
@@ -28,9 +38,14 @@ NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Devi
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
   const std::string name = config.mixer_of(layer);
   if (name == "attention") return std::make_unique<AttentionMixer>(config, layer, device);
-  if (name == "retnet") return std::make_unique<RetNetMixer>(config, device);
-  if (name == "mamba2") return std::make_unique<Mamba2Mixer>(config, device);
-  if (name == "delta_net" || name == "gated_delta_net") return std::make_unique<DeltaNetMixer>(config, device);
+  if (name == kRetNet.name) return std::make_unique<RetNetMixer>(config, device);
+  if (name == kMamba2.name) return std::make_unique<Mamba2Mixer>(config, device);
+  if (name == kDeltaNet.name || name == kGatedDeltaNet.name) return std::make_unique<DeltaNetMixer>(config, device);
+  if (name == kTttLinear.name || name == kTttMlp.name) return std::make_unique<TttMixer>(config, device);
+  if (name == kTitansLmm.name) return std::make_unique<TitansLmm>(config, layer, device);
+  if (name == kTitansMac.name) return std::make_unique<TitansMac>(config, layer, device);
+  if (name == kTitansMag.name) return std::make_unique<TitansMag>(config, layer, device);
+  if (name == kTitansMal.name) return std::make_unique<TitansMal>(config, layer, device);
   fail("model", "mixer: expected one of this program's, found '{}'", name);
 }
 

@@ -7,7 +7,7 @@
 
 #include "model/blocks/linear.h"
 #include "model/language_model.h"
-#include "train/clock.h"
+#include "core/clock.h"
 
 namespace lazy::train {
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "train/clock.h"
+#include "core/clock.h"
 
 namespace lazy::train {
 

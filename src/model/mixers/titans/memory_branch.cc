@@ -1,0 +1,103 @@
+#include "model/mixers/titans/memory_branch.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "model/mixers/recurrence/short_convolution.h"
+
+namespace lazy {
+namespace {
+
+constexpr const char* kStreams[] = {"q", "k", "v"};
+constexpr const char* kGates[] = {"step", "momentum", "decay"};
+
+}  // namespace
+
+at::Tensor unit_length(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kFloat);
+  return wide * (wide.square().sum(-1, /*keepdim=*/true) + 1e-6).rsqrt();
+}
+
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim) {
+  const auto parts = logits.chunk(3, -1);
+  return {at::sigmoid(parts[0]) / key_dim, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
+}
+
+MemoryBranch::MemoryBranch(const ModelConfig& c, at::Device device)
+    : heads_(c.mix.heads),
+      chunk_(c.mix.chunk),
+      qkv_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
+      gates_(c.hidden_size, {c.mix.heads, c.mix.heads, c.mix.heads}, device) {}
+
+NamedTensors MemoryBranch::made() const {
+  NamedTensors out;
+  for (size_t n = 0; n < 3; ++n) {
+    out.emplace_back(std::string("memory.") + kStreams[n] + "_proj.weight", qkv_.parts()[n]);
+    out.emplace_back(std::string("memory.") + kGates[n] + "_proj.weight", gates_.parts()[n]);
+  }
+  return out;
+}
+
+void MemoryBranch::adopt(const ParameterTable& table) {
+  for (size_t n = 0; n < 3; ++n) {
+    convolutions_[n] = table[std::string("memory.") + kStreams[n] + "_conv1d.weight"];
+    biases_[n] = table[std::string("memory.") + kGates[n] + "_proj.bias"];
+  }
+  // A hundredth forgotten at every token.
+  table.fill("memory.decay_proj.bias", -4.6);
+  for (int64_t n = 1; table["memory.start_" + std::to_string(n)].defined(); ++n) {
+    weights_.push_back(table["memory.start_" + std::to_string(n)]);
+  }
+}
+
+std::optional<bool> MemoryBranch::start(const std::string& name, at::Tensor& fresh, at::Generator& generator) {
+  if (name.starts_with("memory.start_")) {
+    fresh.normal_(0, 1 / std::sqrt(static_cast<double>(fresh.size(1))), generator);
+    return true;
+  }
+  if (name.ends_with("_conv1d.weight")) {
+    const double bound = 1 / std::sqrt(static_cast<double>(fresh.size(2)));
+    fresh.uniform_(-bound, bound, generator);
+    return true;
+  }
+  return std::nullopt;
+}
+
+at::Tensor MemoryBranch::projections() const { return at::cat(qkv_.parts()); }
+at::Tensor MemoryBranch::gate_weight() const { return at::cat(gates_.parts()); }
+at::Tensor MemoryBranch::gate_bias() const { return at::cat({biases_[0], biases_[1], biases_[2]}); }
+at::Tensor MemoryBranch::convolutions() const {
+  return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});
+}
+
+at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const at::Tensor& cu_seqlens) const {
+  const auto parts = qkv_.forward(x);
+  std::vector<at::Tensor> after(3, at::empty({0}));
+  const auto stream = [&](size_t n) {
+    at::Tensor y;
+    if (convolutions_[n].defined()) {
+      auto out = recurrence::short_convolution({.x = parts[n],
+                                                .weight = convolutions_[n],
+                                                .state = state && !state->empty() ? (*state)[n] : at::Tensor(),
+                                                .cu_seqlens = cu_seqlens});
+      y = out.out;
+      if (state) after[n] = out.state;
+    } else {
+      y = at::silu(parts[n]);
+    }
+    return y.to(at::kFloat).reshape({y.size(0), y.size(1), heads_, -1});
+  };
+  const at::Tensor q = unit_length(stream(0)), k = unit_length(stream(1)), v = stream(2);
+  const auto [step, log_momentum, log_keep] = memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
+  const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
+                                                      : memory_start(weights_, x.value.size(0));
+  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep}, before, chunk_, cu_seqlens);
+  if (state) {
+    for (const at::Tensor& t : tensors(memory)) after.push_back(t);
+    *state = after;
+  }
+  return answers;
+}
+
+}  // namespace lazy

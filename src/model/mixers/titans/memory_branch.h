@@ -1,0 +1,50 @@
+// The neural memory with its projections: queries, keys and values through a short convolution and SiLU, queries and keys of
+// unit length, three gates a token and head.
+#pragma once
+#include "model/blocks/linear.h"
+#include "model/mixers/mixer.h"
+#include "model/mixers/parameter_table.h"
+#include "model/mixers/titans/neural_memory.h"
+
+namespace lazy {
+
+// x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
+at::Tensor unit_length(const at::Tensor& x);
+
+// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim, as TTT's: with
+// steps near 1, a chunk of similar keys would throw the memory further off than it was.
+struct MemoryGates {
+  at::Tensor step, log_momentum, log_keep;  // (..., heads)
+};
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim);
+
+class MemoryBranch {
+ public:
+  MemoryBranch(const ModelConfig& config, at::Device device);
+
+  // For the mixer's table: what it makes itself, and, once the table is there, where it finds the rest.
+  NamedTensors made() const;
+  void adopt(const ParameterTable& table);
+  // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the default.
+  static std::optional<bool> start(const std::string& name, at::Tensor& fresh, at::Generator& generator);
+
+  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and continues
+  // otherwise; seen: tokens that went before.
+  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const at::Tensor& cu_seqlens) const;
+
+  std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
+  const MemoryWeights& weights() const { return weights_; }
+  // For a mixer that goes piece by piece: queries, keys and values one below the other.
+  at::Tensor projections() const;   // (3 hidden_size, hidden_size)
+  at::Tensor convolutions() const;  // (3 hidden_size, 1, taps), empty when there are none
+  at::Tensor gate_weight() const;   // (3 heads, hidden_size)
+  at::Tensor gate_bias() const;     // (3 heads)
+
+ private:
+  int64_t heads_, chunk_;
+  Linear qkv_, gates_;
+  std::array<at::Tensor, 3> convolutions_, biases_;
+  MemoryWeights weights_;
+};
+
+}  // namespace lazy

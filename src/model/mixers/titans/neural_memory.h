@@ -1,0 +1,56 @@
+// The neural memory of Titans (arXiv 2501.00663) as a time recurrence: an MLP a head whose weights learn, with momentum and
+// forgetting, to make v out of k while the sequence goes by, and which is asked q.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "model/mixers/chunk_pieces.h"
+
+namespace lazy {
+
+// M(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in, out).
+using MemoryWeights = std::vector<at::Tensor>;
+
+struct MemoryInputs {
+  at::Tensor q, k, v;      // (batch, length, heads, dim)
+  at::Tensor step;         // theta (batch, length, heads)
+  at::Tensor log_momentum;  // log eta, likewise; logarithms because products of many gates are taken
+  at::Tensor log_keep;      // log(1 - alpha), likewise
+};
+
+// A constant size whatever the length.
+struct MemoryState {
+  MemoryWeights weights;   // M_t
+  MemoryWeights momentum;  // S_t
+  MemoryWeights base;      // M when the current chunk began: where gradients are taken
+  int64_t seen = 0;        // tokens of the current chunk
+};
+
+// A state that has seen nothing: no momentum. weights: without the batch axis, (heads, in, out).
+MemoryState memory_start(const MemoryWeights& weights, int64_t batch);
+
+// A state as a list, and back: the weights, the momentum, the base.
+std::vector<at::Tensor> tensors(const MemoryState& state);
+MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
+
+// M(x) with weights that stand still: x (batch, length, heads, dim).
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
+
+// M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
+//   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
+// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing. Inputs and
+// state of one floating type: float64 or fp32.
+
+// The definition: token by token, gradients by autograd.
+std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
+// Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
+std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
+
+// The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for mixers
+// whose inputs depend on earlier answers. `state` as a list, replaced.
+at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state);
+
+}  // namespace lazy

@@ -1,0 +1,56 @@
+#include "model/mixers/titans_mal.h"
+
+#include <ATen/ATen.h>
+
+#include "core/error.h"
+#include "model/language_model.h"
+#include "model/mixers/kinds.h"
+#include "model/mixers/layer_state.h"
+
+namespace lazy {
+
+TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
+    : config_(c), memory_(c, device), memory_output_(c, device), attention_(c, layer, device), output_(c.hidden_size, {c.hidden_size}, device) {
+  NamedTensors made = memory_.made();
+  for (auto& item : memory_output_.made()) made.push_back(item);
+  for (size_t n = 0; n < 3; ++n) made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
+  made.emplace_back("attn.o_proj.weight", output_.parts()[0]);
+  table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
+  memory_.adopt(table_);
+  memory_output_.adopt(table_);
+}
+
+std::vector<const Linear*> TitansMal::products() const {
+  auto all = memory_.products();
+  for (const Linear* product : memory_output_.products()) all.push_back(product);
+  all.push_back(&attention_.qkv);
+  all.push_back(&output_);
+  return all;
+}
+
+bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
+}
+
+// The state: the window's keys and values, then the memory's.
+at::Tensor TitansMal::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+  const at::Tensor persistent = persistent_tokens(table_, config_);
+  const WithPersistent all = with_persistent(x.value, persistent, options);
+  std::vector<at::Tensor> window, learned;
+  if (options.cache && options.cache->length > 0) {
+    const auto& state = layer_state(*options.cache, layer);
+    window.assign(state.begin(), state.begin() + 2);
+    learned.assign(state.begin() + 2, state.end());
+  }
+  const int64_t seen = options.cache && options.cache->length > 0 ? persistent.size(0) + options.cache->length : 0;
+  const at::Tensor y = memory_output_.forward(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens), all.x);
+  const at::Tensor attended = attention_.forward(y, {.positions = all.positions, .cu_seqlens = all.cu_seqlens}, {},
+                                                 options.cache ? &window : nullptr, options.deterministic);
+  if (options.cache) {
+    window.insert(window.end(), learned.begin(), learned.end());
+    layer_state(*options.cache, layer) = window;
+  }
+  return output_.forward(all.text(attended))[0];
+}
+
+}  // namespace lazy

@@ -1,0 +1,109 @@
+// B: batch, H: heads, T: tokens of a piece, D: dim.
+#include <ATen/ATen.h>
+
+#include "model/mixers/chunk_pieces.h"
+#include "model/mixers/dual_form.h"
+#include "model/mixers/piecewise.h"
+#include "model/mixers/ttt/ttt_rule.h"
+
+namespace lazy {
+namespace {
+
+// Of LayerNorm(z) * weight + bias and of 1/2 |that - target|^2 by z. Its own gradients serve the outer loop.
+struct InnerNorm {
+  at::Tensor weight, bias;  // (H, 1, D)
+
+  at::Tensor forward(const at::Tensor& z) const {
+    return at::layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps) * weight + bias;
+  }
+  at::Tensor loss_gradient(const at::Tensor& z, const at::Tensor& target) const {
+    const auto [normalized, mean, rstd] = at::native_layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps);
+    const at::Tensor d_normalized = (normalized * weight + bias - target) * weight;
+    return std::get<0>(at::native_layer_norm_backward(d_normalized, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
+  }
+};
+
+// A layer's inputs and the loss's gradients by its outputs, for every token.
+struct TttSteps {
+  at::Tensor u, g;
+};
+
+std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const at::Tensor& target, const InnerNorm& norm) {
+  const at::Tensor z = at::matmul(k, w.W[0]) + w.b[0];
+  if (w.W.size() == 1) return {{k, norm.loss_gradient(z, target)}};
+  const at::Tensor hidden = at::gelu(z, "tanh");
+  const at::Tensor g = norm.loss_gradient(at::matmul(hidden, w.W[1]) + w.b[1], target);
+  return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
+}
+
+// tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
+at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+  const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
+  TttState s = ttt_state(state, piece.place);
+  const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
+  const auto steps = ttt_steps(s.start, k, v - k, norm);
+  const at::Tensor scale = shared[0].narrow(0, piece.place, piece.length).unsqueeze(1);  // (T, 1)
+  const DualForm form{.carry = s.seen > 0 ? -scale : at::Tensor(), .steps = (scale * rate.unsqueeze(-2)).tril()};
+  at::Tensor x = q;
+  for (size_t n = 0; n < steps.size(); ++n) {
+    if (n > 0) x = at::gelu(x, "tanh");
+    x = read(form, x, s.start.W[n], s.sums.W[n], steps[n].u, steps[n].g, {s.start.b[n], s.sums.b[n]});
+  }
+  for (size_t n = 0; n < steps.size(); ++n) {
+    const at::Tensor weighted = rate.unsqueeze(-1) * steps[n].g;
+    at::Tensor sum_W = at::matmul(steps[n].u.transpose(-1, -2), weighted), sum_b = weighted.sum(-2, /*keepdim=*/true);
+    if (s.seen > 0) sum_W = s.sums.W[n] + sum_W, sum_b = s.sums.b[n] + sum_b;
+    if (piece.ends_chunk) {
+      s.start.W[n] = s.start.W[n] - scale[-1] * sum_W;
+      s.start.b[n] = s.start.b[n] - scale[-1] * sum_b;
+    } else {
+      s.sums.W[n] = sum_W, s.sums.b[n] = sum_b;
+    }
+  }
+  state = tensors(s);
+  return q + norm.forward(x);
+}
+
+}  // namespace
+
+TensorList tensors(const TttState& s) {
+  TensorList out;
+  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+TttState ttt_state(const TensorList& all, int64_t seen) {
+  const auto quarter = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 4);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {{quarter(0), quarter(1)}, {quarter(2), quarter(3)}, seen};
+}
+
+TttState ttt_start(const TttWeights& weights, int64_t batch) {
+  TttState state;
+  const auto fill = [&](const std::vector<at::Tensor>& from, std::vector<at::Tensor>& start, std::vector<at::Tensor>& sums) {
+    for (const at::Tensor& w : from) {
+      start.push_back(w.unsqueeze(0).expand({batch, -1, -1, -1}));
+      sums.push_back(at::zeros(start.back().sizes(), w.options().requires_grad(false)));
+    }
+  };
+  fill(weights.W, state.start.W, state.sums.W);
+  fill(weights.b, state.start.b, state.sums.b);
+  return state;
+}
+
+std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
+  const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias},
+                                     tensors(state), cu_seqlens.defined(), ttt_piece);
+  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
+  if (state.seen == 0) {  // nothing of the next mini-batch
+    for (auto* list : {&state.sums.W, &state.sums.b}) {
+      for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
+    }
+  }
+  return {out, state};
+}
+
+}  // namespace lazy

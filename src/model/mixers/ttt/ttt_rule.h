@@ -1,0 +1,51 @@
+// Test-time training (arXiv 2407.04620) as a time recurrence: each head's hidden state is a small model that learns, one
+// mini-batch of tokens after the other, to make v - k out of k, and is asked q.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+namespace lazy {
+
+// The inner model f(x) = LayerNorm(z(x)): z is linear (one layer) or an MLP with tanh-GELU (two). Layer n: W[n]
+// (batch, heads, in, out), b[n] (batch, heads, 1, out).
+struct TttWeights {
+  std::vector<at::Tensor> W, b;
+};
+
+struct TttInputs {
+  at::Tensor q, k, v;                // (batch, length, heads, dim), q and k after RoPE
+  at::Tensor rate;                   // (batch, length, heads): a token's learning rate
+  at::Tensor place_scale;            // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
+  at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
+};
+
+// A constant size whatever the length.
+struct TttState {
+  TttWeights start;  // when the current mini-batch began
+  TttWeights sums;   // of rate_s times the gradient of token s, over the mini-batch's tokens so far; zero after none
+  int64_t seen = 0;  // tokens of the current mini-batch
+};
+
+constexpr double kTttNormEps = 1e-6;
+
+// A state that has seen nothing. weights: without the batch axis, (heads, in, out) and (heads, 1, out).
+TttState ttt_start(const TttWeights& weights, int64_t batch);
+
+// A state as a list, and back: W, b of every layer of `start`, then of `sums`.
+std::vector<at::Tensor> tensors(const TttState& state);
+TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
+
+// q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
+// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <= t}
+// rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing.
+// Inputs and state of one floating type: float64 or fp32.
+
+// The definition: token by token, gradients by autograd.
+std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
+// The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner steps.
+std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
+
+}  // namespace lazy

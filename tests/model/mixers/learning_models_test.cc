@@ -1,0 +1,180 @@
+// Models whose mixers learn while they read (TTT, Titans), end to end: parallel and step by step, packed, in bf16, saved.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/language_model.h"
+#include "model/mixers/kinds.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+struct Shape {
+  const char* name;
+  ModelConfig config;
+};
+
+ModelConfig small(const char* mixer) {
+  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16,
+                .intermediate_size = 48, .max_length = 64};
+  c.mixer = mixer;
+  c.mix = {.heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
+  c.init_std = 0.15;  // large enough that what is learned matters
+  if (std::string(mixer).starts_with("titans")) c.mix.chunk = 8;
+  mixer_kind(c).complete(c);
+  return c;
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> out = {{"ttt_linear", small("ttt_linear")}, {"ttt_mlp", small("ttt_mlp")}};
+  out.push_back({"ttt_linear_bare", small("ttt_linear")});
+  out.back().config.mix.gate = false;
+  out.back().config.mix.chunk = 5;
+  out.push_back({"ttt_mlp_hybrid", small("ttt_mlp")});
+  out.back().config.attention_layers = {1};
+  for (const char* name : {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
+    out.push_back({name, small(name)});
+    if (std::string(name) != "titans_lmm" && std::string(name) != "titans_mac") out.back().config.window = 9;
+  }
+  out.push_back({"titans_lmm_linear_bare", small("titans_lmm")});
+  out.back().config.mix.memory_depth = 1;
+  out.back().config.mix.gate = false;
+  out.back().config.mix.conv_size = 0;
+  for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
+    out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions
+    out.back().config.mix.persistent = 0;
+    out.back().config.mix.conv_size = 0;
+    if (std::string(name) != "titans_mac") out.back().config.window = 9;
+  }
+  return out;
+}
+
+class LearningModel : public ::testing::TestWithParam<Shape> {
+ protected:
+  LearningModel() : model(GetParam().config, 3) {}
+  at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) const {
+    return at::randint(GetParam().config.vocab_size, {batch, length}, at::detail::createCPUGenerator(seed), at::kLong);
+  }
+  at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {}) {
+    const at::NoGradGuard guard;
+    return model.forward(ids, options).hidden;
+  }
+  LanguageModel model;
+};
+
+INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()), [](const auto& info) { return std::string(info.param.name); });
+
+double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+TEST_P(LearningModel, EveryParameterIsListedAndLearns) {
+  const auto listed = parameter_shapes(GetParam().config);
+  ASSERT_EQ(listed.size(), model.stored().size());
+  int64_t count = 0;
+  for (size_t n = 0; n < listed.size(); ++n) {
+    EXPECT_EQ(listed[n].name, model.stored()[n].first);
+    EXPECT_EQ(at::IntArrayRef(listed[n].shape), model.stored()[n].second.sizes()) << listed[n].name;
+    count += listed[n].count();
+  }
+  EXPECT_EQ(count, count_parameters(GetParam().config).total);
+  const at::Tensor ids = text(2, 41);
+  const at::Tensor before = model.loss(ids.slice(1, 0, 40), ids.slice(1, 1));
+  before.backward();
+  for (const auto& [name, p] : model.parameters()) {
+    ASSERT_TRUE(p.grad().defined()) << name;
+    EXPECT_TRUE(p.grad().isfinite().all().item<bool>()) << name;
+    EXPECT_GT(p.grad().abs().max().item<double>(), 0) << name << " changes nothing";
+  }
+  {
+    const at::NoGradGuard guard;
+    for (const auto& [name, p] : model.parameters()) p.sub_(0.02 * p.grad());
+  }
+  EXPECT_LT(model.loss(ids.slice(1, 0, 40), ids.slice(1, 1)).item<double>(), before.item<double>());
+}
+
+// The gradient of every parameter along the whole gradient, by differences of losses.
+TEST_P(LearningModel, GradientsAreSlopes) {
+  const at::Tensor ids = text(2, 24);
+  const auto loss = [&] { return model.loss(ids.slice(1, 0, 23), ids.slice(1, 1)); };
+  loss().backward();
+  for (const auto& [name, p] : model.parameters()) {
+    const at::NoGradGuard guard;
+    const double norm = p.grad().norm().item<double>(), step = 3e-3 / (1 + norm);
+    const at::Tensor direction = p.grad() / std::max(norm, 1e-12), kept = p.clone();
+    p.copy_(kept + step * direction);
+    const double up = loss().item<double>();
+    p.copy_(kept - step * direction);
+    const double down = loss().item<double>();
+    p.copy_(kept);
+    EXPECT_NEAR((up - down) / (2 * step), norm, 0.03 * norm + 5e-4) << name;
+  }
+}
+
+TEST_P(LearningModel, ALaterTokenChangesNothingBefore) {
+  const at::Tensor ids = text(2, 40);
+  at::Tensor other = ids.clone();
+  other.slice(1, 27).copy_(text(2, 13, 9));
+  EXPECT_LT(off(hidden(ids).slice(1, 0, 27), hidden(other).slice(1, 0, 27)), 1e-5);
+}
+
+TEST_P(LearningModel, StepsContinueAPrefill) {
+  const at::Tensor ids = text(2, 40), whole = hidden(ids);
+  for (const int64_t prefill : {1, 7, 16, 33}) {
+    KVCache cache;
+    const at::Tensor first = hidden(ids.slice(1, 0, prefill), {.cache = &cache});
+    EXPECT_LT(off(first, whole.slice(1, 0, prefill)), 2e-4);
+    const KVCache place = cache;  // a place to come back to
+    for (int round = 0; round < 2; ++round) {
+      cache = place;
+      for (int64_t t = prefill; t < 40; ++t) {
+        EXPECT_LT(off(hidden(ids.slice(1, t, t + 1), {.cache = &cache}), whole.slice(1, t, t + 1)), 2e-4) << "token " << t;
+      }
+    }
+  }
+}
+
+TEST_P(LearningModel, AStateDoesNotGrow) {
+  KVCache cache;
+  const auto size = [&] {
+    int64_t sum = 0;
+    for (const auto& layer : cache.states) {
+      for (const at::Tensor& t : layer) sum += t.numel();
+    }
+    return sum;
+  };
+  hidden(text(1, 80), {.cache = &cache});
+  const int64_t after_80 = size();
+  EXPECT_GT(after_80, 0);
+  hidden(text(1, 160), {.cache = &cache});
+  EXPECT_EQ(size(), after_80);
+}
+
+TEST_P(LearningModel, PackedDocumentsKnowNothingOfEachOther) {
+  const at::Tensor a = text(1, 21, 1), b = text(1, 38, 2);
+  PackedSequences packed;
+  packed.ids = at::cat({a, b}, 1).squeeze(0);
+  packed.positions = at::cat({at::arange(21), at::arange(38)});
+  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);
+  packed.longest = 38;
+  const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
+  EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);
+}
+
+TEST_P(LearningModel, HalfPrecisionStaysNear) {
+  const at::Tensor ids = text(2, 40), wide = hidden(ids);
+  model.set_compute_dtype(at::kBFloat16);
+  const at::Tensor narrow = hidden(ids).to(at::kFloat);
+  EXPECT_LT((narrow - wide).norm().item<double>(), 0.06 * wide.norm().item<double>());
+}
+
+TEST_P(LearningModel, ASavedModelIsTheSame) {
+  const testing::TemporaryFolder folder;
+  model.save(folder.path());
+  LanguageModel again = LanguageModel::load(folder.path());
+  const at::NoGradGuard guard;
+  EXPECT_EQ(off(again.forward(text(1, 30)).hidden, hidden(text(1, 30))), 0);
+  EXPECT_EQ(again.config().mixer, GetParam().config.mixer);
+}
+
+}  // namespace
+}  // namespace lazy

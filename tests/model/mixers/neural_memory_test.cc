@@ -1,0 +1,172 @@
+// The neural memory of Titans: the dual form against the definition, which takes every gradient step.
+#include "model/mixers/titans/neural_memory.h"
+
+#include "model/mixers/recurrence_checks.h"
+
+namespace lazy {
+namespace {
+
+using testing::expect_close;
+using testing::expect_gradients;
+using testing::gradients_of;
+using testing::Tensors;
+
+struct Case {
+  MemoryInputs in;
+  MemoryWeights weights;
+};
+
+Case random_case(int64_t depth, int64_t batch, int64_t length, int64_t heads, int64_t dim) {
+  at::manual_seed(length * 7 + dim);
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  const auto normal = [&](at::IntArrayRef shape, double std = 1) { return at::randn(shape, options) * std; };
+  const auto unit = [&] {
+    const at::Tensor x = normal({batch, length, heads, dim});
+    return x / x.norm(2, -1, /*keepdim=*/true);
+  };
+  const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, heads}) + bias); };
+  Case c{.in = {.q = unit(),
+                .k = unit(),
+                .v = normal({batch, length, heads, dim}),
+                .step = 0.05 * at::sigmoid(normal({batch, length, heads})),
+                .log_momentum = gate(0),
+                .log_keep = gate(2)}};
+  for (int64_t n = 0; n < depth; ++n) {
+    c.weights.push_back(normal({heads, n == 0 ? dim : 2 * dim, n + 1 == depth ? dim : 2 * dim}, 0.5));
+  }
+  return c;
+}
+
+Tensors flat(const Case& c) {
+  Tensors out = {c.in.q, c.in.k, c.in.v, c.in.step, c.in.log_momentum, c.in.log_keep};
+  out.insert(out.end(), c.weights.begin(), c.weights.end());
+  return out;
+}
+
+Case unflat(const Tensors& t) {
+  return {.in = {t[0], t[1], t[2], t[3], t[4], t[5]}, .weights = MemoryWeights(t.begin() + 6, t.end())};
+}
+
+Tensors tensors_of(const at::Tensor& out, const MemoryState& s) {
+  Tensors all = {out};
+  for (const auto* list : {&s.weights, &s.momentum, &s.base}) all.insert(all.end(), list->begin(), list->end());
+  return all;
+}
+
+template <typename Form>
+Tensors run(const Form& form, const Case& c, int64_t chunk, const at::Tensor& cu_seqlens = {}) {
+  const auto [out, state] = form(c.in, memory_start(c.weights, c.in.q.size(0)), chunk, cu_seqlens);
+  return tensors_of(out, state);
+}
+
+Case tokens(const Case& c, int64_t begin, int64_t length) {
+  Case part = c;
+  for (at::Tensor* x : {&part.in.q, &part.in.k, &part.in.v, &part.in.step, &part.in.log_momentum, &part.in.log_keep}) {
+    *x = x->narrow(1, begin, length);
+  }
+  return part;
+}
+
+class NeuralMemory : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, NeuralMemory, ::testing::Values(1, 2, 3),
+                         [](const auto& info) { return "depth" + std::to_string(info.param); });
+
+TEST_P(NeuralMemory, DualFormIsTheDefinition) {
+  for (const int64_t length : {1, 5, 8, 9, 31}) {
+    for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
+      const Case c = random_case(GetParam(), 2, length, heads, dim);
+      expect_close(run(memory_chunks, c, 8), run(memory_loop, c, 8), 1e-10, ("length " + std::to_string(length)).c_str());
+    }
+  }
+}
+
+// A linear memory of one number, written out.
+TEST(NeuralMemoryByHand, OneNumber) {
+  const Case c = random_case(1, 1, 5, 1, 1);
+  const auto number = [](const at::Tensor& x, int64_t t) { return x.reshape({-1})[t].item<double>(); };
+  const auto [out, state] = memory_chunks(c.in, memory_start(c.weights, 1), 2);
+  double M = number(c.weights[0], 0), S = 0, base = M;
+  for (int64_t t = 0; t < 5; ++t) {
+    if (t % 2 == 0) base = M;
+    const double k = number(c.in.k, t);
+    S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * (base * k - number(c.in.v, t)) * k;
+    M = std::exp(number(c.in.log_keep, t)) * M + S;
+    EXPECT_NEAR(number(out, t), M * number(c.in.q, t), 1e-12) << "token " << t;
+  }
+}
+
+TEST_P(NeuralMemory, GradientsPassThroughTheInnerSteps) {
+  const Case c = random_case(GetParam(), 2, 11, 2, 3);
+  const auto chunks = [](const Tensors& t) { return run(memory_chunks, unflat(t), 4); };
+  const auto loop = [](const Tensors& t) { return run(memory_loop, unflat(t), 4); };
+  expect_gradients(chunks, flat(c));
+  expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
+}
+
+// Longer than what one group of pieces covers, documents included.
+TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
+  const Case c = random_case(GetParam(), 1, 275, 1, 2);
+  const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
+  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t), 32, cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t), 32, cu_seqlens); };
+  expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
+  expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
+}
+
+TEST_P(NeuralMemory, AStateContinuesWhereItWasLeft) {
+  const Case c = random_case(GetParam(), 2, 29, 2, 4);
+  const Tensors whole = run(memory_chunks, c, 8);
+  for (const int64_t prefill : {0, 3, 8, 21}) {
+    MemoryState state = memory_start(c.weights, 2);
+    std::vector<at::Tensor> out;
+    if (prefill > 0) {
+      auto [first, next] = memory_chunks(tokens(c, 0, prefill).in, state, 8);
+      out.push_back(first), state = next;
+    }
+    for (int64_t t = prefill; t < 29; ++t) {
+      auto [y, next] = memory_chunks(tokens(c, t, 1).in, state, 8);
+      out.push_back(y), state = next;
+    }
+    expect_close(tensors_of(at::cat(out, 1), state), whole, 1e-11, "prefill and steps");
+  }
+  auto [first, state] = memory_loop(tokens(c, 0, 13).in, memory_start(c.weights, 2), 8);
+  auto [second, last] = memory_loop(tokens(c, 13, 16).in, state, 8);
+  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
+}
+
+TEST_P(NeuralMemory, PackedDocumentsKnowNothingOfEachOther) {
+  const Case c = random_case(GetParam(), 1, 40, 2, 4);
+  const at::Tensor cu_seqlens = at::tensor({0, 13, 13, 40}, at::kInt);
+  for (const auto& form : {memory_chunks, memory_loop}) {
+    const at::Tensor together = run(form, c, 8, cu_seqlens)[0];
+    expect_close({together}, {at::cat({run(form, tokens(c, 0, 13), 8)[0], run(form, tokens(c, 13, 27), 8)[0]}, 1)}, 1e-12, "packed");
+  }
+}
+
+// Gates that close altogether leave neither infinities nor gradients that are no numbers.
+TEST(NeuralMemoryGates, ShutGatesStayFinite) {
+  Case c = random_case(2, 1, 20, 2, 4);
+  c.in.log_keep = at::full_like(c.in.log_keep, -400);
+  c.in.log_momentum = at::full_like(c.in.log_momentum, -400);
+  for (const auto dtype : {at::kDouble, at::kFloat}) {
+    Tensors inputs;
+    for (const at::Tensor& x : flat(c)) inputs.push_back(x.to(dtype));
+    const auto chunks = [](const Tensors& t) { return run(memory_chunks, unflat(t), 8); };
+    expect_close(chunks(inputs), run(memory_loop, unflat(inputs), 8), 1e-5, "shut gates");
+    for (const at::Tensor& gradient : gradients_of(chunks, inputs)) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
+  }
+}
+
+TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
+  const Case c = random_case(GetParam(), 2, 55, 2, 8);
+  Tensors single;
+  for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
+  const at::Tensor exact = run(memory_chunks, c, 16)[0];
+  const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
+  const double chunks = error(run(memory_chunks, unflat(single), 16)), loop = error(run(memory_loop, unflat(single), 16));
+  EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
+  EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
+}
+
+}  // namespace
+}  // namespace lazy
