@@ -19,7 +19,7 @@ struct ModelPart {
 class PartHooks {
  public:
   virtual ~PartHooks() = default;
-  // The weights of `part` are read from here on, in a forward or a backward pass; after them those of `next`, if that is known.
+  // The weights of `part` are read from here on, in a forward or a backward pass; then those of `next`, if known.
   virtual void before(size_t part, std::optional<size_t> next) = 0;
   virtual void after(size_t part) = 0;
 };

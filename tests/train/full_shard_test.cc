@@ -16,7 +16,8 @@ namespace lazy::train {
 namespace {
 
 ModelConfig small_model(bool tied) {
-  ModelConfig c{.vocab_size = 67, .hidden_size = 48, .num_layers = 3, .num_heads = 3, .num_kv_heads = 1, .head_dim = 16, .intermediate_size = 80};
+  ModelConfig c{.vocab_size = 67, .hidden_size = 48, .num_layers = 3,
+                .num_heads = 3, .num_kv_heads = 1, .head_dim = 16, .intermediate_size = 80};
   c.normalizer = "elastic";
   c.distance_bias_window = 9;
   c.tie_embeddings = tied;
@@ -104,7 +105,8 @@ struct Use {
 };
 
 ModelConfig deep_model() {
-  ModelConfig c{.vocab_size = 64, .hidden_size = 128, .num_layers = 12, .num_heads = 4, .num_kv_heads = 4, .head_dim = 32, .intermediate_size = 352};
+  ModelConfig c{.vocab_size = 64, .hidden_size = 128, .num_layers = 12,
+                .num_heads = 4, .num_kv_heads = 4, .head_dim = 32, .intermediate_size = 352};
   c.normalizer = "softmax";
   return c;
 }
@@ -168,7 +170,8 @@ TEST(FullShard, ARankHoldsItsShare) {
         fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", fmt::format("{} {} {}", bf16 ? "bf16" : "fp32", count, name(sharding)),
                    use.model / 1e6, use.between / 1e6, use.peak / 1e6, use.forward / 1e6);
         if (sharding != Sharding::full_shard) continue;
-        const auto planned = state_parts({.model = deep_model(), .ranks = count, .bf16 = bf16, .gpu = false, .sharding = sharding});
+        const auto planned =
+            state_parts({.model = deep_model(), .ranks = count, .bf16 = bf16, .gpu = false, .sharding = sharding});
         const auto bytes = [&](size_t part) { return static_cast<double>(planned[part].bytes); };
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);

@@ -8,8 +8,8 @@ namespace lazy {
 class CastCache {
  public:
   at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
-  // Memory for the copy in `dtype`, of no content yet. From here on `get` gives it whatever becomes of the master: the caller
-  // keeps it up to date.
+  // Memory for the copy in `dtype`, of no content yet. From here on `get` gives it whatever becomes of the master: the
+  // caller keeps it up to date.
   at::Tensor place(const at::Tensor& master, at::ScalarType dtype);
 
  private:

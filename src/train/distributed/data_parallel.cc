@@ -43,7 +43,9 @@ DataParallel::DataParallel(LanguageModel& model, Communicator& communicator, Sha
 }
 
 void DataParallel::keep_trained(const Parameters& parameters) {
-  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(parameters_), [](const auto& item) { return item.second.requires_grad(); });
+  for (const auto& item : parameters) {
+    if (item.second.requires_grad()) parameters_.push_back(item);
+  }
 }
 
 void DataParallel::set_hooks() {
@@ -74,8 +76,9 @@ void DataParallel::cut_pieces() {
       piece.begin = std::clamp<int64_t>(first - slot.begin, 0, slot.numel);
       piece.end = std::clamp<int64_t>(first + part - slot.begin, 0, slot.numel);
       if (piece.begin == piece.end) continue;
-      const at::Tensor memory = full_ ? full_->share(place_[i].first).narrow(0, slot.begin + piece.begin - first, piece.end - piece.begin)
-                                      : tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
+      const at::Tensor memory =
+          full_ ? full_->share(place_[i].first).slice(0, slot.begin + piece.begin - first, slot.begin + piece.end - first)
+                : tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
       piece.tensor = memory.detach().requires_grad_(true);
     }
     piece_index_[name] = pieces_.size();
@@ -220,7 +223,8 @@ void DataParallel::broadcast_weights(const Parameters& whole) {
     const at::Tensor passing = at::empty(parameter.sizes(), parameter.options().requires_grad(false));
     if (communicator_.first()) passing.copy_(by_name.at(name));
     communicator_.broadcast(passing).wait();
-    if (const Piece* const piece = piece_of(name)) at::Tensor(piece->tensor).copy_(passing.view({-1}).slice(0, piece->begin, piece->end));
+    const Piece* const piece = piece_of(name);
+    if (piece) at::Tensor(piece->tensor).copy_(passing.view({-1}).slice(0, piece->begin, piece->end));
   }
   full_->changed();
 }
@@ -233,7 +237,8 @@ DataParallel::Parameters DataParallel::whole_weights(const Parameters& stored) {
     const at::Tensor whole = full_->whole(group);
     if (!communicator_.first()) continue;
     for (const Bucket::Slot& slot : buckets_[group].slots) {
-      by_name[parameters_[slot.parameter].first] = at::empty(slot.tensor.sizes(), at::kFloat).copy_(buckets_[group].view(slot, whole));
+      by_name[parameters_[slot.parameter].first] =
+          at::empty(slot.tensor.sizes(), at::kFloat).copy_(buckets_[group].view(slot, whole));
     }
   }
   Parameters out;

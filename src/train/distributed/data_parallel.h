@@ -51,7 +51,7 @@ class DataParallel {
 
   // All ranks have rank 0's weights: the model's there, or under full sharding `whole`, which is read on rank 0 alone.
   void broadcast_weights(const Parameters& whole);
-  // `stored`, the model's tensors, whole: under full sharding copies in host memory on rank 0, nothing elsewhere. Collective.
+  // `stored`, the model's tensors, whole, on rank 0: under full sharding copies in host memory. Collective.
   Parameters whole_weights(const Parameters& stored);
   // Optimizer state by name, PREFIX.PARAMETER: the whole tensors on rank 0 from everyone's pieces (empty elsewhere), and
   // the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are. Collective.

@@ -58,7 +58,8 @@ void FullShard::make_groups(const ModelPart& part, size_t index, at::ScalarType 
     }
   }
   for (const auto& [name, tensor] : part.parameters) {
-    const auto found = std::find_if(replaced.begin(), replaced.end(), [&t = tensor](const auto& r) { return r.first.is_alias_of(t.storage()); });
+    const auto found = std::find_if(replaced.begin(), replaced.end(),
+                                    [&t = tensor](const auto& r) { return r.first.is_alias_of(t.storage()); });
     const bool by_copy = found != replaced.end();
     add(by_copy ? narrow : wide, tensor, parameters++, by_copy ? found->second : tensor.storage());
   }
@@ -73,14 +74,18 @@ void FullShard::make_groups(const ModelPart& part, size_t index, at::ScalarType 
 
 void FullShard::add(Group& group, const at::Tensor& parameter, size_t index, const c10::Storage& storage) {
   Bucket& layout = group.layout;
-  auto place = std::find_if(group.places.begin(), group.places.end(), [&](const Place& p) { return p.storage.is_alias_of(storage); });
+  auto place = std::find_if(group.places.begin(), group.places.end(),
+                            [&](const Place& p) { return p.storage.is_alias_of(storage); });
   if (place == group.places.end()) {
     const auto numel = static_cast<int64_t>(parameter.storage().nbytes() / parameter.element_size());
     place = group.places.insert(place, {storage, rounded_up(layout.numel, kAligned), numel});
     layout.numel = place->begin + numel;
     layout.padded = rounded_up(layout.numel, communicator_.size());
   }
-  layout.slots.push_back({.parameter = index, .begin = place->begin + parameter.storage_offset(), .numel = parameter.numel(), .tensor = parameter});
+  layout.slots.push_back({.parameter = index,
+                          .begin = place->begin + parameter.storage_offset(),
+                          .numel = parameter.numel(),
+                          .tensor = parameter});
 }
 
 void FullShard::cut(Group& group) {

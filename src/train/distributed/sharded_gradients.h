@@ -10,7 +10,8 @@ namespace lazy::train {
 
 class ShardedGradients {
  public:
-  ShardedGradients(std::vector<Bucket>& buckets, Communicator& communicator) : buckets_(buckets), communicator_(communicator) {}
+  ShardedGradients(std::vector<Bucket>& buckets, Communicator& communicator)
+      : buckets_(buckets), communicator_(communicator) {}
 
   // Takes the parameter's gradient.
   void take(Bucket& bucket, Bucket::Slot& slot);

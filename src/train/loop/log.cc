@@ -11,7 +11,8 @@ namespace lazy::train {
 void Trainer::validate() {
   // A rank that stops on its own would leave the others waiting.
   const bool stops = !data_parallel_->fully_sharded();
-  const auto loss = validation_loss(*model_, *held_out_, config_.seq_len, config_.batch_size, config_.validation_batches, stops);
+  const auto loss =
+      validation_loss(*model_, *held_out_, config_.seq_len, config_.batch_size, config_.validation_batches, stops);
   if (!loss) return;
   validation_ = loss;
   validation_step_ = state_.step;

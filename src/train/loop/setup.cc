@@ -114,9 +114,8 @@ TrainResult Trainer::run() {
       }
     }
     if (communicator_.first()) {
-      if (state_.step == 1 || due(config_.log_every) || !attention.empty() || validation_step_ == state_.step || result.skipped) {
-        write_log(result, interval, attention);
-      }
+      const bool measured = !attention.empty() || validation_step_ == state_.step;
+      if (state_.step == 1 || due(config_.log_every) || measured || result.skipped) write_log(result, interval, attention);
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
     }
     if (stopping()) break;
