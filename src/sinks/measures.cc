@@ -30,7 +30,12 @@ HeadMatrix divided(HeadMatrix values, const std::vector<double>& by) {
 
 std::vector<int64_t> layer_windows(const ModelConfig& config) {
   std::vector<int64_t> windows;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) windows.push_back(config.window_of(layer));
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.mixer_of(layer) != "attention") {
+      fail("sinks", "expected attention in every layer, found {} in layer {}", config.mixer_of(layer), layer + 1);
+    }
+    windows.push_back(config.window_of(layer));
+  }
   return windows;
 }
 

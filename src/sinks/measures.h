@@ -51,7 +51,7 @@ class SinkRate {
 };
 
 double mean(const HeadMatrix& values);
-// Each layer's sliding window, -1 for none.
+// Each layer's sliding window, -1 for none. Error when a layer has another mixer than attention: it has no weights to measure.
 std::vector<int64_t> layer_windows(const ModelConfig& config);
 // Pairs (query, key) that are visible among `length` tokens, per head.
 double visible_pairs(int64_t length, int64_t window);

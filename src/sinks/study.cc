@@ -108,6 +108,7 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vect
 
 Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& source, const StudyOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  layer_windows(model.config());
   Heads heads = named_heads(options.maps, model.config());  // before the work: a slip should not cost a measurement
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
   const std::vector<int32_t>& ids = source.ids;

@@ -57,7 +57,10 @@ Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, i
   double sink = 0, released = 0, alive = 0, tau = 0;
   int64_t layers_with_tau = 0;
   Scalars by_layer;
+  int64_t layers = 0;  // that attend
   for (size_t layer = 0; layer < stats.size(); ++layer) {
+    if (!stats[layer].defined()) continue;
+    ++layers;
     const std::string prefix = fmt::format("attention/layer_{:02}/", layer);
     // (3, batch, heads, length) -> means over all queries of this layer
     const at::Tensor means = stats[layer].flatten(1).mean(1, false, at::kDouble);
@@ -73,9 +76,10 @@ Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, i
     tau += mean;
     ++layers_with_tau;
   }
-  const double layers = static_cast<double>(std::max<size_t>(1, stats.size()));
   Scalars out;
-  append_measures(out, "attention/", sink / layers, released / layers, alive / layers / visible);
+  if (layers == 0) return out;
+  const auto n = static_cast<double>(layers);
+  append_measures(out, "attention/", sink / n, released / n, alive / n / visible);
   if (layers_with_tau > 0) out.emplace_back("attention/tau_mean", tau / static_cast<double>(layers_with_tau));
   out.insert(out.end(), by_layer.begin(), by_layer.end());
   return out;
