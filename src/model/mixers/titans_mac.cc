@@ -124,8 +124,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
   // What does not wait for the memory, of all tokens at once.
-  const auto cast = [&](const at::Tensor& w) { return w.to(type); };
-  const at::Tensor projections = cast(memory_.projections()), convolutions = memory_.convolutions();
+  const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
   recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)), .state = at::empty({0})};
   if (taps > 0) {
     asked = recurrence::short_convolution({.x = asked.out,
@@ -142,8 +141,9 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const auto prefix = attention_.forward(persistent_tokens(table_, config_).to(type).unsqueeze(0));
   const at::Tensor prefix_keys = segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
 
-  const TensorList shared = {cast(attention_.parts()[1]), cast(attention_.parts()[2]), prefix_keys, segment.by_head(prefix[2]).squeeze(0),
-                             projections, cast(memory_.gate_weight()), memory_.gate_bias(), table_["memory.recalled_norm.weight"], convolutions};
+  const auto own = joined_weight(attention_, type).chunk(3);
+  const TensorList shared = {own[1], own[2], prefix_keys, segment.by_head(prefix[2]).squeeze(0),
+                             projections, memory_.gate_weight(type), memory_.gate_bias(), table_["memory.recalled_norm.weight"], convolutions};
   TensorList state(before.begin() + (before.empty() ? 0 : 1), before.end());
   if (before.empty()) {
     const at::Tensor none = at::empty({B, 0, segment.heads, segment.head_dim}, x.value.options().requires_grad(false));

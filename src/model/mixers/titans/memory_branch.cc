@@ -24,6 +24,10 @@ MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim) {
   return {at::sigmoid(parts[0]) / key_dim, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
 }
 
+at::Tensor joined_weight(const Linear& linear, at::ScalarType type) {
+  return at::GradMode::is_enabled() ? at::cat(linear.parts()).to(type) : linear.matrix(type);
+}
+
 MemoryBranch::MemoryBranch(const ModelConfig& c, at::Device device)
     : heads_(c.mix.heads),
       chunk_(c.mix.chunk),
@@ -64,8 +68,8 @@ std::optional<bool> MemoryBranch::start(const std::string& name, at::Tensor& fre
   return std::nullopt;
 }
 
-at::Tensor MemoryBranch::projections() const { return at::cat(qkv_.parts()); }
-at::Tensor MemoryBranch::gate_weight() const { return at::cat(gates_.parts()); }
+at::Tensor MemoryBranch::projections(at::ScalarType type) const { return joined_weight(qkv_, type); }
+at::Tensor MemoryBranch::gate_weight(at::ScalarType type) const { return joined_weight(gates_, type); }
 at::Tensor MemoryBranch::gate_bias() const { return at::cat({biases_[0], biases_[1], biases_[2]}); }
 at::Tensor MemoryBranch::convolutions() const {
   return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});

@@ -18,6 +18,9 @@ struct MemoryGates {
 };
 MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim);
 
+// The parts of a linear layer one below the other, in `type`: differentiable where gradients are recorded.
+at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
+
 class MemoryBranch {
  public:
   MemoryBranch(const ModelConfig& config, at::Device device);
@@ -34,11 +37,11 @@ class MemoryBranch {
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
-  // For a mixer that goes piece by piece: queries, keys and values one below the other.
-  at::Tensor projections() const;   // (3 hidden_size, hidden_size)
-  at::Tensor convolutions() const;  // (3 hidden_size, 1, taps), empty when there are none
-  at::Tensor gate_weight() const;   // (3 heads, hidden_size)
-  at::Tensor gate_bias() const;     // (3 heads)
+  // For a mixer that goes piece by piece: queries, keys and values one below the other, in the computing precision.
+  at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
+  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps), empty when there are none
+  at::Tensor gate_weight(at::ScalarType type) const;  // (3 heads, hidden_size)
+  at::Tensor gate_bias() const;                       // (3 heads)
 
  private:
   int64_t heads_, chunk_;
