@@ -176,7 +176,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     read_mixer(config, m);
     refuse_attention_keys(config, m);
     m.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
-    mixer_kind(m).complete(m);
+    complete_mixer(m);
   }
   m.num_heads = s.integer("num_heads", m.num_heads, 1);
   m.num_kv_heads = s.integer("num_kv_heads", m.num_heads, 1);

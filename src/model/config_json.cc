@@ -92,7 +92,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     m.mix = kind->defaults;
     read_hybrid(fields, m);
     kind->read(fields, m);
-    kind->complete(m);
+    complete_mixer(m);
   } else {
     read_heads(fields, defaults, m);
   }

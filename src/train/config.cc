@@ -173,6 +173,13 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   read_optimizer(config, c);
   read_observation(config, c);
   config.check_all_used();
+  ModelConfig trained = c.model;  // its length is known now
+  trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);  // 0: the corpus's
+  try {
+    trained.validate();
+  } catch (const Error& e) {
+    throw Error(fmt::format("{} ({})", e.what(), config.name()));
+  }
   auto absolute = overrides;
   std::vector<std::string> corpora;
   for (const fs::path& corpus : c.corpus.paths) corpora.push_back(toml_string(corpus.string()));

@@ -130,7 +130,7 @@ TEST(ShippedConfigs, NoTwoRunsWriteIntoOneFolder) {
     const auto [found, fresh] = folders.emplace(config.output.string(), name);
     EXPECT_TRUE(fresh) << name << " and " << found->second << " train in " << config.output;
   }
-  EXPECT_EQ(folders.size(), 29u);
+  EXPECT_EQ(folders.size(), 49u);
 }
 
 }  // namespace

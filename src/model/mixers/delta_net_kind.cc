@@ -11,7 +11,7 @@ namespace {
 void complete_delta_net(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 128);
-  if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
+  if (x.key_dim == 0) x.key_dim = even_key_dim(m);
   if (x.value_dim == 0) x.value_dim = x.key_dim;
 }
 
@@ -19,7 +19,7 @@ void complete_delta_net(ModelConfig& m) {
 void complete_gated_delta_net(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = 6;
-  if (x.key_dim == 0) x.key_dim = std::max<int64_t>(1, 3 * m.hidden_size / (4 * x.heads));
+  if (x.key_dim == 0) x.key_dim = even_key_dim(m, 3, 4);
   if (x.value_dim == 0) x.value_dim = 2 * x.key_dim;
 }
 

@@ -11,7 +11,7 @@ namespace {
 void complete_retnet(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 256);
-  if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
+  if (x.key_dim == 0) x.key_dim = even_key_dim(m);
   if (x.value_dim == 0) x.value_dim = 2 * x.key_dim;
 }
 

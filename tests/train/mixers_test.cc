@@ -1,0 +1,94 @@
+// Every mixer through the program: trained, stopped, resumed, evaluated, asked for text; and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/file.h"
+#include "tiny_run.h"
+
+namespace lazy::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::filesystem::path write_mixer_config(const std::filesystem::path& folder, const std::string& kind) {
+  const std::filesystem::path path = folder / "mixer.toml";
+  const bool attends = kind == "titans_mac" || kind == "titans_mag" || kind == "titans_mal";
+  std::string shape = "kind = \"" + kind + "\"\nhidden_size = 32\nnum_hidden_layers = 2\nintermediate_size = 48\n";
+  if (attends) shape += "num_heads = 2\n";
+  std::string text = read_file(write_tiny_config(folder));
+  text.replace(0, text.find("[data]"), "[model]\n" + shape + "tie_word_embeddings = true\n[mixer]\nheads = 2\n");
+  std::ofstream(path) << text;
+  return path;
+}
+
+class Mixers : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
+  const ScratchFolder straight, parted;
+  const auto config = write_mixer_config(straight.path(), GetParam()).string();
+  const std::vector<std::string> fewer = {"--set", "training.steps=12", "--set", "checkpoint.every=6"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), fewer.begin(), fewer.end());
+    return arguments;
+  };
+  const Ended all = run_lazy(with({config}), straight.path());
+  ASSERT_EQ(all.exit_code, 0) << all.errors;
+  const std::vector<double> curve = losses(straight.path() / "run");
+  ASSERT_EQ(curve.size(), 12u);
+  EXPECT_LT(curve.back(), curve.front() - 0.1) << "it learns";
+
+  // Stopped after the first checkpoint and continued: the same losses and weights.
+  const auto other = write_mixer_config(parted.path(), GetParam()).string();
+  Child child(with({other}), parted.path());
+  ASSERT_TRUE(child.wait_for_step(parted.path() / "run", 7));
+  child.send(SIGTERM);
+  child.wait();
+  const Ended resumed = run_lazy(with({other, "--resume"}), parted.path());
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_EQ(losses(parted.path() / "run"), curve);
+  EXPECT_TRUE(same_files(straight.path() / "run/model", parted.path() / "run/model", {"model.safetensors", "config.json"}));
+
+  const std::string model = (straight.path() / "run/model").string();
+  const std::filesystem::path text = straight.path() / "text.txt";
+  std::ofstream(text) << "the cat sat on the mat and the dog sat on the log, and so on for a while";
+  const Ended evaluated = run_lazy({model, "--text", text.string()}, straight.path(), 0, "eval");
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.errors;
+  const Ended said = run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
+  EXPECT_EQ(said.exit_code, 0) << said.errors;
+  const Ended again = run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
+  EXPECT_EQ(said.output, again.output);
+
+  const Ended sinks = run_lazy({model, "--text", text.string()}, straight.path(), 0, "sinks");
+  EXPECT_EQ(sinks.exit_code, 2);
+  EXPECT_THAT(sinks.errors, HasSubstr("expected attention in every layer, found " + std::string(GetParam())));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Mixers,
+                         ::testing::Values("retnet", "mamba2", "delta_net", "gated_delta_net", "ttt_linear", "ttt_mlp",
+                                           "titans_lmm", "titans_mac", "titans_mag", "titans_mal"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
+  const ScratchFolder scratch;
+  const auto config = write_mixer_config(scratch.path(), "retnet").string();
+  for (const auto& [setting, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"model.window_size=16", "window_size: only attention has it"},
+           {"model.num_heads=4", "num_heads: only attention has it"},
+           {"mixer.chunk=128", "mixer.chunk: expected 1 to max_position_embeddings (64)"},
+           {"mixer.heads=5", "mixer.heads: expected a divisor of 32"},
+           {"mixer.head=2", "did you mean 'heads'"},
+           {"model.attention_every=3", "attention_every"},
+           {"model.attention_layers=[0,1]", "expected a layer left to retnet"}}) {
+    const Ended ended = run_lazy({config, "--set", setting, "--dry-run"}, scratch.path());
+    EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
+    EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
+  }
+  const Ended hybrid = run_lazy({config, "--set", "model.attention_every=2", "--set", "model.window_size=16", "--set", "training.steps=5"}, scratch.path());
+  EXPECT_EQ(hybrid.exit_code, 0) << hybrid.errors;
+  EXPECT_THAT(read_file(scratch.path() / "run/model/config.json"), HasSubstr("\"attn\""));
+}
+
+}  // namespace
+}  // namespace lazy::train
