@@ -1,5 +1,5 @@
-// learn_in_time ttt|memory IN.safetensors OUT.safetensors: the time recurrences of TTT and Titans for the Python tests. IN
-// holds the inputs by name and d_out; OUT gets `out`, the dual form's, and the gradient of each input as d_NAME.
+// learn_in_time ttt|memory IN.safetensors OUT.safetensors: the time recurrences of TTT and Titans for the Python tests.
+// IN holds the inputs by name and d_out; OUT gets `out`, the dual form's, and the gradient of each input as d_NAME.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -23,13 +23,15 @@ std::vector<at::Tensor> numbered(const Named& in, const std::string& stem) {
 at::Tensor ttt(const Named& in) {
   const auto state = lazy::ttt_start({numbered(in, "W"), numbered(in, "b")}, in.at("q").size(0));
   return std::get<0>(lazy::ttt_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("rate"), in.at("place_scale"),
-                                       in.at("norm_weight"), in.at("norm_bias")}, state));
+                                       in.at("norm_weight"), in.at("norm_bias")},
+                                      state));
 }
 
 at::Tensor memory(const Named& in) {
   const auto state = lazy::memory_start(numbered(in, "W"), in.at("q").size(0));
-  return std::get<0>(lazy::memory_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("step"), in.at("log_momentum"),
-                                          in.at("log_keep")}, state, in.at("chunk").item<int64_t>()));
+  return std::get<0>(
+      lazy::memory_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("step"), in.at("log_momentum"), in.at("log_keep")},
+                          state, in.at("chunk").item<int64_t>()));
 }
 
 }  // namespace

@@ -9,13 +9,13 @@ namespace lazy {
 
 struct ChunkPiece {
   int64_t begin, length;
-  int64_t place;        // of its first token within the chunk, from 0
-  bool ends_chunk;      // its last token is the chunk's last
+  int64_t place;    // of its first token within the chunk, from 0
+  bool ends_chunk;  // its last token is the chunk's last
   bool starts_document;
 };
 
-// `seen`: tokens of an unfinished chunk that went before. With cu_seqlens (documents + 1) every document starts a chunk, and
-// `seen` is 0. Empty documents have no piece.
+// `seen`: tokens of an unfinished chunk that went before. With cu_seqlens (documents + 1) every document starts a
+// chunk, and `seen` is 0. Empty documents have no piece.
 std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens);
 
 }  // namespace lazy

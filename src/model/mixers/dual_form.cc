@@ -4,8 +4,8 @@
 
 namespace lazy {
 
-at::Tensor read(const DualForm& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S, const at::Tensor& u,
-                const at::Tensor& g, const BiasRows& bias) {
+at::Tensor read(const DualForm& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
+                const at::Tensor& u, const at::Tensor& g, const BiasRows& bias) {
   const auto through = [&](const at::Tensor& weights, const at::Tensor& row) {
     const at::Tensor y = at::matmul(x, weights);
     return row.defined() ? y + row : y;

@@ -15,7 +15,8 @@ ParameterTable::ParameterTable(const std::vector<ParameterShape>& shapes, const 
       if (name == shape.name) tensor = given, ++used;
     }
     if (!tensor.defined()) tensor = at::zeros(shape.shape, options).requires_grad_(shape.trained);
-    if (tensor.sizes() != at::IntArrayRef(shape.shape)) fail_run("model", "{}: made in another shape than it is listed in", shape.name);
+    if (tensor.sizes() != at::IntArrayRef(shape.shape))
+      fail_run("model", "{}: made in another shape than it is listed in", shape.name);
     all_.emplace_back(shape.name, tensor);
   }
   if (used != made.size()) fail_run("model", "a mixer made a tensor that its kind does not list");

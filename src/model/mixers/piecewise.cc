@@ -17,8 +17,9 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
 
 }  // namespace
 
-std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens, const TensorList& shared,
-                                            const TensorList& state, bool restarts, const PieceForm& form) {
+std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens,
+                                            const TensorList& shared, const TensorList& state, bool restarts,
+                                            const PieceForm& form) {
   std::vector<at::Tensor> answers;
   TensorList current = state;
   for (size_t next = 0; next < pieces.size();) {
@@ -35,7 +36,8 @@ std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& piece
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     inputs.insert(inputs.end(), current.begin(), current.end());
     if (restarts) inputs.insert(inputs.end(), state.begin(), state.end());
-    const auto run = [group, form, restarts, sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
+    const auto run = [group, form, restarts,
+                      sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
       auto from = in.begin();
       const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
       TensorList now = take(from, sizes[2]);

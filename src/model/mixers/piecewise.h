@@ -1,5 +1,6 @@
 // Runs a state through a sequence piece by piece, for mixers whose state at one chunk decides the next one's. Memory is
-// linear in the length: a backward pass keeps what went in and a state every few hundred tokens, and computes the rest again.
+// linear in the length: a backward pass keeps what went in and a state every few hundred tokens, and computes the rest
+// again.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,13 +13,15 @@ namespace lazy {
 
 using TensorList = std::vector<at::Tensor>;
 
-// What one piece answers, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and what all pieces share;
-// replaces the state by the one after it. Holds no references: it lives as long as the graph.
-using PieceForm = std::function<at::Tensor(const ChunkPiece&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
+// What one piece answers, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and what all pieces
+// share; replaces the state by the one after it. Holds no references: it lives as long as the graph.
+using PieceForm =
+    std::function<at::Tensor(const ChunkPiece&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
 // tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state. With
 // `restarts`, every document begins with the state given here.
-std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens, const TensorList& shared,
-                                            const TensorList& state, bool restarts, const PieceForm& form);
+std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens,
+                                            const TensorList& shared, const TensorList& state, bool restarts,
+                                            const PieceForm& form);
 
 }  // namespace lazy

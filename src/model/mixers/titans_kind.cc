@@ -23,19 +23,26 @@ void complete_titans(ModelConfig& m) {
 void check_titans(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.heads * x.key_dim != m.hidden_size) {
-    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size, x.heads, x.key_dim);
+    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
+         x.heads, x.key_dim);
   }
-  if (x.value_dim != x.key_dim) fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
+  if (x.value_dim != x.key_dim)
+    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
   if (!has_attention(m)) return;
   if (m.num_heads * m.head_dim != m.hidden_size || m.num_kv_heads != m.num_heads) {
-    fail("model", "num_heads: expected num_heads times head_dim to be hidden_size ({}), and as many num_kv_heads, found {} times {}, {}",
+    fail("model",
+         "num_heads: expected num_heads times head_dim to be hidden_size ({}), and as many num_kv_heads, found {} "
+         "times {}, {}",
          m.hidden_size, m.num_heads, m.head_dim, m.num_kv_heads);
   }
   if (m.normalizer != "softmax" || m.distance_bias_window > 0) {
-    fail("model", "normalizer: expected softmax without a distance bias beside a neural memory, found {}", m.normalizer);
+    fail("model", "normalizer: expected softmax without a distance bias beside a neural memory, found {}",
+         m.normalizer);
   }
   if (!is_mac(m)) return;
-  if (m.window > 0) fail("model", "window_size: expected -1, mixer.segment ({}) bounds what titans_mac attends to, found {}", x.segment, m.window);
+  if (m.window > 0)
+    fail("model", "window_size: expected -1, mixer.segment ({}) bounds what titans_mac attends to, found {}", x.segment,
+         m.window);
   if (x.chunk != x.segment) fail("model", "mixer.chunk: expected mixer.segment ({}), found {}", x.segment, x.chunk);
 }
 
@@ -58,7 +65,8 @@ std::vector<ParameterShape> shapes_titans(const ModelConfig& m) {
   }
   const int64_t inner = x.memory_expansion * x.key_dim;
   for (int64_t n = 1; n <= x.memory_depth; ++n) {
-    out.push_back({fmt::format("memory.start_{}", n), {x.heads, n == 1 ? x.key_dim : inner, n == x.memory_depth ? x.value_dim : inner}});
+    out.push_back({fmt::format("memory.start_{}", n),
+                   {x.heads, n == 1 ? x.key_dim : inner, n == x.memory_depth ? x.value_dim : inner}});
   }
   if (has_output(m)) {
     out.push_back({"memory.norm.weight", {x.value_dim}});
@@ -115,7 +123,9 @@ MixerKind titans_kind(const char* name, const char* architecture, bool attends) 
 
 }  // namespace
 
-const MixerKind kTitansLmm = titans_kind("titans_lmm", "TitansLMMForCausalLM", false), kTitansMac = titans_kind("titans_mac", "TitansMACForCausalLM", true),
-                kTitansMag = titans_kind("titans_mag", "TitansMAGForCausalLM", true), kTitansMal = titans_kind("titans_mal", "TitansMALForCausalLM", true);
+const MixerKind kTitansLmm = titans_kind("titans_lmm", "TitansLMMForCausalLM", false),
+                kTitansMac = titans_kind("titans_mac", "TitansMACForCausalLM", true),
+                kTitansMag = titans_kind("titans_mag", "TitansMAGForCausalLM", true),
+                kTitansMal = titans_kind("titans_mal", "TitansMALForCausalLM", true);
 
 }  // namespace lazy

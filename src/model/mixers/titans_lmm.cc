@@ -22,7 +22,8 @@ std::vector<const Linear*> TitansLmm::products() const {
   return all;
 }
 
-bool TitansLmm::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool TitansLmm::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 

@@ -8,8 +8,8 @@
 #include "model/mixers/kinds.h"
 #include "model/mixers/layer_state.h"
 #include "model/mixers/piecewise.h"
-#include "model/mixers/titans/persistent.h"
 #include "model/mixers/recurrence/short_convolution.h"
+#include "model/mixers/titans/persistent.h"
 #include "ops/attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -25,23 +25,36 @@ struct MacSegment {
   bool deterministic;
 
   at::Tensor turned(const at::Tensor& heads_of, const at::Tensor& positions) const {
-    return rope.base > 0 && heads_of.size(1) > 0 ? ops::rope(heads_of, rope.base, 0, {.scaling = rope.scaling, .positions = positions}) : heads_of;
+    return rope.base > 0 && heads_of.size(1) > 0
+               ? ops::rope(heads_of, rope.base, 0, {.scaling = rope.scaling, .positions = positions})
+               : heads_of;
   }
   at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
 };
 
 // The order of what pieces share, and of the state before the memory's own.
-enum MacShared { kKeyWeight, kValueWeight, kPrefixKeys, kPrefixValues, kMemoryWeight, kGateWeight, kGateBias, kRecalledNorm, kConvolution };
+enum MacShared {
+  kKeyWeight,
+  kValueWeight,
+  kPrefixKeys,
+  kPrefixValues,
+  kMemoryWeight,
+  kGateWeight,
+  kGateBias,
+  kRecalledNorm,
+  kConvolution
+};
 enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
 
-// a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see what was
-// recalled of itself and of tokens before it, and of none after.
+// a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see
+// what was recalled of itself and of tokens before it, and of none after.
 at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
   return at::stack({a, b}, 2).reshape({a.size(0), 2 * a.size(1), a.size(2), a.size(3)});
 }
 
 // What the segment's tokens attend to so far -> y (B, T, d), the attention's answer; extends the past.
-at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const TensorList& tokens,
+                      const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
@@ -51,12 +64,14 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const 
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
   const at::Tensor k_h = segment.turned(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
   const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
-  const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1), v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
+  const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1),
+                   v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
   const auto after_prefix = [&](MacShared prefix, const at::Tensor& own) {
     return at::cat({shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), own}, 1);
   };
   // Nobody asks for the answers of recalled tokens.
-  const auto out = ops::attention(interleaved(at::zeros_like(q_x), q_x), after_prefix(kPrefixKeys, k), after_prefix(kPrefixValues, v), {}, {},
+  const auto out = ops::attention(interleaved(at::zeros_like(q_x), q_x), after_prefix(kPrefixKeys, k),
+                                  after_prefix(kPrefixValues, v), {}, {},
                                   {.normalizer = "softmax", .deterministic = segment.deterministic});
   const int64_t kept = piece.ends_chunk ? 0 : k.size(1);
   state[kPastKeys] = k.narrow(1, 0, kept).clone();
@@ -65,7 +80,8 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const 
 }
 
 // What the memory learns from y (B, T, d) and answers to it, (B, T, d); advances the memory.
-at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared, TensorList& state) {
+at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared,
+                     TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
   at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v side by side
   if (shared[kConvolution].numel() > 0) {
@@ -77,11 +93,14 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
     streams = at::silu(streams);
   }
   const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1));
+  const auto gates =
+      memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1));
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
-  const at::Tensor answers = memory_piece(
-      piece, {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step), by_head(gates.log_momentum), by_head(gates.log_keep)}, memory);
+  const at::Tensor answers = memory_piece(piece,
+                                          {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
+                                           by_head(gates.log_momentum), by_head(gates.log_keep)},
+                                          memory);
   std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }
@@ -106,7 +125,8 @@ std::vector<const Linear*> TitansMac::products() const {
   return {&product_.output()};  // the pieces read the others' weights themselves
 }
 
-bool TitansMac::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool TitansMac::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
@@ -118,14 +138,16 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor cu_seqlens = options.packed ? options.packed->cu_seqlens_q.to(x.value.device()) : at::Tensor();
   const at::Tensor positions = options.packed ? options.packed->positions : at::arange(earlier, earlier + L, whole);
-  const MacSegment segment{config_.num_heads, config_.head_dim, config_.mix.heads, config_.mix.persistent, config_.norm_eps,
-                        rope_at(config_, config_.max_length), options.deterministic};
+  const MacSegment segment{config_.num_heads,      config_.head_dim, config_.mix.heads,
+                           config_.mix.persistent, config_.norm_eps, rope_at(config_, config_.max_length),
+                           options.deterministic};
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
   // What does not wait for the memory, of all tokens at once.
   const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
-  recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)), .state = at::empty({0})};
+  recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
+                                .state = at::empty({0})};
   if (taps > 0) {
     asked = recurrence::short_convolution({.x = asked.out,
                                            .weight = convolutions.narrow(0, 0, config_.hidden_size),
@@ -137,13 +159,22 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const at::Tensor questions = unit_length(asked.out.reshape({B, L, segment.memory_heads, -1}));
   const auto parts = attention_.forward(x);
   const at::Tensor places = positions.remainder(size) + segment.persistent;
-  const at::Tensor q = segment.turned(segment.by_head(parts[0]), places), k = segment.turned(segment.by_head(parts[1]), places);
+  const at::Tensor q = segment.turned(segment.by_head(parts[0]), places),
+                   k = segment.turned(segment.by_head(parts[1]), places);
   const auto prefix = attention_.forward(persistent_tokens(table_, config_).to(type).unsqueeze(0));
-  const at::Tensor prefix_keys = segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
+  const at::Tensor prefix_keys =
+      segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
 
   const auto own = joined_weight(attention_, type).chunk(3);
-  const TensorList shared = {own[1], own[2], prefix_keys, segment.by_head(prefix[2]).squeeze(0),
-                             projections, memory_.gate_weight(type), memory_.gate_bias(), table_["memory.recalled_norm.weight"], convolutions};
+  const TensorList shared = {own[1],
+                             own[2],
+                             prefix_keys,
+                             segment.by_head(prefix[2]).squeeze(0),
+                             projections,
+                             memory_.gate_weight(type),
+                             memory_.gate_bias(),
+                             table_["memory.recalled_norm.weight"],
+                             convolutions};
   TensorList state(before.begin() + (before.empty() ? 0 : 1), before.end());
   if (before.empty()) {
     const at::Tensor none = at::empty({B, 0, segment.heads, segment.head_dim}, x.value.options().requires_grad(false));
@@ -151,7 +182,8 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
     for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
   }
   const auto [both, after] = piecewise(
-      chunk_pieces(L, size, earlier % size, cu_seqlens), {questions, q, k, segment.by_head(parts[2])}, shared, state, options.packed != nullptr,
+      chunk_pieces(L, size, earlier % size, cu_seqlens), {questions, q, k, segment.by_head(parts[2])}, shared, state,
+      options.packed != nullptr,
       [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
         return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);

@@ -1,5 +1,5 @@
-// Memory as context (Titans, arXiv 2501.00663), segment by segment: a segment attends to the persistent tokens, to what the
-// memory of the segments before recalls of it, and to itself; the memory then learns from what attention made.
+// Memory as context (Titans, arXiv 2501.00663), segment by segment: a segment attends to the persistent tokens, to what
+// the memory of the segments before recalls of it, and to itself; the memory then learns from what attention made.
 #pragma once
 #include "model/mixers/titans/memory_branch.h"
 #include "model/mixers/titans/product.h"
@@ -9,10 +9,12 @@ namespace lazy {
 class TitansMac final : public Mixer {
  public:
   TitansMac(const ModelConfig& config, int64_t layer, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
   ModelConfig config_;

@@ -12,7 +12,8 @@ namespace lazy {
 TitansMag::TitansMag(const ModelConfig& c, int64_t layer, at::Device device)
     : config_(c), memory_(c, device), attention_(c, layer, device), product_(c, device) {
   NamedTensors made = memory_.made();
-  for (size_t n = 0; n < 3; ++n) made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
+  for (size_t n = 0; n < 3; ++n)
+    made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
   for (auto& item : product_.made()) made.push_back(item);
   table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
   memory_.adopt(table_);
@@ -26,7 +27,8 @@ std::vector<const Linear*> TitansMag::products() const {
   return all;
 }
 
-bool TitansMag::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool TitansMag::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
@@ -42,9 +44,11 @@ at::Tensor TitansMag::forward(const Normalized& x, int64_t layer, const ForwardO
   }
   const int64_t seen = options.cache && options.cache->length > 0 ? persistent.size(0) + options.cache->length : 0;
   const at::Tensor memory = all.text(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens));
-  const at::Tensor attended = attention_.forward(
-      x, {.positions = all.text(all.positions.unsqueeze(0)).squeeze(0), .cu_seqlens = options.packed ? options.packed->cu_seqlens_q : at::Tensor()},
-      persistent, options.cache ? &window : nullptr, options.deterministic);
+  const at::Tensor attended =
+      attention_.forward(x,
+                         {.positions = all.text(all.positions.unsqueeze(0)).squeeze(0),
+                          .cu_seqlens = options.packed ? options.packed->cu_seqlens_q : at::Tensor()},
+                         persistent, options.cache ? &window : nullptr, options.deterministic);
   if (options.cache) {
     window.insert(window.end(), learned.begin(), learned.end());
     layer_state(*options.cache, layer) = window;

@@ -10,10 +10,15 @@
 namespace lazy {
 
 TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
-    : config_(c), memory_(c, device), memory_output_(c, device), attention_(c, layer, device), output_(c.hidden_size, {c.hidden_size}, device) {
+    : config_(c),
+      memory_(c, device),
+      memory_output_(c, device),
+      attention_(c, layer, device),
+      output_(c.hidden_size, {c.hidden_size}, device) {
   NamedTensors made = memory_.made();
   for (auto& item : memory_output_.made()) made.push_back(item);
-  for (size_t n = 0; n < 3; ++n) made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
+  for (size_t n = 0; n < 3; ++n)
+    made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
   made.emplace_back("attn.o_proj.weight", output_.parts()[0]);
   table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
   memory_.adopt(table_);
@@ -28,7 +33,8 @@ std::vector<const Linear*> TitansMal::products() const {
   return all;
 }
 
-bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const {
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
@@ -43,7 +49,8 @@ at::Tensor TitansMal::forward(const Normalized& x, int64_t layer, const ForwardO
     learned.assign(state.begin() + 2, state.end());
   }
   const int64_t seen = options.cache && options.cache->length > 0 ? persistent.size(0) + options.cache->length : 0;
-  const at::Tensor y = memory_output_.forward(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens), all.x);
+  const at::Tensor y =
+      memory_output_.forward(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens), all.x);
   const at::Tensor attended = attention_.forward(y, {.positions = all.positions, .cu_seqlens = all.cu_seqlens}, {},
                                                  options.cache ? &window : nullptr, options.deterministic);
   if (options.cache) {

@@ -10,10 +10,12 @@ namespace lazy {
 class TitansMal final : public Mixer {
  public:
   TitansMal(const ModelConfig& config, int64_t layer, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
   ModelConfig config_;

@@ -39,7 +39,8 @@ std::vector<const Linear*> TttMixer::products() const {
   return all;
 }
 
-bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                     at::Generator& generator) const {
   for (const char* made : {"ttt_norm_weight", "ttt_norm_bias", "learnable_ttt_lr_bias", "b1", "b2"}) {
     if (name == std::string("seq_modeling_block.") + made) return false;
   }
@@ -55,28 +56,33 @@ TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const 
   };
   const at::ScalarType type = x.value.scalar_type();
   const at::Tensor slope = at::linear(x.value, parameter("learnable_ttt_lr_weight").squeeze(1).to(type)).to(at::kFloat);
-  const at::Tensor rate = at::sigmoid(slope + parameter("learnable_ttt_lr_bias").squeeze(1)) * (base_rate_ / static_cast<double>(dim_));
+  const at::Tensor rate =
+      at::sigmoid(slope + parameter("learnable_ttt_lr_bias").squeeze(1)) * (base_rate_ / static_cast<double>(dim_));
   const at::Tensor theta = parameter("learnable_token_idx");
   return {.q = turned(parts[0]),
           .k = turned(parts[1]),
           .v = by_head(parts[2]).to(at::kFloat),
           .rate = rate,
-          .place_scale = at::clamp_min(at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
+          .place_scale = at::clamp_min(
+              at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
           .norm_weight = parameter("ttt_norm_weight"),
           .norm_bias = parameter("ttt_norm_bias")};
 }
 
 at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t batch = x.value.size(0), length = x.value.size(1), earlier = options.cache ? options.cache->length : 0;
-  const at::Tensor positions = options.packed ? options.packed->positions
-                                              : at::arange(earlier, earlier + length, x.value.options().dtype(at::kLong));
+  const at::Tensor positions = options.packed
+                                   ? options.packed->positions
+                                   : at::arange(earlier, earlier + length, x.value.options().dtype(at::kLong));
   const TttInputs in = inputs(x, positions.remainder(mini_batch_));
-  const TttState before = earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_) : ttt_start(weights_, batch);
+  const TttState before =
+      earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_) : ttt_start(weights_, batch);
   const auto [answers, after] = ttt_chunks(in, before, options.packed ? options.packed->cu_seqlens_q : at::Tensor());
   if (options.cache) layer_state(*options.cache, layer) = tensors(after);
   const int64_t width = heads_ * dim_;
-  at::Tensor y = at::layer_norm(answers.reshape({batch, length, width}), {width}, parameter("post_norm.weight"), parameter("post_norm.bias"),
-                                kTttNormEps).to(x.value.scalar_type());
+  at::Tensor y = at::layer_norm(answers.reshape({batch, length, width}), {width}, parameter("post_norm.weight"),
+                                parameter("post_norm.bias"), kTttNormEps)
+                     .to(x.value.scalar_type());
   if (!gate_.parts().empty()) y = at::gelu(gate_.forward(x)[0], "tanh") * y;
   return output_.forward(y)[0];
 }

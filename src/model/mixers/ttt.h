@@ -1,5 +1,5 @@
-// TTT-Linear and TTT-MLP as token mixers: queries, keys and values turned by RoPE within a mini-batch, a learning rate a
-// token and head, the recurrence, LayerNorm, an optional gate.
+// TTT-Linear and TTT-MLP as token mixers: queries, keys and values turned by RoPE within a mini-batch, a learning rate
+// a token and head, the recurrence, LayerNorm, an optional gate.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -11,10 +11,12 @@ namespace lazy {
 class TttMixer final : public Mixer {
  public:
   TttMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
  private:
   // The recurrence's inputs, fp32; `places`: of each token in its mini-batch.

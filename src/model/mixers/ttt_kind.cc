@@ -21,18 +21,25 @@ void complete_ttt(ModelConfig& m) {
 void check_ttt(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
   if (x.heads * x.key_dim != m.hidden_size) {
-    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size, x.heads, x.key_dim);
+    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
+         x.heads, x.key_dim);
   }
-  if (x.value_dim != x.key_dim) fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
-  if (x.key_dim % 2 != 0) fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
+  if (x.value_dim != x.key_dim)
+    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
+  if (x.key_dim % 2 != 0)
+    fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
 }
 
 std::vector<ParameterShape> shapes_ttt(const ModelConfig& m) {
   const int64_t d = m.hidden_size, H = m.mix.heads, D = m.mix.key_dim, inner = m.mixer == kMlpName ? 4 * D : D;
   const std::string at = "seq_modeling_block.";
-  std::vector<ParameterShape> out = {{at + "learnable_token_idx", {m.mix.chunk}}, {at + "ttt_norm_weight", {H, D}},
-                                     {at + "ttt_norm_bias", {H, D}}, {at + "learnable_ttt_lr_weight", {H, 1, d}},
-                                     {at + "learnable_ttt_lr_bias", {H, 1}}, {at + "W1", {H, D, inner}}, {at + "b1", {H, 1, inner}}};
+  std::vector<ParameterShape> out = {{at + "learnable_token_idx", {m.mix.chunk}},
+                                     {at + "ttt_norm_weight", {H, D}},
+                                     {at + "ttt_norm_bias", {H, D}},
+                                     {at + "learnable_ttt_lr_weight", {H, 1, d}},
+                                     {at + "learnable_ttt_lr_bias", {H, 1}},
+                                     {at + "W1", {H, D, inner}},
+                                     {at + "b1", {H, 1, inner}}};
   if (m.mixer == kMlpName) {
     out.push_back({at + "W2", {H, inner, D}});
     out.push_back({at + "b2", {H, 1, D}});
@@ -47,7 +54,8 @@ std::vector<ParameterShape> shapes_ttt(const ModelConfig& m) {
 void read_ttt(const config_json::Fields& fields, ModelConfig& m) {
   std::string type = "linear";
   fields.string({"ttt_layer_type"}, type);
-  if (type != "linear" && type != "mlp") fields.wrong("ttt_layer_type", "linear or mlp", *fields.find({"ttt_layer_type"}));
+  if (type != "linear" && type != "mlp")
+    fields.wrong("ttt_layer_type", "linear or mlp", *fields.find({"ttt_layer_type"}));
   m.mixer = type == "mlp" ? kMlpName : kLinearName;
   fields.required_integer({"num_attention_heads"}, m.mix.heads);
   if (m.mix.heads < 1 || m.hidden_size % m.mix.heads != 0) {

@@ -17,7 +17,11 @@ struct Size {
 };
 
 ModelConfig paper_size(int64_t hidden_size, const Size& size) {
-  ModelConfig c{.hidden_size = hidden_size, .num_layers = 24, .num_heads = 16, .num_kv_heads = 16, .head_dim = hidden_size / 16,
+  ModelConfig c{.hidden_size = hidden_size,
+                .num_layers = 24,
+                .num_heads = 16,
+                .num_kv_heads = 16,
+                .head_dim = hidden_size / 16,
                 .intermediate_size = size.intermediate};
   c.mixer = size.mixer;
   c.mix.heads = size.heads;
@@ -29,9 +33,14 @@ ModelConfig paper_size(int64_t hidden_size, const Size& size) {
 
 // Decision A20: within 3 % of Transformer++, 373.9 and 777.9 million parameters untied.
 TEST(LearningConfigs, MatchTransformerPlusPlus) {
-  const auto expect = [](int64_t hidden_size, int64_t intermediate, const std::vector<std::pair<Size, int64_t>>& sizes) {
-    const ModelConfig transformer{.hidden_size = hidden_size, .num_layers = 24, .num_heads = 16, .num_kv_heads = 16,
-                                  .head_dim = hidden_size / 16, .intermediate_size = intermediate};
+  const auto expect = [](int64_t hidden_size, int64_t intermediate,
+                         const std::vector<std::pair<Size, int64_t>>& sizes) {
+    const ModelConfig transformer{.hidden_size = hidden_size,
+                                  .num_layers = 24,
+                                  .num_heads = 16,
+                                  .num_kv_heads = 16,
+                                  .head_dim = hidden_size / 16,
+                                  .intermediate_size = intermediate};
     const auto wanted = static_cast<double>(count_parameters(transformer).untied);
     for (const auto& [size, count] : sizes) {
       const ParameterCount counted = count_parameters(paper_size(hidden_size, size));
@@ -39,12 +48,20 @@ TEST(LearningConfigs, MatchTransformerPlusPlus) {
       EXPECT_NEAR(static_cast<double>(counted.untied) / wanted, 1, 0.03) << size.mixer;
     }
   };
-  expect(1024, 2816, {{{"ttt_linear", 16, 2816, false}, 375957248}, {{"ttt_mlp", 16, 2560, false}, 368191232},
-                      {{"titans_lmm", 16, 2304, true}, 375344768}, {{"titans_mac", 16, 1536, true}, 369223808},
-                      {{"titans_mag", 16, 1536, true}, 369199232}, {{"titans_mal", 16, 1024, true}, 381734528}});
-  expect(1536, 4096, {{{"ttt_linear", 16, 4096, false}, 782170368}, {{"ttt_mlp", 16, 3840, false}, 778778880},
-                      {{"titans_lmm", 24, 3328, true}, 771519168}, {{"titans_mac", 24, 2304, true}, 771775680},
-                      {{"titans_mag", 24, 2304, true}, 771738816}, {{"titans_mal", 24, 1280, true}, 771666624}});
+  expect(1024, 2816,
+         {{{"ttt_linear", 16, 2816, false}, 375957248},
+          {{"ttt_mlp", 16, 2560, false}, 368191232},
+          {{"titans_lmm", 16, 2304, true}, 375344768},
+          {{"titans_mac", 16, 1536, true}, 369223808},
+          {{"titans_mag", 16, 1536, true}, 369199232},
+          {{"titans_mal", 16, 1024, true}, 381734528}});
+  expect(1536, 4096,
+         {{{"ttt_linear", 16, 4096, false}, 782170368},
+          {{"ttt_mlp", 16, 3840, false}, 778778880},
+          {{"titans_lmm", 24, 3328, true}, 771519168},
+          {{"titans_mac", 24, 2304, true}, 771775680},
+          {{"titans_mag", 24, 2304, true}, 771738816},
+          {{"titans_mal", 24, 1280, true}, 771666624}});
 }
 
 std::string refusal(const char* mixer, const std::function<void(ModelConfig&)>& change) {
@@ -63,15 +80,22 @@ std::string refusal(const char* mixer, const std::function<void(ModelConfig&)>& 
 TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
   for (const char* mixer : {"ttt_linear", "ttt_mlp", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
     EXPECT_EQ(refusal(mixer, [](ModelConfig&) {}), "nothing refused") << mixer;
-    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.heads = 3; }), HasSubstr("mixer.heads: expected heads times key_dim to be hidden_size (64)"));
-    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.value_dim = 8; }), HasSubstr("mixer.value_dim: expected key_dim"));
+    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.heads = 3; }),
+                HasSubstr("mixer.heads: expected heads times key_dim to be hidden_size (64)"));
+    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.value_dim = 8; }),
+                HasSubstr("mixer.value_dim: expected key_dim"));
   }
-  EXPECT_THAT(refusal("ttt_mlp", [](ModelConfig& c) { c.mix.heads = 64; }), HasSubstr("mixer.key_dim: expected an even number"));
+  EXPECT_THAT(refusal("ttt_mlp", [](ModelConfig& c) { c.mix.heads = 64; }),
+              HasSubstr("mixer.key_dim: expected an even number"));
   EXPECT_THAT(refusal("titans_lmm", [](ModelConfig& c) { c.window = 16; }), HasSubstr("window_size: expected -1"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.window = 16; }), HasSubstr("window_size: expected -1, mixer.segment (64)"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.chunk = 32; }), HasSubstr("mixer.chunk: expected mixer.segment (64), found 32"));
-  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.num_heads = 2, c.num_kv_heads = 2; }), HasSubstr("num_heads: expected"));
-  EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.normalizer = "elastic"; }), HasSubstr("normalizer: expected softmax"));
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.window = 16; }),
+              HasSubstr("window_size: expected -1, mixer.segment (64)"));
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.chunk = 32; }),
+              HasSubstr("mixer.chunk: expected mixer.segment (64), found 32"));
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.num_heads = 2, c.num_kv_heads = 2; }),
+              HasSubstr("num_heads: expected"));
+  EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.normalizer = "elastic"; }),
+              HasSubstr("normalizer: expected softmax"));
 }
 
 }  // namespace

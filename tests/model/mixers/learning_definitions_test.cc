@@ -1,5 +1,5 @@
-// The mixers that learn while they read, whole, against their definitions in float64: one sequence, projections as sums,
-// attention with a mask, the recurrence token by token.
+// The mixers that learn while they read, whole, against their definitions in float64: one sequence, projections as
+// sums, attention with a mask, the recurrence token by token.
 #include <map>
 
 #include "core/error.h"
@@ -26,7 +26,8 @@ class Definition {
     const at::Tensor all = at::cat({w("persistent"), x}), asked = memory(all);
     const at::Tensor place = at::arange(all.size(0));
     if (c.mixer == "titans_mal") {
-      const at::Tensor y = memory_output(asked, all), q = rotated(heads(y, "attn.q"), place), k = rotated(heads(y, "attn.k"), place);
+      const at::Tensor y = memory_output(asked, all), q = rotated(heads(y, "attn.q"), place),
+                       k = rotated(heads(y, "attn.k"), place);
       return at::matmul(attention(q, k, heads(y, "attn.v"), {}, {}, {}).slice(0, P), w("attn.o_proj.weight").t());
     }
     const at::Tensor q = heads(x, "attn.q"), places = place.slice(0, P);
@@ -40,7 +41,9 @@ class Definition {
   at::Tensor heads(const at::Tensor& x, const std::string& projection) const {
     return at::matmul(x, w(projection + "_proj.weight").t()).view({x.size(0), c.num_heads, c.head_dim});
   }
-  static at::Tensor rms(const at::Tensor& x, const at::Tensor& weight) { return x / (x.square().mean(-1, true) + 1e-6).sqrt() * weight; }
+  static at::Tensor rms(const at::Tensor& x, const at::Tensor& weight) {
+    return x / (x.square().mean(-1, true) + 1e-6).sqrt() * weight;
+  }
   static at::Tensor unit(const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); }
 
   // Pairs (n, n + dim / 2), or (2 n, 2 n + 1); x (length, heads, dim).
@@ -49,7 +52,9 @@ class Definition {
     at::Tensor out = x.clone();
     for (int64_t n = 0; n < half; ++n) {
       const int64_t a = interleaved ? 2 * n : n, b = interleaved ? 2 * n + 1 : n + half;
-      const at::Tensor angle = (place.to(at::kDouble) * std::pow(c.rope_base, -2.0 * static_cast<double>(n) / static_cast<double>(D))).unsqueeze(1);
+      const at::Tensor angle =
+          (place.to(at::kDouble) * std::pow(c.rope_base, -2.0 * static_cast<double>(n) / static_cast<double>(D)))
+              .unsqueeze(1);
       const at::Tensor x_a = x.select(2, a), x_b = x.select(2, b);
       out.select(2, a).copy_(x_a * angle.cos() - x_b * angle.sin());
       out.select(2, b).copy_(x_b * angle.cos() + x_a * angle.sin());
@@ -58,45 +63,56 @@ class Definition {
   }
 
   // q, k, v (length, heads, dim); the prefix, where there is one, is seen by all. -> (length, heads * dim)
-  at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q, const at::Tensor& prefix_k,
-                       const at::Tensor& prefix_v) const {
+  at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
+                       const at::Tensor& prefix_k, const at::Tensor& prefix_v) const {
     const auto by_head = [](const at::Tensor& x) { return x.transpose(0, 1); };
     const int64_t length = q.size(0);
     const at::Tensor distance = at::arange(length).unsqueeze(1) - at::arange(length);
     at::Tensor seen = distance.ge(0);
     if (c.window > 0) seen = seen.logical_and(distance < c.window);
-    at::Tensor s = at::matmul(by_head(q), by_head(k).transpose(1, 2)).masked_fill(seen.logical_not(), -1e30), values = by_head(v);
+    at::Tensor s = at::matmul(by_head(q), by_head(k).transpose(1, 2)).masked_fill(seen.logical_not(), -1e30),
+               values = by_head(v);
     if (prefix_k.defined()) {
       s = at::cat({at::matmul(by_head(prefix_q), by_head(prefix_k).transpose(1, 2)), s}, 2);
       values = at::cat({by_head(prefix_v), values}, 1);
     }
-    return at::matmul((s / std::sqrt(static_cast<double>(c.head_dim))).softmax(-1), values).transpose(0, 1).reshape({length, -1});
+    return at::matmul((s / std::sqrt(static_cast<double>(c.head_dim))).softmax(-1), values)
+        .transpose(0, 1)
+        .reshape({length, -1});
   }
 
   at::Tensor ttt(const at::Tensor& x) const {
     const std::string at = "seq_modeling_block.";
     const int64_t H = c.mix.heads, D = c.mix.key_dim, length = x.size(0), K = c.mix.chunk;
-    const auto part = [&](const char* name) { return at::matmul(x, w(at + name + ".weight").t()).view({length, H, D}); };
+    const auto part = [&](const char* name) {
+      return at::matmul(x, w(at + name + ".weight").t()).view({length, H, D});
+    };
     const at::Tensor place = at::arange(length).remainder(K);
     const double base_rate = c.mixer == "ttt_mlp" ? 0.1 : 1;
     const at::Tensor rate = base_rate / static_cast<double>(D) *
-                            at::sigmoid(at::matmul(x, w(at + "learnable_ttt_lr_weight").squeeze(1).t()) + w(at + "learnable_ttt_lr_bias").squeeze(1));
-    TttInputs in{.q = rotated(part("q_proj"), place, true).unsqueeze(0), .k = rotated(part("k_proj"), place, true).unsqueeze(0),
-                 .v = part("v_proj").unsqueeze(0), .rate = rate.unsqueeze(0),
+                            at::sigmoid(at::matmul(x, w(at + "learnable_ttt_lr_weight").squeeze(1).t()) +
+                                        w(at + "learnable_ttt_lr_bias").squeeze(1));
+    TttInputs in{.q = rotated(part("q_proj"), place, true).unsqueeze(0),
+                 .k = rotated(part("k_proj"), place, true).unsqueeze(0),
+                 .v = part("v_proj").unsqueeze(0),
+                 .rate = rate.unsqueeze(0),
                  .place_scale = (1 / at::arange(1, K + 1).to(at::kDouble) + w(at + "learnable_token_idx")).clamp_min(0),
-                 .norm_weight = w(at + "ttt_norm_weight"), .norm_bias = w(at + "ttt_norm_bias")};
+                 .norm_weight = w(at + "ttt_norm_weight"),
+                 .norm_bias = w(at + "ttt_norm_bias")};
     TttWeights start{{w(at + "W1")}, {w(at + "b1")}};
     if (c.mixer == "ttt_mlp") start.W.push_back(w(at + "W2")), start.b.push_back(w(at + "b2"));
     const at::Tensor out = std::get<0>(ttt_loop(in, ttt_start(start, 1))).view({length, H * D});
     const at::Tensor centered = out - out.mean(-1, true);
-    at::Tensor y = centered / (centered.square().mean(-1, true) + 1e-6).sqrt() * w(at + "post_norm.weight") + w(at + "post_norm.bias");
+    at::Tensor y = centered / (centered.square().mean(-1, true) + 1e-6).sqrt() * w(at + "post_norm.weight") +
+                   w(at + "post_norm.bias");
     if (c.mix.gate) y = at::gelu(at::matmul(x, w(at + "g_proj.weight").t()), "tanh") * y;
     return at::matmul(y, w(at + "o_proj.weight").t());
   }
 
   // One of q, k, v of the memory: projection, convolution over time, SiLU. (length, heads, dim)
   at::Tensor stream(const at::Tensor& x, const std::string& name) const {
-    const at::Tensor projected = at::matmul(x, w("memory." + name + "_proj.weight").t()), taps = w("memory." + name + "_conv1d.weight").squeeze(1);
+    const at::Tensor projected = at::matmul(x, w("memory." + name + "_proj.weight").t()),
+                     taps = w("memory." + name + "_conv1d.weight").squeeze(1);
     at::Tensor y = at::zeros_like(projected);
     for (int64_t t = 0; t < x.size(0); ++t) {
       for (int64_t j = 0; j < taps.size(1); ++j) {
@@ -109,10 +125,12 @@ class Definition {
 
   MemoryInputs memory_inputs(const at::Tensor& x) const {
     const auto gate = [&](const std::string& name) {
-      return (at::matmul(x, w("memory." + name + "_proj.weight").t()) + w("memory." + name + "_proj.bias")).unsqueeze(0);
+      return (at::matmul(x, w("memory." + name + "_proj.weight").t()) + w("memory." + name + "_proj.bias"))
+          .unsqueeze(0);
     };
-    return {unit(stream(x, "q")).unsqueeze(0), unit(stream(x, "k")).unsqueeze(0), stream(x, "v").unsqueeze(0),
-            at::sigmoid(gate("step")) / c.mix.key_dim, at::sigmoid(gate("momentum")).log(), (1 - at::sigmoid(gate("decay"))).log()};
+    return {unit(stream(x, "q")).unsqueeze(0),   unit(stream(x, "k")).unsqueeze(0),
+            stream(x, "v").unsqueeze(0),         at::sigmoid(gate("step")) / c.mix.key_dim,
+            at::sigmoid(gate("momentum")).log(), (1 - at::sigmoid(gate("decay"))).log()};
   }
 
   MemoryState fresh() const {
@@ -132,7 +150,8 @@ class Definition {
   }
 
   at::Tensor product(const at::Tensor& attended, const at::Tensor& asked) const {
-    return at::matmul(rms(attended, w("attn.norm.weight")) * at::silu(rms(asked, w("memory.norm.weight"))), w("o_proj.weight").t());
+    return at::matmul(rms(attended, w("attn.norm.weight")) * at::silu(rms(asked, w("memory.norm.weight"))),
+                      w("o_proj.weight").t());
   }
 
   // Token by token: each sees nothing that comes after it.
@@ -148,16 +167,19 @@ class Definition {
         state.base = state.weights;
       }
       const at::Tensor place = at::full({1}, P + t % size), here = x.slice(0, t, t + 1);
-      const at::Tensor recalled = rms(recall(state.base, questions.slice(0, t, t + 1).unsqueeze(0)).view({1, -1}), w("memory.recalled_norm.weight"));
+      const at::Tensor recalled = rms(recall(state.base, questions.slice(0, t, t + 1).unsqueeze(0)).view({1, -1}),
+                                      w("memory.recalled_norm.weight"));
       for (const at::Tensor& one : {recalled, here}) {
         keys.push_back(rotated(heads(one, "attn.k"), place));
         values.push_back(heads(one, "attn.v"));
       }
-      const at::Tensor q = rotated(heads(here, "attn.q"), place)[0], k = at::cat(keys), v = at::cat(values);  // q (heads, dim)
-      const at::Tensor p = ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.head_dim))).softmax(0);         // (keys, heads)
+      const at::Tensor q = rotated(heads(here, "attn.q"), place)[0], k = at::cat(keys),
+                       v = at::cat(values);                                                            // q (heads, dim)
+      const at::Tensor p = ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.head_dim))).softmax(0);  // (keys, heads)
       attended.push_back((p.unsqueeze(-1) * v).sum(0).view({-1}));
       MemoryInputs all = memory_inputs(at::stack(attended));
-      for (at::Tensor* in : {&all.q, &all.k, &all.v, &all.step, &all.log_momentum, &all.log_keep}) *in = in->slice(1, t, t + 1);
+      for (at::Tensor* in : {&all.q, &all.k, &all.v, &all.step, &all.log_momentum, &all.log_keep})
+        *in = in->slice(1, t, t + 1);
       auto [answer, next] = memory_loop(all, state, size);
       answers.push_back(answer.view({-1}));
       state = next;
@@ -171,7 +193,8 @@ class Definition {
 
 class MixerDefinition : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(, MixerDefinition,
-                         ::testing::Values("ttt_linear", "ttt_mlp", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"),
+                         ::testing::Values("ttt_linear", "ttt_mlp", "titans_lmm", "titans_mac", "titans_mag",
+                                           "titans_mal"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
@@ -187,7 +210,8 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
   const at::NoGradGuard guard;
   for (const auto& [name, p] : mixer->parameters()) {
     const bool norm = name.find("norm") != std::string::npos && !name.ends_with("bias");
-    const double scale = name.find("start_") != std::string::npos || name.find("conv1d") != std::string::npos ? 0.5 : 0.2;
+    const double scale =
+        name.find("start_") != std::string::npos || name.find("conv1d") != std::string::npos ? 0.5 : 0.2;
     p.copy_(at::randn(p.sizes()) * scale + (norm ? 1 : 0));
   }
   Definition definition(c, *mixer);
@@ -196,7 +220,8 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
     const at::Tensor ours = mixer->forward(x.unsqueeze(0), 0, {}, nullptr).squeeze(0).to(at::kDouble);
     const at::Tensor exact = definition.forward(x.to(at::kDouble));
     ASSERT_EQ(ours.sizes(), exact.sizes());
-    EXPECT_LT((ours - exact).abs().max().item<double>(), 2e-5 * (1 + exact.abs().max().item<double>())) << "length " << length;
+    EXPECT_LT((ours - exact).abs().max().item<double>(), 2e-5 * (1 + exact.abs().max().item<double>()))
+        << "length " << length;
     EXPECT_GT(exact.abs().max().item<double>(), 1e-2);
   }
 }

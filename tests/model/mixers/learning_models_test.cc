@@ -1,4 +1,5 @@
-// Models whose mixers learn while they read (TTT, Titans), end to end: parallel and step by step, packed, in bf16, saved.
+// Models whose mixers learn while they read (TTT, Titans), end to end: parallel and step by step, packed, in bf16,
+// saved.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +17,14 @@ struct Shape {
 };
 
 ModelConfig small(const char* mixer) {
-  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16,
-                .intermediate_size = 48, .max_length = 64};
+  ModelConfig c{.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 2,
+                .num_heads = 2,
+                .num_kv_heads = 2,
+                .head_dim = 16,
+                .intermediate_size = 48,
+                .max_length = 64};
   c.mixer = mixer;
   c.mix = {.heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
   c.init_std = 0.15;  // large enough that what is learned matters
@@ -63,7 +70,8 @@ class LearningModel : public ::testing::TestWithParam<Shape> {
   LanguageModel model;
 };
 
-INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
@@ -127,7 +135,8 @@ TEST_P(LearningModel, StepsContinueAPrefill) {
     for (int round = 0; round < 2; ++round) {
       cache = place;
       for (int64_t t = prefill; t < 40; ++t) {
-        EXPECT_LT(off(hidden(ids.slice(1, t, t + 1), {.cache = &cache}), whole.slice(1, t, t + 1)), 2e-4) << "token " << t;
+        EXPECT_LT(off(hidden(ids.slice(1, t, t + 1), {.cache = &cache}), whole.slice(1, t, t + 1)), 2e-4)
+            << "token " << t;
       }
     }
   }

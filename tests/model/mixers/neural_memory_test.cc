@@ -75,7 +75,8 @@ TEST_P(NeuralMemory, DualFormIsTheDefinition) {
   for (const int64_t length : {1, 5, 8, 9, 31}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
-      expect_close(run(memory_chunks, c, 8), run(memory_loop, c, 8), 1e-10, ("length " + std::to_string(length)).c_str());
+      expect_close(run(memory_chunks, c, 8), run(memory_loop, c, 8), 1e-10,
+                   ("length " + std::to_string(length)).c_str());
     }
   }
 }
@@ -139,7 +140,8 @@ TEST_P(NeuralMemory, PackedDocumentsKnowNothingOfEachOther) {
   const at::Tensor cu_seqlens = at::tensor({0, 13, 13, 40}, at::kInt);
   for (const auto& form : {memory_chunks, memory_loop}) {
     const at::Tensor together = run(form, c, 8, cu_seqlens)[0];
-    expect_close({together}, {at::cat({run(form, tokens(c, 0, 13), 8)[0], run(form, tokens(c, 13, 27), 8)[0]}, 1)}, 1e-12, "packed");
+    expect_close({together}, {at::cat({run(form, tokens(c, 0, 13), 8)[0], run(form, tokens(c, 13, 27), 8)[0]}, 1)},
+                 1e-12, "packed");
   }
 }
 
@@ -163,7 +165,8 @@ TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
   for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
   const at::Tensor exact = run(memory_chunks, c, 16)[0];
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
-  const double chunks = error(run(memory_chunks, unflat(single), 16)), loop = error(run(memory_loop, unflat(single), 16));
+  const double chunks = error(run(memory_chunks, unflat(single), 16)),
+               loop = error(run(memory_loop, unflat(single), 16));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
 }

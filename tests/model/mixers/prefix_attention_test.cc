@@ -9,7 +9,8 @@ namespace {
 using testing::gradients_of;
 using testing::Tensors;
 
-// t: q, k, v, prefix_q (batch, length, heads, dim), prefix_k, prefix_v (prefix, heads, dim); the last `queries` rows ask.
+// t: q, k, v, prefix_q (batch, length, heads, dim), prefix_k, prefix_v (prefix, heads, dim); the last `queries` rows
+// ask.
 at::Tensor written_out(const Tensors& t, int64_t window, const at::Tensor& document) {
   const int64_t queries = t[0].size(1), length = t[1].size(1);
   const double scale = 1 / std::sqrt(static_cast<double>(t[0].size(3)));
@@ -22,20 +23,26 @@ at::Tensor written_out(const Tensors& t, int64_t window, const at::Tensor& docum
   if (document.defined()) seen = seen.logical_and(document.unsqueeze(1) == document);
   const at::Tensor masked = (own * scale).masked_fill(seen.logical_not(), -1e30);
   const at::Tensor weights = at::cat({prefix * scale, masked}, -1).softmax(-1);
-  const at::Tensor values = at::cat({t[5].transpose(0, 1).unsqueeze(0).expand({t[0].size(0), -1, -1, -1}), by_head(t[2])}, 2);
+  const at::Tensor values =
+      at::cat({t[5].transpose(0, 1).unsqueeze(0).expand({t[0].size(0), -1, -1, -1}), by_head(t[2])}, 2);
   return at::matmul(weights, values).transpose(1, 2);
 }
 
 Tensors inputs(int64_t batch, int64_t queries, int64_t length, at::ScalarType type) {
   at::manual_seed(7);
   const auto normal = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(type); };
-  return {normal({batch, queries, 2, 16}), normal({batch, length, 2, 16}), normal({batch, length, 2, 16}),
-          normal({batch, queries, 2, 16}), normal({3, 2, 16}), normal({3, 2, 16})};
+  return {normal({batch, queries, 2, 16}),
+          normal({batch, length, 2, 16}),
+          normal({batch, length, 2, 16}),
+          normal({batch, queries, 2, 16}),
+          normal({3, 2, 16}),
+          normal({3, 2, 16})};
 }
 
 TEST(PrefixAttention, IsOneSoftmax) {
   for (const auto type : {at::kDouble, at::kFloat}) {
-    for (const auto& [queries, length, window] : {std::array<int64_t, 3>{1, 1, -1}, {40, 40, 7}, {150, 150, 64}, {5, 33, 9}, {70, 70, -1}}) {
+    for (const auto& [queries, length, window] :
+         {std::array<int64_t, 3>{1, 1, -1}, {40, 40, 7}, {150, 150, 64}, {5, 33, 9}, {70, 70, -1}}) {
       const Tensors in = inputs(2, queries, length, type);
       const auto ours = [window = window](const Tensors& t) {
         ops::AttentionOptions options{.normalizer = "softmax", .window = window};

@@ -19,7 +19,8 @@ inline void expect_close(const Tensors& got, const Tensors& want, double toleran
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t n = 0; n < got.size(); ++n) {
     ASSERT_EQ(got[n].sizes(), want[n].sizes()) << what << " " << n;
-    EXPECT_LE(largest_difference(got[n], want[n]), tolerance * (1 + want[n].abs().max().item<double>())) << what << " " << n;
+    EXPECT_LE(largest_difference(got[n], want[n]), tolerance * (1 + want[n].abs().max().item<double>()))
+        << what << " " << n;
   }
 }
 
@@ -29,7 +30,8 @@ inline Tensors gradients_of(const std::function<Tensors(const Tensors&)>& f, con
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
   at::Generator generator = at::detail::createCPUGenerator(5);
   at::Tensor sum = at::zeros({}, inputs[0].options());
-  for (const at::Tensor& y : f(leaves)) sum = sum + (y * at::randn(y.sizes(), generator, y.options().requires_grad(false))).sum();
+  for (const at::Tensor& y : f(leaves))
+    sum = sum + (y * at::randn(y.sizes(), generator, y.options().requires_grad(false))).sum();
   return torch::autograd::grad({sum}, leaves, {}, {}, false, /*allow_unused=*/false);
 }
 

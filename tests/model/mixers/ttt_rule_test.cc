@@ -51,7 +51,8 @@ Case unflat(const Tensors& t) {
 
 Tensors tensors_of(const at::Tensor& out, const TttState& s) {
   Tensors all = {out};
-  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) all.insert(all.end(), list->begin(), list->end());
+  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b})
+    all.insert(all.end(), list->begin(), list->end());
   return all;
 }
 
@@ -181,7 +182,8 @@ TEST_P(TttRule, PackedDocumentsKnowNothingOfEachOther) {
   const at::Tensor cu_seqlens = at::tensor({0, 21, 21, 60}, at::kInt);
   for (const auto& form : {ttt_chunks, ttt_loop}) {
     const at::Tensor together = run(form, c, cu_seqlens)[0];
-    expect_close({together}, {at::cat({run(form, tokens(c, 0, 21))[0], run(form, tokens(c, 21, 39))[0]}, 1)}, 1e-12, "packed");
+    expect_close({together}, {at::cat({run(form, tokens(c, 0, 21))[0], run(form, tokens(c, 21, 39))[0]}, 1)}, 1e-12,
+                 "packed");
   }
 }
 

@@ -75,7 +75,8 @@ at::Tensor MemoryBranch::convolutions() const {
   return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});
 }
 
-at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const at::Tensor& cu_seqlens) const {
+at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+                                 const at::Tensor& cu_seqlens) const {
   const auto parts = qkv_.forward(x);
   std::vector<at::Tensor> after(3, at::empty({0}));
   const auto stream = [&](size_t n) {
@@ -93,7 +94,8 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
     return y.to(at::kFloat).reshape({y.size(0), y.size(1), heads_, -1});
   };
   const at::Tensor q = unit_length(stream(0)), k = unit_length(stream(1)), v = stream(2);
-  const auto [step, log_momentum, log_keep] = memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
+  const auto [step, log_momentum, log_keep] =
+      memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
   const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep}, before, chunk_, cu_seqlens);

@@ -1,5 +1,5 @@
-// The neural memory with its projections: queries, keys and values through a short convolution and SiLU, queries and keys of
-// unit length, three gates a token and head.
+// The neural memory with its projections: queries, keys and values through a short convolution and SiLU, queries and
+// keys of unit length, three gates a token and head.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -11,8 +11,8 @@ namespace lazy {
 // x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
 at::Tensor unit_length(const at::Tensor& x);
 
-// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim, as TTT's: with
-// steps near 1, a chunk of similar keys would throw the memory further off than it was.
+// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim, as
+// TTT's: with steps near 1, a chunk of similar keys would throw the memory further off than it was.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (..., heads)
 };
@@ -28,12 +28,14 @@ class MemoryBranch {
   // For the mixer's table: what it makes itself, and, once the table is there, where it finds the rest.
   NamedTensors made() const;
   void adopt(const ParameterTable& table);
-  // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the default.
+  // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the
+  // default.
   static std::optional<bool> start(const std::string& name, at::Tensor& fresh, at::Generator& generator);
 
-  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and continues
-  // otherwise; seen: tokens that went before.
-  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const at::Tensor& cu_seqlens) const;
+  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
+  // continues otherwise; seen: tokens that went before.
+  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+                     const at::Tensor& cu_seqlens) const;
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }

@@ -1,5 +1,5 @@
-// The neural memory of Titans (arXiv 2501.00663) as a time recurrence: an MLP a head whose weights learn, with momentum and
-// forgetting, to make v out of k while the sequence goes by, and which is asked q.
+// The neural memory of Titans (arXiv 2501.00663) as a time recurrence: an MLP a head whose weights learn, with momentum
+// and forgetting, to make v out of k while the sequence goes by, and which is asked q.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,8 +15,8 @@ namespace lazy {
 using MemoryWeights = std::vector<at::Tensor>;
 
 struct MemoryInputs {
-  at::Tensor q, k, v;      // (batch, length, heads, dim)
-  at::Tensor step;         // theta (batch, length, heads)
+  at::Tensor q, k, v;       // (batch, length, heads, dim)
+  at::Tensor step;          // theta (batch, length, heads)
   at::Tensor log_momentum;  // log eta, likewise; logarithms because products of many gates are taken
   at::Tensor log_keep;      // log(1 - alpha), likewise
 };
@@ -45,12 +45,14 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
 // state of one floating type: float64 or fp32.
 
 // The definition: token by token, gradients by autograd.
-std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
+std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
+                                                const at::Tensor& cu_seqlens = {});
 // Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
-std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens = {});
+std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
+                                                  const at::Tensor& cu_seqlens = {});
 
-// The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for mixers
-// whose inputs depend on earlier answers. `state` as a list, replaced.
+// The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
+// mixers whose inputs depend on earlier answers. `state` as a list, replaced.
 at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state);
 
 }  // namespace lazy

@@ -9,8 +9,8 @@
 namespace lazy {
 namespace {
 
-// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (B, H, T) -> (B, H, T, T). Each sum starts anew, so that no
-// large sums are subtracted.
+// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (B, H, T) -> (B, H, T, T). Each sum starts anew, so
+// that no large sums are subtracted.
 at::Tensor products_between(const at::Tensor& log_gate) {
   const int64_t T = log_gate.size(-1);
   return log_gate.unsqueeze(-1).expand({-1, -1, -1, T}).tril(-1).cumsum(-2).exp().tril();
@@ -18,7 +18,7 @@ at::Tensor products_between(const at::Tensor& log_gate) {
 
 // How S and M stand at each token of a piece, as multiples of what they were at its start and of its gradients.
 struct Course {
-  DualForm weights;    // M_t = keep_t M + carry_t S - sum steps_ts G_s
+  DualForm weights;                          // M_t = keep_t M + carry_t S - sum steps_ts G_s
   at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (B, H, 1, 1), (B, H, T, 1)
 };
 
@@ -100,11 +100,13 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
   return state;
 }
 
-std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens) {
+std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
+                                                  const at::Tensor& cu_seqlens) {
   const auto pieces = chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, tensors(state),
-                                     cu_seqlens.defined(), [](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
-                                                              TensorList& now) { return memory_piece(piece, tokens, now); });
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {},
+                                     tensors(state), cu_seqlens.defined(),
+                                     [](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
+                                        TensorList& now) { return memory_piece(piece, tokens, now); });
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 

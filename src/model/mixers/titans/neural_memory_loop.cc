@@ -15,9 +15,12 @@ at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch
 
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) { return memory_mlp(weights, x.transpose(1, 2)).transpose(1, 2); }
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) {
+  return memory_mlp(weights, x.transpose(1, 2)).transpose(1, 2);
+}
 
-std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk, const at::Tensor& cu_seqlens) {
+std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
+                                                const at::Tensor& cu_seqlens) {
   const MemoryState initial = state;
   std::vector<at::Tensor> out;
   for (const ChunkPiece& piece : chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens)) {

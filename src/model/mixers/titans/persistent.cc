@@ -35,7 +35,8 @@ WithPersistent with_persistent(const at::Tensor& x, const at::Tensor& persistent
   const at::Tensor document = at::searchsorted(cu, token, /*out_int32=*/false, /*right=*/true) - 1;
   out.rows = token + count * (document + 1);
   // Where each row of the result comes from, in [persistent | x].
-  const at::Tensor starts = (out.cu_seqlens.narrow(0, 0, documents).unsqueeze(1) + at::arange(count, whole)).reshape({-1});
+  const at::Tensor starts =
+      (out.cu_seqlens.narrow(0, 0, documents).unsqueeze(1) + at::arange(count, whole)).reshape({-1});
   at::Tensor from = at::empty({length + count * documents}, whole);
   from.index_copy_(0, starts, at::arange(count, whole).repeat({documents}));
   from.index_copy_(0, out.rows, token + count);

@@ -11,6 +11,7 @@ namespace lazy {
 // options.cu_seqlens_q); options: causal softmax. prefix_q like q: what the prefix is asked with, prefix_k and prefix_v
 // (prefix, heads, head_dim). The prefix is few tokens: its scores are formed. Differentiable in all six.
 at::Tensor prefix_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
-                            const at::Tensor& prefix_k, const at::Tensor& prefix_v, const ops::AttentionOptions& options);
+                            const at::Tensor& prefix_k, const at::Tensor& prefix_v,
+                            const ops::AttentionOptions& options);
 
 }  // namespace lazy

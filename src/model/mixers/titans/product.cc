@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-BranchProduct::BranchProduct(const ModelConfig& c, at::Device device) : eps_(c.norm_eps), output_(c.hidden_size, {c.hidden_size}, device) {}
+BranchProduct::BranchProduct(const ModelConfig& c, at::Device device)
+    : eps_(c.norm_eps), output_(c.hidden_size, {c.hidden_size}, device) {}
 
 void BranchProduct::adopt(const ParameterTable& table) {
   for (const char* name : {"attn.norm.weight", "memory.norm.weight"}) table.fill(name, 1);
@@ -16,7 +17,8 @@ void BranchProduct::adopt(const ParameterTable& table) {
 }
 
 at::Tensor BranchProduct::forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const {
-  const at::Tensor a = ops::rms_norm(attention, attention_norm_, eps_).to(type), m = ops::rms_norm(memory, memory_norm_, eps_).to(type);
+  const at::Tensor a = ops::rms_norm(attention, attention_norm_, eps_).to(type),
+                   m = ops::rms_norm(memory, memory_norm_, eps_).to(type);
   return output_.forward(ops::swiglu(m, a))[0];
 }
 

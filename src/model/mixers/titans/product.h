@@ -1,5 +1,5 @@
-// How Titans joins attention and memory (MAC, MAG): each branch normalized with weights of its own, the memory's through SiLU,
-// their product projected.
+// How Titans joins attention and memory (MAC, MAG): each branch normalized with weights of its own, the memory's
+// through SiLU, their product projected.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"

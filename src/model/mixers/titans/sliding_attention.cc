@@ -8,14 +8,19 @@
 namespace lazy {
 
 SlidingAttention::SlidingAttention(const ModelConfig& c, int64_t layer, at::Device device)
-    : qkv(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device), config_(c), window_(c.window_of(layer)) {}
+    : qkv(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
+      config_(c),
+      window_(c.window_of(layer)) {}
 
-at::Tensor SlidingAttention::forward(const Normalized& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
-                                     bool deterministic) const {
-  const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), config_.num_heads, config_.head_dim}); };
+at::Tensor SlidingAttention::forward(const Normalized& x, const Tokens& tokens, const at::Tensor& prefix,
+                                     std::vector<at::Tensor>* past, bool deterministic) const {
+  const auto by_head = [&](const at::Tensor& part) {
+    return part.view({part.size(0), part.size(1), config_.num_heads, config_.head_dim});
+  };
   const Rope rope = rope_at(config_, config_.max_length);
   const auto turned = [&](const at::Tensor& heads) {
-    return rope.base > 0 ? ops::rope(heads, rope.base, 0, {.scaling = rope.scaling, .positions = tokens.positions}) : heads;
+    return rope.base > 0 ? ops::rope(heads, rope.base, 0, {.scaling = rope.scaling, .positions = tokens.positions})
+                         : heads;
   };
   const auto parts = qkv.forward(x);
   const at::Tensor plain_q = by_head(parts[0]);
@@ -33,7 +38,8 @@ at::Tensor SlidingAttention::forward(const Normalized& x, const Tokens& tokens, 
   at::Tensor out;
   if (prefix.defined() && prefix.size(0) > 0) {
     const auto of_prefix = qkv.forward(prefix.to(x.value.scalar_type()).unsqueeze(0));
-    out = prefix_attention(q, k, v, prefix_q, by_head(of_prefix[1]).squeeze(0), by_head(of_prefix[2]).squeeze(0), options);
+    out = prefix_attention(q, k, v, prefix_q, by_head(of_prefix[1]).squeeze(0), by_head(of_prefix[2]).squeeze(0),
+                           options);
   } else {
     out = std::get<0>(ops::attention(q, k, v, {}, {}, options));
   }

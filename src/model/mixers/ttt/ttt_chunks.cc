@@ -19,7 +19,8 @@ struct InnerNorm {
   at::Tensor loss_gradient(const at::Tensor& z, const at::Tensor& target) const {
     const auto [normalized, mean, rstd] = at::native_layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps);
     const at::Tensor d_normalized = (normalized * weight + bias - target) * weight;
-    return std::get<0>(at::native_layer_norm_backward(d_normalized, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
+    return std::get<0>(
+        at::native_layer_norm_backward(d_normalized, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
   }
 };
 
@@ -28,7 +29,8 @@ struct TttSteps {
   at::Tensor u, g;
 };
 
-std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const at::Tensor& target, const InnerNorm& norm) {
+std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const at::Tensor& target,
+                                const InnerNorm& norm) {
   const at::Tensor z = at::matmul(k, w.W[0]) + w.b[0];
   if (w.W.size() == 1) return {{k, norm.loss_gradient(z, target)}};
   const at::Tensor hidden = at::gelu(z, "tanh");
@@ -68,7 +70,8 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
 
 TensorList tensors(const TttState& s) {
   TensorList out;
-  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b}) out.insert(out.end(), list->begin(), list->end());
+  for (const auto* list : {&s.start.W, &s.start.b, &s.sums.W, &s.sums.b})
+    out.insert(out.end(), list->begin(), list->end());
   return out;
 }
 
@@ -82,7 +85,8 @@ TttState ttt_state(const TensorList& all, int64_t seen) {
 
 TttState ttt_start(const TttWeights& weights, int64_t batch) {
   TttState state;
-  const auto fill = [&](const std::vector<at::Tensor>& from, std::vector<at::Tensor>& start, std::vector<at::Tensor>& sums) {
+  const auto fill = [&](const std::vector<at::Tensor>& from, std::vector<at::Tensor>& start,
+                        std::vector<at::Tensor>& sums) {
     for (const at::Tensor& w : from) {
       start.push_back(w.unsqueeze(0).expand({batch, -1, -1, -1}));
       sums.push_back(at::zeros(start.back().sizes(), w.options().requires_grad(false)));
@@ -95,8 +99,9 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
 
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
   const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias},
-                                     tensors(state), cu_seqlens.defined(), ttt_piece);
+  const auto [out, last] =
+      piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state),
+                cu_seqlens.defined(), ttt_piece);
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {

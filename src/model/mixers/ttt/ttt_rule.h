@@ -1,5 +1,5 @@
-// Test-time training (arXiv 2407.04620) as a time recurrence: each head's hidden state is a small model that learns, one
-// mini-batch of tokens after the other, to make v - k out of k, and is asked q.
+// Test-time training (arXiv 2407.04620) as a time recurrence: each head's hidden state is a small model that learns,
+// one mini-batch of tokens after the other, to make v - k out of k, and is asked q.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,9 +16,9 @@ struct TttWeights {
 };
 
 struct TttInputs {
-  at::Tensor q, k, v;                // (batch, length, heads, dim), q and k after RoPE
-  at::Tensor rate;                   // (batch, length, heads): a token's learning rate
-  at::Tensor place_scale;            // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
+  at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE
+  at::Tensor rate;                    // (batch, length, heads): a token's learning rate
+  at::Tensor place_scale;             // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
 };
 
@@ -39,13 +39,14 @@ std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
 // q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
-// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <= t}
-// rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing.
-// Inputs and state of one floating type: float64 or fp32.
+// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <=
+// t} rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen
+// nothing. Inputs and state of one floating type: float64 or fp32.
 
 // The definition: token by token, gradients by autograd.
 std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
-// The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner steps.
+// The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner
+// steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
 }  // namespace lazy
