@@ -10,7 +10,9 @@
 #include "data/compressed.h"
 #include "data/shards/corpus.h"
 #include "data/support.h"
+#include "core/config.h"
 #include "model/config.h"
+#include "model/mixers/kinds.h"
 #include "model/safetensors_format.h"
 #include "target.h"
 #include "train/tiny_run.h"
@@ -91,6 +93,10 @@ void add_configurations(Seeds& seeds) {
   for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".toml") continue;
     seeds["configuration"]["other-" + entry.path().stem().string()] = in_parts({read_file(entry.path()), "", ""});
+  }
+  for (const MixerKind* kind : mixer_kinds()) {
+    Config text = Config::parse("[model]\nkind = \"" + kind->name + "\"\nhidden_size = 384\nattention_every = 2\nnum_hidden_layers = 4\n");
+    seeds["config_json"][kind->name] = ModelConfig::from_toml(text).to_json().dump(2);
   }
   ModelConfig config;
   seeds["config_json"]["llama"] = config.to_json().dump(2);
