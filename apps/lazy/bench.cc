@@ -8,6 +8,7 @@
 #include "benchmarks/decode.h"
 #include "benchmarks/eval.h"
 #include "benchmarks/fused.h"
+#include "benchmarks/mixers.h"
 #include "benchmarks/tokenizer.h"
 #include "benchmarks/train.h"
 #include "command.h"
@@ -153,6 +154,22 @@ static void bench_eval(CLI::App& command) {
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
+static void bench_mixers(CLI::App& command) {
+  auto s = std::make_shared<Settings<benchmarks::MixersBenchmark>>();
+  benchmarks::MixersBenchmark& b = s->benchmark;
+  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  command.add_option("--dtype", b.dtype, "Precision")->check(CLI::IsMember({"auto", "fp32", "bf16"}))->capture_default_str();
+  command.add_option("--model", b.models, "Beside transformer: retnet, mamba2, deltanet, ... (default: all)")->delimiter(',');
+  command.add_option("--length", b.lengths, "Tokens of a text (default: 1024; on a GPU 1024,4096,16384,65536)")
+      ->delimiter(',')->check(CLI::PositiveNumber);
+  command.add_option("--layers", b.layers, "Layers; 0: 2 on the CPU, the model's own on a GPU")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--tokens", b.tokens, "Tokens of a training step; 0: 2048 on the CPU, 32768 on a GPU")
+      ->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--steps", b.steps, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  add_json(command, s->json);
+  command.callback([s] { write_json(benchmarks::run_mixers(s->benchmark), s->json); });
+}
+
 static void bench_tokenizer(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")->required();
@@ -167,12 +184,13 @@ static void bench_tokenizer(CLI::App& command) {
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n"
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers --length 1024,4096\n"
                  "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
   lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
   lazy::cli::bench_train(*command.add_subcommand("train", "Whole training steps of a configuration's model"));
   lazy::cli::bench_eval(*command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
+  lazy::cli::bench_mixers(*command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans beside attention, by length"));
   lazy::cli::bench_tokenizer(*command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "model/language_model.h"
 #include "model/mixers/kinds.h"
-#include "model/mixers/layer_state.h"
+#include "model/mixers/titans/branch_states.h"
 
 namespace lazy {
 
@@ -32,27 +32,17 @@ bool TitansMag::start(const std::string& name, at::Tensor& fresh, const ModelCon
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
-// The state: the window's keys and values, then the memory's.
 at::Tensor TitansMag::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const at::Tensor persistent = persistent_tokens(table_, config_);
   const WithPersistent all = with_persistent(x.value, persistent, options);
-  std::vector<at::Tensor> window, learned;
-  if (options.cache && options.cache->length > 0) {
-    const auto& state = layer_state(*options.cache, layer);
-    window.assign(state.begin(), state.begin() + 2);
-    learned.assign(state.begin() + 2, state.end());
-  }
-  const int64_t seen = options.cache && options.cache->length > 0 ? persistent.size(0) + options.cache->length : 0;
-  const at::Tensor memory = all.text(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens));
+  BranchStates states(options, layer, persistent.size(0));
+  const at::Tensor memory = all.text(memory_.forward(all.x, states.memory(), states.seen(), all.cu_seqlens));
   const at::Tensor attended =
       attention_.forward(x,
                          {.positions = all.text(all.positions.unsqueeze(0)).squeeze(0),
                           .cu_seqlens = options.packed ? options.packed->cu_seqlens_q : at::Tensor()},
-                         persistent, options.cache ? &window : nullptr, options.deterministic);
-  if (options.cache) {
-    window.insert(window.end(), learned.begin(), learned.end());
-    layer_state(*options.cache, layer) = window;
-  }
+                         persistent, states.window(), options.deterministic);
+  states.keep();
   return product_.forward(attended, memory.reshape(x.value.sizes()), x.value.scalar_type());
 }
 

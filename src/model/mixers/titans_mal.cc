@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "model/language_model.h"
 #include "model/mixers/kinds.h"
-#include "model/mixers/layer_state.h"
+#include "model/mixers/titans/branch_states.h"
 
 namespace lazy {
 
@@ -38,25 +38,15 @@ bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelCon
   return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
-// The state: the window's keys and values, then the memory's.
 at::Tensor TitansMal::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const at::Tensor persistent = persistent_tokens(table_, config_);
   const WithPersistent all = with_persistent(x.value, persistent, options);
-  std::vector<at::Tensor> window, learned;
-  if (options.cache && options.cache->length > 0) {
-    const auto& state = layer_state(*options.cache, layer);
-    window.assign(state.begin(), state.begin() + 2);
-    learned.assign(state.begin() + 2, state.end());
-  }
-  const int64_t seen = options.cache && options.cache->length > 0 ? persistent.size(0) + options.cache->length : 0;
+  BranchStates states(options, layer, persistent.size(0));
   const at::Tensor y =
-      memory_output_.forward(memory_.forward(all.x, options.cache ? &learned : nullptr, seen, all.cu_seqlens), all.x);
+      memory_output_.forward(memory_.forward(all.x, states.memory(), states.seen(), all.cu_seqlens), all.x);
   const at::Tensor attended = attention_.forward(y, {.positions = all.positions, .cu_seqlens = all.cu_seqlens}, {},
-                                                 options.cache ? &window : nullptr, options.deterministic);
-  if (options.cache) {
-    window.insert(window.end(), learned.begin(), learned.end());
-    layer_state(*options.cache, layer) = window;
-  }
+                                                 states.window(), options.deterministic);
+  states.keep();
   return output_.forward(all.text(attended))[0];
 }
 

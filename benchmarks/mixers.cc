@@ -1,0 +1,180 @@
+#include "benchmarks/mixers.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/device_timing.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "core/markdown_table.h"
+#include "core/text.h"
+#include "model/language_model.h"
+#include "repro/configs.h"
+#include "train/machine.h"
+#include "train/memory.h"
+
+namespace lazy::benchmarks {
+namespace {
+
+constexpr char kTwin[] = "transformer";  // what the others are compared with
+constexpr int64_t kGenerated = 16;
+
+std::map<std::string, std::string> shipped_models() {
+  std::map<std::string, std::string> models;
+  for (const auto& [path, text] : repro::embedded_configs()) {
+    const std::string name(path);
+    if (name.starts_with("models/") && name.ends_with("-340m.toml")) models[name.substr(7, name.size() - 17)] = text;
+  }
+  return models;
+}
+
+ModelConfig shape(const std::string& name, const std::string& text, int64_t layers, int64_t length) {
+  Config config = Config::parse(text, "models/" + name + "-340m.toml");
+  ModelConfig m = ModelConfig::from_toml(config);
+  if (layers > 0) {  // the vocabulary's share, the same in all, would hide the layers'
+    m.num_layers = std::min(layers, m.num_layers);
+    m.vocab_size = 256;
+  }
+  m.max_length = std::max(m.max_length, length);
+  return m;
+}
+
+int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  int64_t sum = 0;
+  for (const at::Tensor& t : tensors) sum += t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
+  return sum;
+}
+
+// What a text of the cache's length needs: keys and values beyond it are room to grow.
+int64_t state_bytes(const KVCache& cache) {
+  int64_t sum = 0;
+  for (const auto* tensors : {&cache.keys, &cache.values}) {
+    for (const at::Tensor& t : *tensors) {
+      if (t.defined()) sum += static_cast<int64_t>(t.nbytes()) / t.size(1) * cache.length;
+    }
+  }
+  for (const auto& layer : cache.states) sum += bytes_of(layer);
+  return sum;
+}
+
+class Subject {
+ public:
+  Subject(const ModelConfig& config, const MixersBenchmark& o, int64_t length)
+      : model_(config, 42), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU) {
+    model_.to(device_);
+    model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+    const int64_t batch = std::max<int64_t>(1, o.tokens / length);
+    ids_ = at::randint(0, config.vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
+    labels_ = at::roll(ids_, -1, 1);
+  }
+
+  // Forward and backward.
+  void train() {
+    const at::Tensor loss = model_.loss(ids_, labels_);
+    loss.backward();
+    if (!std::isfinite(loss.item<double>())) fail_run("bench mixers", "the loss is {}", loss.item<double>());
+    for (const auto& item : model_.parameters()) item.second.mutable_grad().reset();
+  }
+
+  // One text before the tokens that generate() times.
+  void read() {
+    const at::NoGradGuard no_grad;
+    constexpr int64_t kPiece = 2048;
+    const int64_t length = ids_.size(1);
+    for (int64_t begin = 0; begin < length; begin += kPiece) {
+      model_.forward(ids_.narrow(0, 0, 1).narrow(1, begin, std::min(kPiece, length - begin)), {.cache = &cache_});
+    }
+  }
+  void generate() {
+    const at::NoGradGuard no_grad;
+    KVCache cache = cache_;
+    for (int64_t n = 0; n < kGenerated; ++n) {
+      model_.logits(model_.forward(ids_.narrow(0, 0, 1).narrow(1, n, 1), {.cache = &cache}).hidden);
+    }
+  }
+
+  double median_ms(int64_t rounds, const std::function<void()>& work) const {
+    const Works works = {work};
+    return (device_.is_cuda() ? device_medians_ms(static_cast<int>(rounds), 1, works) : medians_ms(static_cast<int>(rounds), works))[0];
+  }
+  double tokens() const { return static_cast<double>(ids_.numel()); }
+  const KVCache& cache() const { return cache_; }
+  at::Device device() const { return device_; }
+
+ private:
+  LanguageModel model_;
+  at::Device device_;
+  at::Tensor ids_, labels_;
+  KVCache cache_;
+};
+
+nlohmann::json measure(const std::string& name, const ModelConfig& config, const MixersBenchmark& o, int64_t length) {
+  Subject subject(config, o, length);
+  train::memory_use(subject.device());  // from here on
+  const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
+  double memory_gib = 0;
+  for (const auto& [key, value] : train::memory_use(subject.device())) {
+    if (subject.device().is_cuda() && key == "memory/max_reserved(GiB)") memory_gib = value;
+  }
+  subject.read();
+  const double decode_ms = subject.median_ms(o.steps, [&] { subject.generate(); }) / static_cast<double>(kGenerated);
+  nlohmann::json row = {{"model", name},
+                        {"length", length},
+                        {"layers", config.num_layers},
+                        {"parameters", count_parameters(config).total},
+                        {"train_tokens_per_second", 1000 * subject.tokens() / step_ms},
+                        {"decode_ms_per_token", decode_ms},
+                        {"state_bytes", state_bytes(subject.cache())}};
+  if (memory_gib > 0) row["peak_memory_bytes"] = static_cast<int64_t>(memory_gib * (1 << 30));
+  return row;
+}
+
+}  // namespace
+
+nlohmann::json run_mixers(const MixersBenchmark& options) {
+  MixersBenchmark o = options;
+  o.device = train::resolve_device(o.device);
+  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  const bool gpu = o.device == "cuda";
+  if (o.lengths.empty()) o.lengths = gpu ? std::vector<int64_t>{1024, 4096, 16384, 65536} : std::vector<int64_t>{1024};
+  if (o.layers == 0 && !gpu) o.layers = 2;
+  if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;
+  const auto shipped = shipped_models();
+  std::vector<std::string> names = {kTwin};  // first: the others are compared with it
+  for (const auto& item : shipped) {
+    if (item.first != kTwin && (options.models.empty() || std::count(o.models.begin(), o.models.end(), item.first))) names.push_back(item.first);
+  }
+  for (const std::string& name : o.models) {
+    if (shipped.count(name)) continue;
+    std::vector<std::string> known;
+    for (const auto& item : shipped) known.push_back(item.first);
+    fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
+  }
+  nlohmann::json rows = nlohmann::json::array();
+  std::vector<std::vector<std::string>> table = {{"model", "length", "train tokens/s", "/ softmax", "ms a token", "/ softmax", "kept", "memory"}};
+  for (const int64_t length : o.lengths) {
+    nlohmann::json twin;
+    for (const std::string& name : names) {
+      nlohmann::json row = measure(name, shape(name, shipped.at(name), o.layers, length), o, length);
+      if (name == kTwin) twin = row;
+      const double train = row["train_tokens_per_second"], decode = row["decode_ms_per_token"];
+      const double faster = train / twin["train_tokens_per_second"].get<double>(), sooner = twin["decode_ms_per_token"].get<double>() / decode;
+      row["train_speed_of_softmax"] = faster;
+      row["decode_speed_of_softmax"] = sooner;
+      table.push_back({name, fmt::format("{}", length), fmt::format("{:.0f}", train), fmt::format("{:.2f}", faster), fmt::format("{:.2f}", decode),
+                       fmt::format("{:.2f}", sooner), human_bytes(row["state_bytes"].get<double>()),
+                       row.contains("peak_memory_bytes") ? human_bytes(row["peak_memory_bytes"].get<double>()) : "-"});
+      rows.push_back(std::move(row));
+    }
+  }
+  fmt::print("340M shapes, {}, {} on {}\n{}", o.layers > 0 ? fmt::format("{} layers, vocabulary 256", o.layers) : "whole models", o.dtype, o.device,
+             markdown_table(table, "lrrrrrrr", false));
+  return {{"device", o.device}, {"dtype", o.dtype}, {"rows", rows}};
+}
+
+}  // namespace lazy::benchmarks
