@@ -90,5 +90,30 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
   EXPECT_THAT(read_file(scratch.path() / "run/model/config.json"), HasSubstr("\"attn\""));
 }
 
+TEST(Mixers, BenchmarkSaysWhatIsKept) {
+  const ScratchFolder scratch;
+  const std::string json = (scratch.path() / "mixers.json").string();
+  const std::vector<std::string> little = {"mixers", "--device", "cpu", "--dtype", "fp32", "--layers", "1", "--tokens", "32", "--steps", "1", "--json", json};
+  const auto run = [&](const char* model, const char* lengths) {
+    auto arguments = little;
+    arguments.insert(arguments.end(), {"--model", model, "--length", lengths});
+    return run_lazy(arguments, scratch.path(), 0, "bench");
+  };
+  const Ended ended = run("retnet", "32,64");
+  ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  const auto rows = nlohmann::json::parse(read_file(json)).at("rows");
+  ASSERT_EQ(rows.size(), 4u);
+  for (const auto& row : rows) {
+    EXPECT_GT(row.at("train_tokens_per_second").get<double>(), 0);
+    EXPECT_GT(row.at("decode_ms_per_token").get<double>(), 0);
+    // fp32: 4 heads of 256 x 512, whatever the length; 16 heads of 64, keys and values of every token
+    const int64_t kept = row.at("model") == "retnet" ? 4 * 256 * 512 * 4 : row.at("length").get<int64_t>() * 2 * 16 * 64 * 4;
+    EXPECT_EQ(row.at("state_bytes"), kept) << row.dump();
+  }
+  const Ended unknown = run("retnett", "32");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("--model: expected one of deltanet"));
+}
+
 }  // namespace
 }  // namespace lazy::train
