@@ -39,6 +39,7 @@ const Recipe& find_recipe(const std::string& name);
 
 // One a file, in recipes/.
 Recipe table1();
+Recipe table2();
 Recipe table3();
 Recipe figure4();
 Recipe figure5();

@@ -118,6 +118,41 @@ TEST(Recipes, Figure4JudgesSyntheticBiases) {
   EXPECT_EQ(about(half, "most heads of the upper layers").verdict, Verdict::open);
 }
 
+TEST(Recipes, Table2IsTheShippedConfigurations) {
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  const std::map<std::string, const char*> shipped{{"softmax", "softmax"}, {"sparsemax", "sparsemax"}, {"entmax15", "entmax15"}, {"elastic-constant", "elastic-constant"},
+                                                   {"tau0.0", "elastic-from-0"}, {"elastic", "elastic"}, {"elastic-fixed", "elastic-fixed"}};
+  size_t compared = 0;
+  for (const Step& step : find_recipe("table2").plan(at("paper"))) {
+    if (step.kind != StepKind::train) continue;
+    ++compared;
+    const auto ours = train_config(step, configs.path, "corpus", "run");
+    const auto theirs = train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs/table2" / fmt::format("{}.toml", shipped.at(step.id)), {"data.corpus=corpus"});
+    EXPECT_EQ(ours.settings(), theirs.settings()) << step.id;
+    EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << step.id;
+  }
+  EXPECT_EQ(compared, shipped.size());
+}
+
+TEST(Recipes, Table2JudgesSyntheticMeasures) {
+  const auto samples = [](double sink, double density) {
+    std::vector<double> sinks, densities;
+    for (int n = 0; n < 32; ++n) sinks.push_back(sink + 1e-4 * n), densities.push_back(density - 1e-4 * n);
+    return Json{{"sink_ratio", sinks}, {"density", densities}};
+  };
+  const Results results(1, {{"softmax.sinks", samples(0.05, 0.94)}, {"sparsemax.sinks", samples(0.06, 0.93)}, {"elastic.sinks", samples(0.002, 0.4)},
+                            {"entmax15.sinks", samples(0.01, 0.9)}});
+  const auto findings = find_recipe("table2").judge(at("small"), results);
+  EXPECT_EQ(about(findings, "tau from -1: the density is below softmax's").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "tau from -1: the sink ratio is below").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "sparsemax: the density is above").verdict, Verdict::refuted);
+  EXPECT_EQ(about(findings, "sparsemax: the sink ratio is below").verdict, Verdict::refuted);
+  EXPECT_EQ(about(findings, "held-out loss than ReLU(softmax - 1 / i)").verdict, Verdict::open);
+  EXPECT_EQ(about(findings, "sink ratio of entmax-1.5").reason, "the paper has no figure");
+  EXPECT_THAT(about(findings, "density of softmax").reason, HasSubstr("another model size"));
+}
+
 // 4 layers of 4 heads whose bias is -1 up to a distance and nothing beyond.
 Json reaching(size_t distance, size_t window) {
   std::vector<double> curve(window, 0.0);
