@@ -74,8 +74,9 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
   const ScratchFolder scratch;
   const auto config = write_mixer_config(scratch.path(), "retnet").string();
   for (const auto& [setting, expected] : std::vector<std::pair<std::string, std::string>>{
-           {"model.window_size=16", "window_size: only attention has it"},
-           {"model.num_heads=4", "num_heads: only attention has it"},
+           {"model.window_size=16", "window_size: only attention takes it"},
+           {"model.num_heads=4", "num_heads: only attention takes it"},
+           {"model.rope_theta=5000", "rope_theta: only attention takes it"},
            {"mixer.chunk=128", "mixer.chunk: expected 1 to max_position_embeddings (64)"},
            {"mixer.heads=5", "mixer.heads: expected a divisor of 32"},
            {"mixer.head=2", "did you mean 'heads'"},
@@ -85,6 +86,11 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
     EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
     EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
   }
+  const auto ttt = write_mixer_config(scratch.path(), "ttt_linear").string();
+  const Ended turned = run_lazy({ttt, "--set", "model.rope_theta=5000", "--set", "training.steps=5", "--set", "training.output=" + (scratch.path() / "ttt").string()}, scratch.path());
+  EXPECT_EQ(turned.exit_code, 0) << turned.errors;
+  EXPECT_EQ(ModelConfig::from_directory(scratch.path() / "ttt/model").rope_base, 5000);
+  write_mixer_config(scratch.path(), "retnet");
   const Ended hybrid = run_lazy({config, "--set", "model.attention_every=2", "--set", "model.window_size=16", "--set", "training.steps=5"}, scratch.path());
   EXPECT_EQ(hybrid.exit_code, 0) << hybrid.errors;
   EXPECT_THAT(read_file(scratch.path() / "run/model/config.json"), HasSubstr("\"attn\""));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/ranges.h>
 
@@ -60,9 +61,10 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
   if (m.attends()) return;
   ConfigSection s = config.section("model");
   for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset", "offset_trainable",
-                          "offset_init", "distance_bias_window", "distance_bias_init_std"}) {
-    if (s.has(key)) {
-      fail("model", "{}: {}: only attention has it, and no layer of this {} model attends; set attention_layers, or its sizes in [mixer]",
+                          "offset_init", "distance_bias_window", "distance_bias_init_std", "positions", "rope_theta", "partial_rotary_factor",
+                          "rope_interleaved", "alibi_trainable"}) {
+    if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
+      fail("model", "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes in [mixer]",
            s.where(key), key, m.mixer);
     }
   }

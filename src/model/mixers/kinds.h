@@ -20,6 +20,7 @@ struct MixerKind {
   double hidden_ratio = 4;   // of the MLP
   bool mlp = true;           // a layer has an MLP beside the mixer
   bool window = false;       // it attends within a window too
+  bool rope = false;         // it turns queries and keys by RoPE of base rope_theta
   double norm_eps = 1e-6;
   MixerConfig defaults;  // of [mixer]; sizes that are 0 follow from hidden_size
   // Replaces sizes that are 0 by those that follow from hidden_size.

@@ -75,6 +75,7 @@ void write_ttt(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["ttt_layer_type"] = m.mixer == kMlpName ? "mlp" : "linear";
   out["num_attention_heads"] = m.mix.heads;
   out["mini_batch_size"] = m.mix.chunk;
+  out["rope_theta"] = m.rope_base;
   out["ttt_base_lr"] = base_rate(m);
   out["use_gate"] = m.mix.gate;
   out["share_qk"] = false;
@@ -85,6 +86,7 @@ MixerKind ttt_kind(const char* name) {
   return {.name = name,
           .model_type = "ttt",
           .architecture = "TTTForCausalLM",
+          .rope = true,
           .complete = complete_ttt,
           .check = check_ttt,
           .shapes = shapes_ttt,
