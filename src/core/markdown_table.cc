@@ -12,11 +12,12 @@ size_t characters(const std::string& text) {  // not bytes
 }  // namespace
 
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns, bool header_left) {
-  std::vector<size_t> widths(rows[0].size(), 2);  // a rule has a dash beside its colon
-  for (const auto& row : rows) {
-    for (size_t c = 0; c < widths.size(); ++c) widths[c] = std::max(widths[c], characters(row[c]));
-  }
   const auto on_the_right = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < rows[0].size(); ++c) {
+    widths.push_back(on_the_right(c) ? 2 : 1);  // a rule has a dash beside its colon
+    for (const auto& row : rows) widths[c] = std::max(widths[c], characters(row[c]));
+  }
   std::string table, rule;
   for (size_t c = 0; c < widths.size(); ++c) {
     rule += "|" + (on_the_right(c) ? std::string(widths[c] - 1, '-') + ":" : std::string(widths[c], '-'));

@@ -31,4 +31,6 @@ TEST(MarkdownTable, ColumnsBeyondThoseNamedStandAsTheLast) {
             "|64    |    1|    22|\n");
 }
 
+TEST(MarkdownTable, ARuleHasADash) { EXPECT_EQ(markdown_table({{"n"}, {"7"}}, "r"), "| n|\n|-:|\n| 7|\n"); }
+
 }  // namespace lazy
