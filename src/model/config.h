@@ -88,8 +88,9 @@ struct ModelConfig {
 
   // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
-  // positions, partial_rotary_factor, rope_interleaved, alibi_trainable, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours: normalizer, offset,
-  // offset_trainable, offset_init, distance_bias_window, distance_bias_init_std.
+  // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours:
+  // normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std, positions,
+  // rope_interleaved, alibi_trainable.
   // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5); `kind` may
   // also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
   // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.
