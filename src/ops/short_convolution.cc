@@ -58,9 +58,9 @@ Triple backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor
     const int64_t back = std::min(taps - 1 - j, length);
     const at::Tensor share = d * there[static_cast<size_t>(j)] * weight.select(2, j).squeeze(1).to(at::kFloat);
     d_x.narrow(1, 0, length - back).add_(share.narrow(1, back, length - back));
-    rows.push_back((d * in[static_cast<size_t>(j)]).sum({0, 1}));
+    rows.push_back((d * in[static_cast<size_t>(j)]).sum(at::IntArrayRef{0, 1}));
   }
-  rows.push_back(d.sum({0, 1}));
+  rows.push_back(d.sum(at::IntArrayRef{0, 1}));
   const auto out = split_gradients(d_x.to(x.scalar_type()), at::stack(rows), weight, bias);
   return {out.d_x, out.d_weight, out.d_bias};
 }

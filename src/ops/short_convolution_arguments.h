@@ -5,10 +5,6 @@
 
 namespace lazy::ops {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
-inline bool given(const OptionalTensor& t) { return t && t->defined(); }
-
 inline void check_short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                                     const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   constexpr const char* kName = "short_convolution";

@@ -3,7 +3,7 @@
 // allocated and nothing waits. Results are bit-identical from run to run. std::runtime_error when a launch is refused.
 //
 //   S_t = a_t S_{t-1} + k_t u_t^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t),
-//   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t).
+//   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t); without it o_t may have skip v_t besides.
 //
 // Letters: B batch, L length, H heads, G groups of heads that share queries and keys, K key_dim, V value_dim, N chunks.
 #pragma once
@@ -44,6 +44,7 @@ struct Recurrence {
   bool constant_decay = false;
   const float* beta = nullptr;              // (B, L, H); null: ones
   const int32_t* documents = nullptr;       // (L) of each token; null: one
+  const float* skip = nullptr;              // (H); null: zeros
   const float* initial_state = nullptr;     // (B, H, K, V); null: zeros
   const float* d_final_state = nullptr;     // like it
 
@@ -59,7 +60,8 @@ struct Recurrence {
   __nv_bfloat16* out = nullptr;             // (B, L, H, V)
   float* final_state = nullptr;             // (B, H, K, V)
   __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): each head's share
-  __nv_bfloat16* d_v = nullptr;             // (B, L, H, V), with beta; without it d_u is the gradient
+  __nv_bfloat16* d_v = nullptr;             // (B, L, H, V), with beta or skip; without them d_u is the gradient
+  float* d_skip = nullptr;                  // (B, L, H), to be added
   float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), to be added
   float* d_initial_state = nullptr;         // (B, H, K, V)
 

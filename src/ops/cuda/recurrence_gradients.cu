@@ -205,12 +205,14 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
   }
   if (!a.d_v || slice > 0) return;
   __syncthreads();
-  // v is only seen through beta v, whose gradient is d_u: a warp a token.
+  // v is seen through beta v, whose gradient is d_u, and through skip v: a warp a token.
+  const float skip = a.skip ? a.skip[at.h] : 0;
   for (int t = warp; t < at.rows; t += kThreads / 32) {
     const bf16* d_u = a.d_u + at.row(a, a.V) + t * a.H * a.V;
     const bf16* v = at.rows_of(a.v, at.h) + t * a.v.token;
     bf16* d_v = a.d_v + at.row(a, a.V) + t * a.H * a.V;
-    float sum = 0;
+    const bf16* d_out = at.rows_of(a.d_out, at.h) + t * a.d_out.token;
+    float sum = 0, sum_out = 0;
     for (int n = lane * 8; n < a.V; n += 256) {
       float d[8], x[8];
       expand<bf16, 8>(load_once<bf16, 8>(d_u + n), d);
@@ -220,10 +222,24 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
         sum = fmaf(d[e], x[e], sum);
         d[e] *= g.beta[t];
       }
+      if (a.skip) {
+        float o[8];
+        expand<bf16, 8>(load_once<bf16, 8>(d_out + n), o);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          sum_out = fmaf(o[e], x[e], sum_out);
+          d[e] = fmaf(skip, o[e], d[e]);
+        }
+      }
       cuda::store<bf16, 8>(d_v + n, round_all<bf16, 8>(d));
     }
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane == 0 && a.d_beta) a.d_beta[((at.b * a.L) + at.first + t) * a.H + at.h] += sum;
+    for (int step = 16; step > 0; step /= 2) {
+      sum += __shfl_xor_sync(~0u, sum, step);
+      sum_out += __shfl_xor_sync(~0u, sum_out, step);
+    }
+    const int64_t place = (at.b * a.L + at.first + t) * a.H + at.h;
+    if (lane == 0 && a.d_beta) a.d_beta[place] += sum;
+    if (lane == 0 && a.d_skip) a.d_skip[place] = sum_out;
   }
 }
 

@@ -81,7 +81,13 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
         tensor_core::mma<bf16>(sum[0][2 * n + 1], weights[i], y[2], y[3]);
       }
     }
+    const float skip = a.skip ? a.skip[at.h] : 0;
     each_pair(sum, row, 0, [&](int i, int j, float x, float y) {
+      if (a.skip) {
+        const float2 value = u(part).get(i, j);
+        x = fmaf(skip, value.x, x);
+        y = fmaf(skip, value.y, y);
+      }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
     __syncthreads();                        // the next part but one comes here
