@@ -2,22 +2,32 @@
 
 #include <ATen/ATen.h>
 
-#include "model/blocks/mlp.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device device)
     : mixer(make_mixer(c, layer, device)), norm_eps_(c.norm_eps) {
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-  mixer_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
+  mixer_norm = make_norm(c, device);
   if (!c.mlp) return;
-  mlp_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
-  gate_up = Linear(c.hidden_size, {c.intermediate(), c.intermediate()}, device);
-  down = Linear(c.intermediate(), {c.hidden_size}, device);
+  mlp_norm = make_norm(c, device);
+  mlp = make_feed_forward(c, device);
 }
 
-Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
+NormWeights make_norm(const ModelConfig& c, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
+  if (c.norm == "layer") norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
+  return norm;
+}
+
+Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
+  const at::Tensor& weight = norm.weight;
+  if (norm.bias.defined()) {
+    stream.residual = stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+    const at::Tensor& x = stream.residual;
+    return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+  }
   if (!stream.residual.defined()) {
     stream.residual = stream.branch;
     return {ops::rms_norm(stream.branch, weight, eps), stream.residual, weight, eps};
@@ -37,8 +47,8 @@ void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& opti
 }
 
 void DecoderBlock::feed_forward(Stream& stream, bool recompute) const {
-  if (!mlp_norm.defined()) return;
-  stream.branch = mlp(gate_up, down, normalize(stream, mlp_norm, norm_eps_), recompute);
+  if (!mlp) return;
+  stream.branch = mlp->forward(normalize(stream, mlp_norm, norm_eps_), recompute);
 }
 
 }  // namespace lazy
