@@ -16,6 +16,7 @@
 #include "model/mixers/attention.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"
+#include "model/probes.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -32,7 +33,7 @@ struct LanguageModel::Impl {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
-    final_norm = make_norm(config, device);
+    if (!config.post_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     collect();
   }
@@ -101,16 +102,23 @@ struct LanguageModel::Impl {
     return attention ? to_stay(layer, attention->*tensor) : at::Tensor();
   }
 
+  const AttentionMixer& attention(int64_t layer) const {
+    const auto* mixer = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
+    if (!mixer) fail("model", "expected attention in layer {}, found {}", layer, config.mixer_of(layer));
+    return *mixer;
+  }
+
   // What stands before the first layer. `options` says where the tokens stand in their text.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
-    const at::Tensor tokens = at::embedding(embedding, ids);
-    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
+    const LayerProbes probe(options.probes, -1);
+    const at::Tensor tokens = probe("embedding.tokens", at::embedding(embedding, ids));
+    if (config.positions != "learned" && config.positions != "sinusoidal") return probe("embedding", tokens.to(dtype));
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
     const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
                                                                : sinusoidal_positions(places, config.hidden_size);
-    return (tokens + positions).to(dtype);
+    return probe("embedding", (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype));
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
@@ -212,8 +220,9 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardResult result;
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
-  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
+  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
   const std::string& positions = impl_->config.positions;
   if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
     fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
@@ -243,18 +252,18 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       // Beyond the last attention no token looks at another: only what is asked for is computed.
       block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
       stream.branch = stream.branch.index_select(1, options.rows);
-      stream.residual = stream.residual.index_select(1, options.rows);
-      block.feed_forward(stream);
+      if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
+      block.feed_forward(stream, layer, all);
     } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
     } else if (impl_->checkpointing == Checkpointing::mlp) {
       block.mix(stream, layer, all, nullptr);
-      block.feed_forward(stream, /*recompute=*/true);
+      block.feed_forward(stream, layer, all, /*recompute=*/true);
     } else if (impl_->checkpointing == Checkpointing::full) {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
     } else {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
-      block.feed_forward(stream);
+      block.feed_forward(stream, layer, all);
     }
     stream = leaving(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
     if (options.return_stats) result.stats.push_back(stats);
@@ -265,7 +274,10 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   }
   const size_t end = impl_->final_norm_part();
   stream = entering(hooks, end, {}, std::move(stream));
-  const at::Tensor hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const LayerProbes probe(options.probes, -1);
+  look(stream, probe, "final.residual");
+  const at::Tensor normed = impl_->config.post_norm ? stream.branch : normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const at::Tensor hidden = probe("final.hidden", normed);
   result.hidden = leaving(hooks, end, end - 1, {hidden, {}}).branch;
   return result;
 }
@@ -325,6 +337,15 @@ at::Tensor LanguageModel::distance_bias(int64_t layer) const {
 at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::tau); }
 at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::sink); }
 at::Tensor LanguageModel::alibi_slopes(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::slopes); }
+AttentionProjections LanguageModel::projections(int64_t layer) const {
+  const AttentionMixer& a = impl_->attention(layer);
+  return {a.qkv.parts()[0], a.qkv.parts()[1], a.qkv.parts()[2], a.q_bias, a.k_bias, a.v_bias};
+}
+AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
+  AttentionTerms terms = impl_->attention(layer).terms();
+  for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau}) *t = impl_->to_stay(layer, *t);
+  return terms;
+}
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 

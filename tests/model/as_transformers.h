@@ -9,6 +9,7 @@
 
 #include "model/checkpoint.h"
 #include "model/language_model.h"
+#include "model/probes.h"
 #include "model/safetensors.h"
 
 namespace lazy::testing {
@@ -83,6 +84,14 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   Observed out;
   {
     const at::NoGradGuard guard;
+    Probes probes;
+    const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };  // layers.N.place
+    probes.read("layers.*.residual", [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
+    probes.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& t) { out["attention." + layer(name)] = t; });
+    probes.read("final.hidden", [&](const std::string&, const at::Tensor& t) { out["hidden." + std::to_string(model.config().num_layers)] = t; });
+    ForwardOptions options;
+    options.probes = &probes;
+    model.forward(ids, options);
     out["logits"] = model.logits(model.forward(ids).hidden);
   }
   const int64_t length = ids.size(1) - 1;
@@ -90,7 +99,7 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   NamedTensors gradients;
   for (const auto& [name, p] : model.stored()) {
     gradients.emplace_back(name, p.grad().defined() ? p.grad() : at::zeros_like(p));
-    p.mutable_grad() = {};
+    p.mutable_grad() = at::Tensor();
   }
   for (const auto& [name, gradient] : packed(model.config(), gradients)) out["gradient." + name] = gradient.detach();
   return out;
@@ -115,6 +124,7 @@ inline int expect_as_transformers(const Observed& ours, const Observed& theirs) 
     if (name.rfind("fp64.", 0) != 0) continue;
     const std::string what = name.substr(5);
     const auto mine = ours.find(what);
+    EXPECT_TRUE(mine != ours.end()) << what;
     if (mine == ours.end()) continue;
     expect_as_close(mine->second, theirs.at("fp32." + what), exact, what);
     ++compared;

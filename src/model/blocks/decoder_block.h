@@ -1,4 +1,5 @@
-// One pre-norm decoder layer: x += mixer(norm(x)); x += mlp(norm(x)). Mamba2 has no second half.
+// One decoder layer: x += mixer(norm(x)); x += mlp(norm(x)); with post-norm x = norm(x + mixer(x)); x = norm(x + mlp(x)). Mamba2 has
+// no second half.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,6 +7,7 @@
 
 #include "model/blocks/feed_forward.h"
 #include "model/mixers/mixer.h"
+#include "model/probes.h"
 
 namespace lazy {
 
@@ -23,6 +25,8 @@ NormWeights make_norm(const ModelConfig& config, at::Device device);
 
 // norm(branch + residual); the sum becomes the stream's residual.
 Normalized normalize(Stream& stream, const NormWeights& norm, double eps);
+// Shows the sum to whoever asked for it; a replacement becomes the stream.
+void look(Stream& stream, const LayerProbes& probe, const char* place);
 
 class DecoderBlock {
  public:
@@ -30,14 +34,21 @@ class DecoderBlock {
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
   void mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  void feed_forward(Stream& stream, bool recompute = false) const;  // recompute: see feed_forward.h
+  // `recompute`: see feed_forward.h.
+  void feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
   NormWeights mixer_norm, mlp_norm;
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<FeedForward> mlp;  // null: none
 
  private:
+  // What a half reads; what becomes of its result.
+  Normalized before(Stream& stream, const NormWeights& norm) const;
+  void after(Stream& stream, const NormWeights& norm, at::Tensor branch) const;
+
+  const char *input_, *output_;  // the first half's places for probes
   double norm_eps_;
+  bool post_norm_;
 };
 
 }  // namespace lazy
