@@ -39,6 +39,12 @@ def observe(model, ids):
     found |= {f"gradient.{n}": p.grad for n, p in model.named_parameters()}
     return {n: t.detach().clone().contiguous() for n, t in found.items()}
 
+def record(where, ids):
+    single = observe(reopened(where), ids)
+    double = observe(reopened(where).double(), ids)
+    found = {f"fp32.{n}": t for n, t in single.items()} | {f"fp64.{n}": t for n, t in double.items()}
+    save_file({"ids": ids, **found}, where / "out.safetensors")
+
 def make(name, config, dtype="float32", shard="5GB", length=40, seed=0):
     torch.manual_seed(seed)
     ids = torch.randint(0, config.vocab_size, (2, length))
@@ -49,10 +55,7 @@ def make(name, config, dtype="float32", shard="5GB", length=40, seed=0):
     where = folder / name
     model.to(getattr(torch, dtype)).save_pretrained(where, max_shard_size=shard)
     assert (where / "model.safetensors.index.json").exists() == (shard != "5GB")
-    single = observe(reopened(where), ids)
-    double = observe(reopened(where).double(), ids)
-    found = {f"fp32.{n}": t for n, t in single.items()} | {f"fp64.{n}": t for n, t in double.items()}
-    save_file({"ids": ids, **found}, where / "out.safetensors")
+    record(where, ids)
     return where
 
 # The folder's tensors, and its files gone.
