@@ -16,6 +16,7 @@
 #include "model/mixers/attention.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"
+#include "model/probes.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -27,11 +28,12 @@ struct LanguageModel::Impl {
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    if (config.embedding_norm) embedding_norm = make_norm(config, device);
     if (config.positions == "learned") {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
-    final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
+    if (!config.post_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     collect();
   }
@@ -39,27 +41,31 @@ struct LanguageModel::Impl {
   // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
   void collect() {
     const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
       stored.emplace_back(name, tensor);
       if (tensor.requires_grad()) parts.back().parameters.push_back(stored.back());
     };
     parts.emplace_back();
     add(names.embedding, embedding);
-    if (position_table.defined()) add(names.positions, position_table);
+    add(names.embedding_norm, embedding_norm.weight);
+    add(names.embedding_norm_bias, embedding_norm.bias);
+    add(names.positions, position_table);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
       const std::string layer = names.layer(static_cast<int64_t>(i));
       parts.push_back({{}, block.mixer->products()});
-      if (block.mlp_norm.defined()) parts.back().products.insert(parts.back().products.end(), {&block.gate_up, &block.down});
-      add(layer + names.mixer_norm, block.mixer_norm);
+      add(layer + names.mixer_norm, block.mixer_norm.weight);
+      add(layer + names.mixer_norm_bias, block.mixer_norm.bias);
       for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
-      if (!block.mlp_norm.defined()) continue;
-      add(layer + names.mlp_norm, block.mlp_norm);
-      add(layer + names.gate, block.gate_up.parts()[0]);
-      add(layer + names.up, block.gate_up.parts()[1]);
-      add(layer + names.down, block.down.parts()[0]);
+      if (!block.mlp) continue;
+      for (const Linear* product : block.mlp->products()) parts.back().products.push_back(product);
+      add(layer + names.mlp_norm, block.mlp_norm.weight);
+      add(layer + names.mlp_norm_bias, block.mlp_norm.bias);
+      for (const auto& [name, tensor] : block.mlp->parameters()) add(layer + name, tensor);
     }
     parts.emplace_back();
-    add(names.final_norm, final_norm);
+    add(names.final_norm, final_norm.weight);
+    add(names.final_norm_bias, final_norm.bias);
     if (head.defined()) {
       parts.emplace_back();
       add(names.head, head);
@@ -74,20 +80,20 @@ struct LanguageModel::Impl {
     at::Generator generator = at::detail::createCPUGenerator(seed);
     // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
-    const auto normal = [&](const at::Tensor& t) { t.copy_(on_cpu(t).normal_(0, config.init_std, generator)); };
-    normal(embedding);
-    if (position_table.defined()) normal(position_table);
+    const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
+    normal(embedding, config.init_std);
+    if (position_table.defined()) normal(position_table, config.init_std);
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
         if (block.mixer->start(name, fresh, config, generator)) tensor.copy_(fresh);
       }
-      if (!block.mlp_norm.defined()) continue;
-      for (const Linear* linear : {&block.gate_up, &block.down}) {
-        for (const at::Tensor& part : linear->parts()) normal(part);
+      if (!block.mlp) continue;
+      for (const auto& [name, tensor] : block.mlp->parameters()) {
+        if (tensor.dim() > 1) normal(tensor, config.init_std_of(name));
       }
     }
-    if (head.defined()) normal(head);
+    if (head.defined()) normal(head, config.init_std);
   }
 
   // One of a layer's tensors, undefined where another mixer is.
@@ -96,16 +102,23 @@ struct LanguageModel::Impl {
     return attention ? to_stay(layer, attention->*tensor) : at::Tensor();
   }
 
+  const AttentionMixer& attention(int64_t layer) const {
+    const auto* mixer = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
+    if (!mixer) fail("model", "expected attention in layer {}, found {}", layer, config.mixer_of(layer));
+    return *mixer;
+  }
+
   // What stands before the first layer. `options` says where the tokens stand in their text.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
-    const at::Tensor tokens = at::embedding(embedding, ids);
-    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
+    const LayerProbes probe(options.probes, -1);
+    const at::Tensor tokens = probe("embedding.tokens", at::embedding(embedding, ids));
+    if (config.positions != "learned" && config.positions != "sinusoidal") return probe("embedding", tokens.to(dtype));
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
     const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
                                                                : sinusoidal_positions(places, config.hidden_size);
-    return (tokens + positions).to(dtype);
+    return probe("embedding", (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype));
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
@@ -130,7 +143,8 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
-  at::Tensor embedding, position_table, final_norm, head;  // head is undefined when it is the embedding
+  at::Tensor embedding, position_table, head;  // head is undefined when it is the embedding
+  NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
@@ -206,8 +220,9 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardResult result;
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
-  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
+  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
   const std::string& positions = impl_->config.positions;
   if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
     fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
@@ -225,6 +240,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   {
     const PartUse use(hooks, Impl::kEmbedding);
     stream.branch = impl_->embed(ids, options);
+    if (impl_->config.embedding_norm) stream = {normalize(stream, impl_->embedding_norm, impl_->config.norm_eps).value, {}};
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
@@ -236,18 +252,18 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       // Beyond the last attention no token looks at another: only what is asked for is computed.
       block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
       stream.branch = stream.branch.index_select(1, options.rows);
-      stream.residual = stream.residual.index_select(1, options.rows);
-      block.feed_forward(stream);
+      if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
+      block.feed_forward(stream, layer, all);
     } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
     } else if (impl_->checkpointing == Checkpointing::mlp) {
       block.mix(stream, layer, all, nullptr);
-      block.feed_forward(stream, /*recompute=*/true);
+      block.feed_forward(stream, layer, all, /*recompute=*/true);
     } else if (impl_->checkpointing == Checkpointing::full) {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
     } else {
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
-      block.feed_forward(stream);
+      block.feed_forward(stream, layer, all);
     }
     stream = leaving(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
     if (options.return_stats) result.stats.push_back(stats);
@@ -258,7 +274,10 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   }
   const size_t end = impl_->final_norm_part();
   stream = entering(hooks, end, {}, std::move(stream));
-  const at::Tensor hidden = normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const LayerProbes probe(options.probes, -1);
+  look(stream, probe, "final.residual");
+  const at::Tensor normed = impl_->config.post_norm ? stream.branch : normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const at::Tensor hidden = probe("final.hidden", normed);
   result.hidden = leaving(hooks, end, end - 1, {hidden, {}}).branch;
   return result;
 }
@@ -318,6 +337,15 @@ at::Tensor LanguageModel::distance_bias(int64_t layer) const {
 at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::tau); }
 at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::sink); }
 at::Tensor LanguageModel::alibi_slopes(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::slopes); }
+AttentionProjections LanguageModel::projections(int64_t layer) const {
+  const AttentionMixer& a = impl_->attention(layer);
+  return {a.qkv.parts()[0], a.qkv.parts()[1], a.qkv.parts()[2], a.q_bias, a.k_bias, a.v_bias};
+}
+AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
+  AttentionTerms terms = impl_->attention(layer).terms();
+  for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau}) *t = impl_->to_stay(layer, *t);
+  return terms;
+}
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -326,16 +354,16 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 }
 
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
-  const SafetensorsFile file = open_weights(directory);
-  if (!config.tie_embeddings && !has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
-  match_weights(file, directory, config);  // before a wrong size in config.json asks for the memory
+  const std::unique_ptr<WeightsFile> file = open_weights(directory);
+  if (!config.tie_embeddings && !has_weight(*file, "lm_head.weight")) config.tie_embeddings = true;
+  match_weights(*file, directory, config);  // before a wrong size in config.json asks for the memory
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
-  lazy::load_weights(file, directory, model.impl_->config, model.impl_->stored);
+  lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
 }
 
 void LanguageModel::load_weights(const fs::path& directory) {
-  lazy::load_weights(open_weights(directory), directory, impl_->config, impl_->stored);
+  lazy::load_weights(*open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
 const std::vector<std::pair<std::string, at::Tensor>>& LanguageModel::stored() const { return impl_->stored; }
@@ -351,6 +379,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
     const bool wide = dtype == "fp32" || stays_wide(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
+  out = packed(impl_->config, out);
   nlohmann::ordered_json config = impl_->config.to_json();
   config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
   const nlohmann::ordered_json generation = {

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/mixers/explicit_attention.h"
 #include "model/packed.h"
 #include "model/streaming_cache.h"
 
 namespace lazy {
 
 class PartHooks;
+class Probes;
 struct ModelPart;
 
 // Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`. With
@@ -37,6 +39,7 @@ struct ForwardOptions {
   // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
   // pictures.
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
+  const Probes* probes = nullptr;  // tensors read or replaced at named places (model/probes.h); they must outlive the graph
   const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
   at::Tensor rows;  // int64: the tokens of a packed pass whose hidden states are asked for, in this order; undefined: all
 };
@@ -65,6 +68,9 @@ class LanguageModel {
   LanguageModel& operator=(LanguageModel&&) noexcept;
 
   const ModelConfig& config() const;
+  // What a layer's attention is, beside queries, keys and values: normalizer, window, offset, biases of scores.
+  AttentionTerms attention_terms(int64_t layer) const;  // Error where another mixer is
+  AttentionProjections projections(int64_t layer) const;  // likewise
   // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
   void set_compute_dtype(at::ScalarType dtype);
   at::ScalarType compute_dtype() const;

@@ -2,22 +2,37 @@
 
 #include <ATen/ATen.h>
 
-#include "model/blocks/mlp.h"
+#include "model/language_model.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device device)
-    : mixer(make_mixer(c, layer, device)), norm_eps_(c.norm_eps) {
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-  mixer_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
+    : mixer(make_mixer(c, layer, device)),
+      input_(c.mixer_of(layer) == "attention" ? "attention.input" : "mixer.input"),
+      output_(c.mixer_of(layer) == "attention" ? "attention.output" : "mixer.output"),
+      norm_eps_(c.norm_eps),
+      post_norm_(c.post_norm) {
+  mixer_norm = make_norm(c, device);
   if (!c.mlp) return;
-  mlp_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
-  gate_up = Linear(c.hidden_size, {c.intermediate(), c.intermediate()}, device);
-  down = Linear(c.intermediate(), {c.hidden_size}, device);
+  mlp_norm = make_norm(c, device);
+  mlp = make_feed_forward(c, device);
 }
 
-Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
+NormWeights make_norm(const ModelConfig& c, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
+  if (c.norm == "layer") norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
+  return norm;
+}
+
+Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
+  const at::Tensor& weight = norm.weight;
+  if (norm.bias.defined()) {
+    stream.residual = stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+    const at::Tensor& x = stream.residual;
+    return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+  }
   if (!stream.residual.defined()) {
     stream.residual = stream.branch;
     return {ops::rms_norm(stream.branch, weight, eps), stream.residual, weight, eps};
@@ -27,18 +42,52 @@ Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
   return {y, sum, weight, eps};
 }
 
+void look(Stream& stream, const LayerProbes& probe, const char* place) {
+  if (!probe.wants(place)) return;
+  const at::Tensor sum = stream.residual.defined() ? stream.branch + stream.residual : stream.branch, seen = probe(place, sum);
+  if (!seen.is_same(sum)) stream = {seen, {}};
+}
+
+namespace {
+
+// What a probe made of a norm's result can no longer be made from what the norm read.
+Normalized seen(const Normalized& x, const LayerProbes& probe, const char* place) {
+  if (!probe) return x;
+  const at::Tensor value = probe(place, x.value);
+  return value.is_same(x.value) ? x : Normalized(value);
+}
+
+}  // namespace
+
+Normalized DecoderBlock::before(Stream& stream, const NormWeights& norm) const {
+  if (!post_norm_) return normalize(stream, norm, norm_eps_);
+  stream.residual = stream.branch;
+  return stream.branch;
+}
+
+void DecoderBlock::after(Stream& stream, const NormWeights& norm, at::Tensor branch) const {
+  stream.branch = std::move(branch);
+  if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
+}
+
 void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   mix(stream, layer, options, stats);
-  feed_forward(stream);
+  feed_forward(stream, layer, options);
 }
 
 void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
-  stream.branch = mixer->forward(normalize(stream, mixer_norm, norm_eps_), layer, options, stats);
+  const LayerProbes probe(options.probes, layer);
+  look(stream, probe, "residual");
+  const Normalized x = seen(before(stream, mixer_norm), probe, input_);
+  after(stream, mixer_norm, probe(output_, mixer->forward(x, layer, options, stats)));
 }
 
-void DecoderBlock::feed_forward(Stream& stream, bool recompute) const {
-  if (!mlp_norm.defined()) return;
-  stream.branch = mlp(gate_up, down, normalize(stream, mlp_norm, norm_eps_), recompute);
+void DecoderBlock::feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute) const {
+  if (!mlp) return;
+  const LayerProbes probe(options.probes, layer);
+  look(stream, probe, "middle");
+  const Normalized x = seen(before(stream, mlp_norm), probe, "mlp.input");
+  after(stream, mlp_norm, probe("mlp.output", mlp->forward(x, recompute)));
 }
 
 }  // namespace lazy

@@ -6,6 +6,7 @@
 #include "model/checkpoint_names.h"
 #include "model/language_model.h"
 #include "model/mixers/streaming.h"
+#include "model/probes.h"
 #include "model/positions/alibi.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
@@ -51,7 +52,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
       heads_(c.num_heads),
       kv_heads_(c.num_kv_heads),
       head_dim_(c.head_dim),
-      window_(c.window_of(layer)) {
+      window_(c.window_of(layer)),
+      scale_(c.score_scale(layer)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.distance_bias_window}, options).requires_grad_(true);
@@ -63,7 +65,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   }
   const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
   if (c.attention_bias) {
-    q_bias = parameter(heads_ * head_dim_, 0);
+    q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.query_bias);
     k_bias = parameter(kv_heads_ * head_dim_, 0);
     v_bias = parameter(kv_heads_ * head_dim_, 0);
   }
@@ -87,14 +89,17 @@ NamedTensors AttentionMixer::parameters() const {
 }
 
 bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
-  if (name != CheckpointNames(c).distance_bias) return Mixer::start(name, fresh, c, generator);
-  fresh.normal_(0, c.distance_bias_init_std, generator);
+  if (fresh.dim() < 2) return false;
+  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name), generator);
   return true;
 }
 
-at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const {
-  const at::Tensor x = (bias.defined() ? part + bias.to(part.scalar_type()) : part).view({part.size(0), part.size(1), heads, head_dim_});
-  return norm.defined() ? ops::rms_norm(x, norm, config_.norm_eps) : x;
+at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const {
+  return (bias.defined() ? part + bias.to(part.scalar_type()) : part).view({part.size(0), part.size(1), heads, head_dim_});
+}
+
+at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
+  return norm.defined() ? ops::rms_norm(heads, norm, config_.norm_eps) : heads;
 }
 
 ops::AttentionOptions AttentionMixer::attention_options() const {
@@ -102,6 +107,7 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   options.normalizer = config_.normalizer;
   options.offset = config_.offset;
   options.window = window_;
+  options.scale = scale_;
   options.sink = sink;
   options.alibi_slopes = slopes;
   return options;
@@ -117,9 +123,9 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
   const auto joined = [&](const at::Tensor& store, const at::Tensor& fresh) {
     return store.defined() && cache.length > 0 ? at::cat({store, fresh}, 1) : fresh;
   };
-  StreamingInputs in{.q = by_head(parts[0], q_bias, q_norm, heads_),
-                     .k = joined(cache.keys[index], by_head(parts[1], k_bias, k_norm, kv_heads_)),
-                     .v = joined(cache.values[index], by_head(parts[2], v_bias, {}, kv_heads_)),
+  StreamingInputs in{.q = normed(by_head(parts[0], q_bias, heads_), q_norm),
+                     .k = joined(cache.keys[index], normed(by_head(parts[1], k_bias, kv_heads_), k_norm)),
+                     .v = joined(cache.values[index], by_head(parts[2], v_bias, kv_heads_)),
                      .distance_bias = distance_bias,
                      .tau = tau,
                      .attention = attention_options(),
@@ -142,9 +148,14 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   const auto rotated = [&](const at::Tensor& heads) { return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads; };
-  const at::Tensor q = rotated(by_head(parts[0], q_bias, q_norm, heads_));
-  at::Tensor k = rotated(by_head(parts[1], k_bias, k_norm, kv_heads_));
-  at::Tensor v = by_head(parts[2], v_bias, {}, kv_heads_);
+  const LayerProbes probe(options.probes, layer);
+  at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
+  at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
+  at::Tensor v = probe("attention.v", by_head(parts[2], v_bias, kv_heads_));
+  if (q_norm.defined()) q = probe("attention.q.normed", normed(q, q_norm));
+  if (k_norm.defined()) k = probe("attention.k.normed", normed(k, k_norm));
+  q = probe("attention.q", rotated(q));
+  k = probe("attention.k", rotated(k));
   if (options.cache) {
     extend_cache(*options.cache, layer, k, v);
     k = options.cache->keys[static_cast<size_t>(layer)].narrow(1, 0, start + length);
@@ -154,13 +165,26 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   ops::AttentionOptions attention = attention_options();
   attention.return_stats = stats != nullptr;
   attention.deterministic = options.deterministic;
-  if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0));
+  if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
+    if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
+    return project(probe("attention.heads", attend_explicitly(q, k, v, start, probe, stats)));
+  }
+  if (options.packed) return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
-  return project(out);
+  return project(probe("attention.heads", out));
+}
+
+at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
+                                             const LayerProbes& probe, at::Tensor* stats) const {
+  const AttentionTerms own = terms();
+  const at::Tensor scores = probe("attention.scores", attention_scores(q, k, own, first));
+  const at::Tensor weights = probe("attention.weights", normalized_weights(scores, own));
+  if (stats) *stats = weight_statistics(weights);
+  return weighted_values(weights, v);
 }
 
 at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,

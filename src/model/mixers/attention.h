@@ -5,6 +5,7 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
+#include "model/mixers/explicit_attention.h"
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
 
@@ -12,6 +13,7 @@ namespace lazy {
 
 struct PackedSequences;
 struct KVCache;
+class LayerProbes;
 
 class AttentionMixer : public Mixer {
  public:
@@ -21,6 +23,8 @@ class AttentionMixer : public Mixer {
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&qkv, &output}; }
   bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+
+  AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
@@ -34,8 +38,14 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // One of qkv's parts as (batch, length, heads, head_dim), with its bias and norm where there are any.
-  at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, const at::Tensor& norm, int64_t heads) const;
+  // One of qkv's parts as (batch, length, heads, head_dim), with its bias where there is one.
+  at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
+  // With the norm of every head where there is one.
+  at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
+
+  // The same with scores and weights as tensors, for whoever looks at them.
+  at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
+                               const LayerProbes& probe, at::Tensor* stats) const;
 
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;  // with a streaming cache
   ops::AttentionOptions attention_options() const;
@@ -43,6 +53,7 @@ class AttentionMixer : public Mixer {
 
   ModelConfig config_;
   int64_t heads_, kv_heads_, head_dim_, window_;
+  double scale_;
 };
 
 }  // namespace lazy

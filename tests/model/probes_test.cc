@@ -1,0 +1,235 @@
+// Probes: every name in its order, reading changes nothing, replacing changes what follows and nothing before.
+#include "model/probes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "model/language_model.h"
+#include "support/error_of.h"
+
+namespace lazy {
+namespace {
+using ::testing::HasSubstr;
+
+ModelConfig probed_config(const std::string& normalizer) {
+  ModelConfig c;
+  c.vocab_size = 61;
+  c.hidden_size = 24;
+  c.num_layers = 3;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 6;
+  c.intermediate_size = 40;
+  c.max_length = 32;
+  c.normalizer = normalizer;
+  c.offset_init = -0.7;
+  c.distance_bias_window = normalizer == "elastic" ? 5 : 0;
+  c.distance_bias_init_std = 1;
+  c.init_std = 0.3;
+  return c;
+}
+
+at::Tensor probed_ids(int64_t batch = 2, int64_t length = 13) {
+  return at::remainder(at::arange(batch * length, at::kLong) * 17 + 3, 61).reshape({batch, length});
+}
+
+std::vector<std::pair<std::string, at::Tensor>> everything(LanguageModel& model, const at::Tensor& ids,
+                                                           Probes probes = {}) {
+  const at::NoGradGuard guard;
+  std::vector<std::pair<std::string, at::Tensor>> seen;
+  probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen.emplace_back(name, t.clone()); });
+  ForwardOptions options;
+  options.probes = &probes;
+  model.forward(ids, options);
+  return seen;
+}
+
+std::vector<ModelConfig> probed_configs() {
+  std::vector<ModelConfig> out;
+  for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"})
+    out.push_back(probed_config(normalizer));
+  out[0].qk_norm = out[0].attention_bias = true;
+  out[1].window = 4;
+  out[2].positions = "learned";
+  out[3].positions = "alibi";
+  out[4].num_kv_heads = 4;
+  out.push_back(probed_config("softmax"));
+  out.back().mixer = "delta_net";
+  out.back().attention_layers = {1};
+  return out;
+}
+
+TEST(Probes, ANameForEveryPlaceInOrder) {
+  for (const ModelConfig& config : probed_configs()) {
+    LanguageModel model(config, 3);
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : everything(model, probed_ids())) names.push_back(name);
+    EXPECT_EQ(names, probe_names(config)) << config.normalizer << " " << config.mixer;
+  }
+}
+
+TEST(Probes, ReadingChangesNothing) {
+  const at::NoGradGuard guard;
+  for (const ModelConfig& config : probed_configs()) {
+    LanguageModel model(config, 3);
+    const at::Tensor plain = model.forward(probed_ids()).hidden;
+    Probes probes;
+    int64_t reads = 0;
+    for (const char* glob :
+         {"embedding*", "*residual", "*middle", "*put", "*.[qkv]", "*projected", "*normed", "*heads", "final*"}) {
+      probes.read(glob, [&](const std::string&, const at::Tensor&) { ++reads; });
+    }
+    ForwardOptions options;
+    options.probes = &probes;
+    EXPECT_TRUE(at::equal(model.forward(probed_ids(), options).hidden, plain)) << config.normalizer;
+    EXPECT_GT(reads, 20);
+    // Scores and weights are computed by another order of additions.
+    probes.read("*", [](const std::string&, const at::Tensor&) {});
+    EXPECT_TRUE(at::allclose(model.forward(probed_ids(), options).hidden, plain, 1e-4, 1e-5)) << config.normalizer;
+  }
+}
+
+TEST(Probes, ResidualsAreSumsOfWhatTheHalvesAdd) {
+  LanguageModel model(probed_config("elastic"), 5);
+  std::map<std::string, at::Tensor> at;
+  for (auto& [name, tensor] : everything(model, probed_ids())) at[name] = tensor;
+  const auto close = [](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-5, 1e-5); };
+  EXPECT_TRUE(at::equal(at["embedding"], at["layers.0.residual"]));
+  EXPECT_TRUE(close(at["layers.1.middle"], at["layers.1.residual"] + at["layers.1.attention.output"]));
+  EXPECT_TRUE(close(at["layers.2.residual"], at["layers.1.middle"] + at["layers.1.mlp.output"]));
+  EXPECT_TRUE(close(at["final.residual"], at["layers.2.middle"] + at["layers.2.mlp.output"]));
+  EXPECT_EQ(at["layers.1.attention.q"].sizes(), (std::vector<int64_t>{2, 13, 4, 6}));
+  EXPECT_EQ(at["layers.1.attention.k"].sizes(), (std::vector<int64_t>{2, 13, 2, 6}));
+  EXPECT_EQ(at["layers.1.attention.weights"].sizes(), (std::vector<int64_t>{2, 4, 13, 13}));
+  EXPECT_FALSE(at::equal(at["layers.1.attention.q"], at["layers.1.attention.q.projected"])) << "it is rotated";
+}
+
+// With the identity as values the operator's float64 definition gives the weights.
+TEST(Probes, WeightsEqualTheOperators) {
+  const at::NoGradGuard guard;
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  const at::Generator generator = at::detail::createCPUGenerator(8);
+  const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, generator, wide); };
+  int64_t cases = 0;
+  for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"}) {
+    for (const int64_t window : {-1, 5}) {
+      for (const bool biased : {false, true}) {
+        const int64_t n = 17, heads = 4;
+        const at::Tensor q = 2 * random({2, n, heads, 6}), k = 2 * random({2, n, 2, 6});
+        AttentionTerms terms;
+        terms.options.normalizer = normalizer;
+        terms.options.window = window;
+        terms.options.return_stats = true;
+        if (std::string(normalizer) == "elastic") terms.tau = -at::arange(1, heads + 1, wide) / 3;
+        if (std::string(normalizer) == "elastic" && biased)
+          terms.options.offset = "constant", terms.tau = terms.tau / 10;
+        if (std::string(normalizer) == "softmax_sink") terms.options.sink = random({heads});
+        if (biased) terms.distance_bias = random({heads, 3}), terms.options.alibi_slopes = random({heads}).abs();
+        const at::Tensor identity = at::eye(n, wide).view({1, n, 1, n}).expand({2, n, 2, n}).contiguous();
+        const auto [out, lse, stats] = ops::attention(q, k, identity, terms.distance_bias, terms.tau, terms.options);
+        const at::Tensor weights = normalized_weights(attention_scores(q, k, terms), terms);
+        EXPECT_TRUE(at::allclose(weights.transpose(1, 2), out, 1e-10, 1e-12))
+            << normalizer << " " << window << " " << biased;
+        EXPECT_TRUE(
+            at::allclose(weight_statistics(weights).slice(0, 0, 2), stats.slice(0, 0, 2).to(at::kFloat), 1e-5, 1e-6))
+            << normalizer;
+        const at::Tensor later = normalized_weights(attention_scores(q.slice(1, 6), k, terms, 6), terms);
+        EXPECT_TRUE(at::allclose(later, weights.slice(2, 6), 1e-12, 1e-14)) << "queries from the seventh on";
+        ++cases;
+      }
+    }
+  }
+  EXPECT_EQ(cases, 24);
+}
+
+TEST(Probes, AReplacementChangesWhatFollowsAndNothingBefore) {
+  for (const ModelConfig& config : probed_configs()) {
+    LanguageModel model(config, 7);
+    const auto before = everything(model, probed_ids());
+    for (size_t n = 0; n < before.size(); ++n) {
+      Probes probes;
+      probes.replace(before[n].first, [](const std::string&, const at::Tensor& t) {
+        return t.isneginf().any().item<bool>() ? t - 1 * at::arange(t.size(-1), t.options()) : 1.5 * t + 0.01;
+      });
+      const auto after = everything(model, probed_ids(), probes);
+      ASSERT_EQ(after.size(), before.size());
+      for (size_t m = 0; m < n; ++m)
+        EXPECT_TRUE(at::equal(after[m].second, before[m].second)) << after[m].first << " before " << before[n].first;
+      EXPECT_FALSE(at::equal(after[n].second, before[n].second)) << before[n].first;
+      EXPECT_FALSE(at::equal(after.back().second, before.back().second)) << before[n].first;
+    }
+  }
+}
+
+TEST(Probes, CachedStepsSeeTheSame) {
+  const at::NoGradGuard guard;
+  LanguageModel model(probed_config("elastic"), 9);
+  const at::Tensor ids = probed_ids(1, 12);
+  std::map<std::string, at::Tensor> whole;
+  for (auto& [name, tensor] : everything(model, ids)) whole[name] = tensor;
+  KVCache cache;
+  ForwardOptions options;
+  options.cache = &cache;
+  model.forward(ids.slice(1, 0, 11), options);
+  int64_t compared = 0;
+  Probes probes;
+  probes.read("*", [&](const std::string& name, const at::Tensor& t) {
+    const bool matrix = name.ends_with("scores") || name.ends_with("weights");
+    EXPECT_TRUE(at::allclose(t, whole.at(name).slice(matrix ? 2 : 1, 11), 1e-4, 1e-5)) << name;
+    ++compared;
+  });
+  options.probes = &probes;
+  model.forward(ids.slice(1, 11), options);
+  EXPECT_EQ(compared, static_cast<int64_t>(whole.size()));
+  cache.streaming = StreamingCache{};
+  EXPECT_THAT(error_of([&] { model.forward(ids, options); }), HasSubstr("a streaming cache serves no probes"));
+}
+
+// d loss / d scale of a replacement x -> scale x, against a difference quotient.
+TEST(Probes, GradientsPassThroughAReplacement) {
+  LanguageModel model(probed_config("softmax"), 4);
+  for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",
+                            "layers.1.mlp.input", "final.hidden"}) {
+    const auto value = [&](const at::Tensor& scale) {
+      Probes probes;
+      probes.replace(
+          place, [&](const std::string&, const at::Tensor& t) { return t.isneginf().logical_not() * 0 + t * scale; });
+      ForwardOptions options;
+      options.probes = &probes;
+      return model.forward(probed_ids(), options).hidden.square().mean() +
+             model.forward(probed_ids(), options).hidden.select(2, 0).mean();
+    };
+    const at::Tensor scale = at::ones({}, at::kFloat).requires_grad_(true);
+    value(scale).backward();
+    const at::NoGradGuard guard;
+    const double step = 1e-2;
+    const double quotient =
+        (value(at::full({}, 1 + step)).item<double>() - value(at::full({}, 1 - step)).item<double>()) / (2 * step);
+    EXPECT_NEAR(scale.grad().item<double>(), quotient, 2e-2 * std::max(0.05, std::abs(quotient))) << place;
+  }
+}
+
+TEST(Probes, RefusesAnotherShape) {
+  const at::NoGradGuard guard;
+  LanguageModel model(probed_config("softmax"), 4);
+  Probes probes;
+  probes.replace("layers.1.mlp.output", [](const std::string&, const at::Tensor& t) { return t.slice(1, 1); });
+  ForwardOptions options;
+  options.probes = &probes;
+  EXPECT_THAT(error_of([&] { model.forward(probed_ids(), options); }),
+              HasSubstr("layers.1.mlp.output: expected a tensor of shape [2, 13, 24], found [2, 12, 24]"));
+}
+
+TEST(Probes, Globs) {
+  EXPECT_TRUE(glob_matches("layers.*.attention.q", "layers.12.attention.q"));
+  EXPECT_FALSE(glob_matches("layers.1.*", "layers.12.attention.q"));
+  EXPECT_TRUE(glob_matches("layers.[2-5].*", "layers.3.mlp.output"));
+}
+
+}  // namespace
+}  // namespace lazy
