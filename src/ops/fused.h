@@ -9,13 +9,11 @@
 #include <algorithm>
 
 #include "lazy/attention.h"
+#include "ops/optional_tensor.h"
 
 namespace lazy::ops {
 
 #define LAZY_CHECK(operation, condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
-
-using OptionalTensor = std::optional<at::Tensor>;
-inline bool given(const OptionalTensor& t) { return t && t->defined(); }
 
 // float16 everywhere but on the CPU.
 inline kernels::DType row_type(const char* operation, const at::Tensor& x) {

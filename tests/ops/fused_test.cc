@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "ops/attention.h"
 #include "ops/device.h"
@@ -179,8 +180,7 @@ TEST_P(Fused, ShortConvolution) {
       if (packed && length != 200) continue;
       SCOPED_TRACE(std::to_string(length) + " " + std::to_string(channels) + " " + std::to_string(taps) + (packed ? " packed" : ""));
       const int64_t L = length, D = channels, n = taps;
-      const std::optional<at::Tensor> cu_seqlens =
-          packed ? std::make_optional(here(starts.to(at::kInt))) : std::nullopt;
+      const std::optional<at::Tensor> cu_seqlens = packed ? std::optional(here(starts.to(at::kInt))) : std::nullopt;
       const auto plain = [&](const Tensors& t) {
         const at::Tensor padded = at::constant_pad_nd(t[0].narrow(2, 8, D), {0, 0, n - 1, 0});
         at::Tensor sum = t[2];
