@@ -20,8 +20,8 @@ RecurrenceOutputs forward_meta(LAZY_RECURRENCE_PARAMETERS) {
   check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
   return {at::empty_symint(v.sym_sizes(), v.options()),
           given(documents) ? at::empty({0}, v.options().dtype(at::kFloat))
-                              : at::empty_symint({v.sym_size(0), v.sym_size(2), q.sym_size(3), v.sym_size(3)},
-                                                 v.options().dtype(at::kFloat))};
+                           : at::empty_symint({v.sym_size(0), v.sym_size(2), q.sym_size(3), v.sym_size(3)},
+                                              v.options().dtype(at::kFloat))};
 }
 
 RecurrenceGradients backward_meta(const at::Tensor& d_out, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS) {
@@ -42,7 +42,8 @@ struct Recurrence : torch::autograd::Function<Recurrence> {
   static variable_list forward(AutogradContext* context, LAZY_RECURRENCE_PARAMETERS) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto kept = [](const OptionalTensor& t) { return given(t) ? *t : at::Tensor(); };
-    context->save_for_backward({q, k, v, kept(log_decay), kept(beta), kept(skip), kept(initial_state), kept(documents)});
+    context->save_for_backward(
+        {q, k, v, kept(log_decay), kept(beta), kept(skip), kept(initial_state), kept(documents)});
     context->saved_data["scale"] = scale;
     context->saved_data["delta"] = delta;
     context->set_materialize_grads(false);
@@ -82,7 +83,8 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "Tensor? initial_state, Tensor? documents, float scale, bool delta) -> (Tensor out, Tensor state)");
   m.def(
       "linear_recurrence_backward(Tensor d_out, Tensor? d_state, Tensor q, Tensor k, Tensor v, Tensor? log_decay, "
-      "Tensor? beta, Tensor? skip, Tensor? initial_state, Tensor? documents, float scale, bool delta) -> (Tensor d_q, Tensor d_k, "
+      "Tensor? beta, Tensor? skip, Tensor? initial_state, Tensor? documents, float scale, bool delta) -> (Tensor d_q, "
+      "Tensor d_k, "
       "Tensor d_v, Tensor d_log_decay, Tensor d_beta, Tensor d_skip, Tensor d_initial_state)");
 }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
@@ -97,16 +99,18 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
 void set_recurrence_fits(RecurrenceFits function) { fits() = function; }
 
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta) {
-  return v.is_cuda() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 && q.size(3) <= 256 && fits() &&
-         fits()(padded_key_dim(q.size(3)), delta);
+  return v.is_cuda() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 && q.size(3) <= 256 &&
+         fits() && fits()(padded_key_dim(q.size(3)), delta);
 }
 
 // The kernels take key_dim 64, 128 or 256 and multiples of 64 values: zeros fill them up.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in) {
   const auto f32 = [](const at::Tensor& t) { return t.defined() ? t.to(at::kFloat) : t; };
-  const int64_t K = in.q.size(3), V = in.v.size(3), more_keys = padded_key_dim(K) - K, more_values = (V + 63) / 64 * 64 - V;
-  auto [out, state] = call(padded(in.q, more_keys), padded(in.k, more_keys), padded(in.v, more_values), f32(in.log_decay),
-                           f32(in.beta), f32(in.skip), padded(f32(in.initial_state), more_values, more_keys), in.documents, in.scale, in.delta);
+  const int64_t K = in.q.size(3), V = in.v.size(3), more_keys = padded_key_dim(K) - K,
+                more_values = (V + 63) / 64 * 64 - V;
+  auto [out, state] =
+      call(padded(in.q, more_keys), padded(in.k, more_keys), padded(in.v, more_values), f32(in.log_decay), f32(in.beta),
+           f32(in.skip), padded(f32(in.initial_state), more_values, more_keys), in.documents, in.scale, in.delta);
   if (more_values > 0) out = out.narrow(3, 0, V);
   if (in.documents.defined()) return {out, at::Tensor()};
   return {out, more_keys > 0 || more_values > 0 ? state.narrow(2, 0, K).narrow(3, 0, V) : state};

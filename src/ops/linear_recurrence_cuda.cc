@@ -91,7 +91,8 @@ RecurrenceOutputs recur_cuda(LAZY_RECURRENCE_PARAMETERS) {
   return {out, state};
 }
 
-RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalTensor& d_state, LAZY_RECURRENCE_PARAMETERS) {
+RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalTensor& d_state,
+                                        LAZY_RECURRENCE_PARAMETERS) {
   const c10::cuda::CUDAGuard guard(v.device());
   check_like("linear_recurrence_backward", "d_out", d_out, "v", v);
   RecurrenceCall call(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
@@ -100,7 +101,8 @@ RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalT
   const int64_t chunks = a.B * a.chunks() * a.H, slices = cuda::recurrence_slices(a.K);
   a.d_out = call.rows(d_out);
   if (given(d_state)) {
-    LAZY_CHECK("linear_recurrence_backward", d_state->sizes() == at::IntArrayRef({a.B, a.H, a.K, a.V}) && d_state->scalar_type() == at::kFloat,
+    LAZY_CHECK("linear_recurrence_backward",
+               d_state->sizes() == at::IntArrayRef({a.B, a.H, a.K, a.V}) && d_state->scalar_type() == at::kFloat,
                "d_state like the state in float32, received ", d_state->sizes(), " of ", d_state->scalar_type());
     a.d_final_state = call.numbers<float>(d_state);
   }
@@ -122,8 +124,8 @@ RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalT
   a.d_q = call.bf16(d_q);
   a.d_k = call.bf16(d_k);
   if (given(initial_state)) a.d_initial_state = d_initial.mutable_data_ptr<float>();
-  call.run({cuda::recurrence_gates, cuda::recurrence_matrices, cuda::recurrence_states, cuda::recurrence_state_gradients,
-            cuda::recurrence_gradients});
+  call.run({cuda::recurrence_gates, cuda::recurrence_matrices, cuda::recurrence_states,
+            cuda::recurrence_state_gradients, cuda::recurrence_gradients});
   if (a.G < a.H) {
     d_q = d_q.view({a.B, a.L, a.G, a.H / a.G, a.K}).sum(3);
     d_k = d_k.view({a.B, a.L, a.G, a.H / a.G, a.K}).sum(3);

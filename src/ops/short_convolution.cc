@@ -11,7 +11,8 @@ using torch::autograd::variable_list;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 // For every tap, the input it sees at each token: zeros before the beginning and in other documents. fp32.
-std::vector<at::Tensor> seen(const at::Tensor& x, int64_t taps, const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+std::vector<at::Tensor> seen(const at::Tensor& x, int64_t taps, const OptionalTensor& past,
+                             const OptionalTensor& cu_seqlens) {
   const at::Tensor in = x.to(at::kFloat);
   const at::Tensor padded =
       given(past) ? at::cat({past->to(at::kFloat), in}, 1) : at::constant_pad_nd(in, {0, 0, taps - 1, 0});
@@ -37,8 +38,8 @@ at::Tensor sums(const std::vector<at::Tensor>& taps, const at::Tensor& weight, c
   return given(bias) ? sum + bias->to(at::kFloat) : sum;
 }
 
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const OptionalTensor& past,
-                       const OptionalTensor& cu_seqlens) {
+at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                       const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::silu(sums(seen(x, weight.size(2), past, cu_seqlens), weight, bias)).to(x.scalar_type()).contiguous();
 }
@@ -65,8 +66,8 @@ Triple backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor
   return {out.d_x, out.d_weight, out.d_bias};
 }
 
-at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const OptionalTensor& past,
-                        const OptionalTensor& cu_seqlens) {
+at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                        const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
@@ -86,8 +87,8 @@ Triple backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& we
 }
 
 struct ShortConvolution : torch::autograd::Function<ShortConvolution> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                            const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const OptionalTensor& bias, const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto kept = [](const OptionalTensor& t) { return given(t) ? *t : at::Tensor(); };
     context->save_for_backward({x, weight, kept(bias), kept(past), kept(cu_seqlens)});
@@ -100,15 +101,17 @@ struct ShortConvolution : torch::autograd::Function<ShortConvolution> {
   }
 };
 
-at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const OptionalTensor& past,
-                            const OptionalTensor& cu_seqlens) {
+at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                            const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   return ShortConvolution::apply(x, weight, bias, past, cu_seqlens);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
-  m.def("short_convolution(Tensor x, Tensor weight, Tensor? bias=None, Tensor? past=None, Tensor? cu_seqlens=None) -> Tensor");
+  m.def(
+      "short_convolution(Tensor x, Tensor weight, Tensor? bias=None, Tensor? past=None, Tensor? cu_seqlens=None) -> "
+      "Tensor");
   m.def(
       "short_convolution_backward(Tensor d_y, Tensor x, Tensor weight, Tensor? bias, Tensor? past, Tensor? cu_seqlens)"
       " -> (Tensor d_x, Tensor d_weight, Tensor d_bias)");

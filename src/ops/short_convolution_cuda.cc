@@ -14,8 +14,8 @@ struct ConvolutionCall {
   at::Tensor x, weight, bias, past, cu_seqlens;
   cuda::ShortConvolution a{};
 
-  ConvolutionCall(const at::Tensor& in, const at::Tensor& weights, const OptionalTensor& biases, const OptionalTensor& before,
-                  const OptionalTensor& starts)
+  ConvolutionCall(const at::Tensor& in, const at::Tensor& weights, const OptionalTensor& biases,
+                  const OptionalTensor& before, const OptionalTensor& starts)
       : x(in.stride(2) == 1 ? in : in.contiguous()), weight(weights.to(at::kFloat).contiguous()) {
     if (given(biases)) bias = biases->to(at::kFloat).contiguous();
     if (given(before)) past = before->contiguous();
@@ -38,8 +38,8 @@ struct ConvolutionCall {
   }
 };
 
-at::Tensor convolve_cuda(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias, const OptionalTensor& past,
-                         const OptionalTensor& cu_seqlens) {
+at::Tensor convolve_cuda(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                         const OptionalTensor& past, const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);
   const c10::cuda::CUDAGuard guard(x.device());
   at::Tensor y = at::empty(x.sizes(), x.options());
@@ -51,7 +51,8 @@ at::Tensor convolve_cuda(const at::Tensor& x, const at::Tensor& weight, const Op
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> convolve_backward_cuda(const at::Tensor& d_y, const at::Tensor& x,
-                                                                      const at::Tensor& weight, const OptionalTensor& bias,
+                                                                      const at::Tensor& weight,
+                                                                      const OptionalTensor& bias,
                                                                       const OptionalTensor& past,
                                                                       const OptionalTensor& cu_seqlens) {
   check_short_convolution(x, weight, bias, past, cu_seqlens);

@@ -53,12 +53,14 @@ struct SharedMemory {
   }
 };
 
-// How a factor of a product lies in its tile: by rows of the result (left) or by columns of it (right), or by the inner index.
+// How a factor of a product lies in its tile: by rows of the result (left) or by columns of it (right), or by the inner
+// index.
 enum class By { outer, inner };
 
 // c (16 MI rows from `row` on, 16 NT columns from `column` on) += left right, over 16 KT inner indices.
 template <By LEFT, By RIGHT, int KT, int MI, int N2, int RL, int WL, int RR, int WR>
-__device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row, const Tile<RR, WR>& right, int column) {
+__device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row, const Tile<RR, WR>& right,
+                        int column) {
   const int lane = threadIdx.x & 31;
   const uint32_t a = left.address(), b = right.address();
 #pragma unroll 4
@@ -77,7 +79,8 @@ __device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row
     for (int n = 0; n < N2 / 2; ++n) {
       uint32_t y[4];
       if constexpr (RIGHT == By::outer) {
-        tensor_core::load_matrices(y, b + at<WR>(column + 16 * n + (lane & 7) + (lane >> 4) * 8, 2 * k + ((lane >> 3) & 1)));
+        tensor_core::load_matrices(
+            y, b + at<WR>(column + 16 * n + (lane & 7) + (lane >> 4) * 8, 2 * k + ((lane >> 3) & 1)));
       } else {
         tensor_core::load_matrices_transposed(y, b + at<WR>(16 * k + (lane & 15), column / 8 + 2 * n + (lane >> 4)));
       }
@@ -100,7 +103,8 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int n = 0; n < N2; ++n) {
-        function(row + 16 * m + 8 * half + lane / 4, column + 8 * n + lane % 4 * 2, c[m][n][2 * half], c[m][n][2 * half + 1]);
+        function(row + 16 * m + 8 * half + lane / 4, column + 8 * n + lane % 4 * 2, c[m][n][2 * half],
+                 c[m][n][2 * half + 1]);
       }
     }
   }
@@ -122,13 +126,18 @@ __device__ inline float reach(const ChunkGates& g, int i, int j) {
 
 // Where a chunk's things lie.
 struct ChunkPlace {
-  int64_t b, n, h, g;                       // batch, chunk, head, group
-  int64_t index;                            // of (b, n, h)
-  int64_t first;                            // its first token
-  int rows;                                 // tokens that exist
+  int64_t b, n, h, g;  // batch, chunk, head, group
+  int64_t index;       // of (b, n, h)
+  int64_t first;       // its first token
+  int rows;            // tokens that exist
 
   __device__ ChunkPlace(const Recurrence& a, int64_t b, int64_t n, int64_t h)
-      : b(b), n(n), h(h), g(h / (a.H / a.G)), index((b * a.chunks() + n) * a.H + h), first(n * kChunk),
+      : b(b),
+        n(n),
+        h(h),
+        g(h / (a.H / a.G)),
+        index((b * a.chunks() + n) * a.H + h),
+        first(n * kChunk),
         rows(static_cast<int>(min(int64_t{kChunk}, a.L - first))) {}
   __device__ const bf16* rows_of(const RecurrenceRows& x, int64_t head) const {
     return x.data + b * x.batch + first * x.token + head * x.head;
@@ -139,7 +148,8 @@ struct ChunkPlace {
 
 // `shared` bytes of shared memory, more than a kernel has unasked.
 template <typename Kernel>
-void start(const char* operation, Kernel kernel, dim3 grid, int threads, int shared, const Recurrence& a, cudaStream_t stream) {
+void start(const char* operation, Kernel kernel, dim3 grid, int threads, int shared, const Recurrence& a,
+           cudaStream_t stream) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), operation);
   kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared), stream>>>(a);
   check_launch(operation);

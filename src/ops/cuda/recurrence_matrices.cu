@@ -1,5 +1,5 @@
-// A chunk's own matrices: the gates of its tokens; the inverse of the delta rule's triangular system; how much of each token
-// another one reads.
+// A chunk's own matrices: the gates of its tokens; the inverse of the delta rule's triangular system; how much of each
+// token another one reads.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -117,7 +117,8 @@ void recurrence_gates(const Recurrence& a, cudaStream_t stream) {
 
 void recurrence_matrices(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    start("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Shared<keys()>::kBytes, a, stream);
+    start("linear_recurrence", matrices<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Shared<keys()>::kBytes, a,
+          stream);
   });
 }
 

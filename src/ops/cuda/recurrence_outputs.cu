@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
   const auto second = shared.tile<typename L::State>();
   char* const values_at = shared.next;
-  const auto state = [&](int part) {        // the keys are read before the second state comes
+  const auto state = [&](int part) {  // the keys are read before the second state comes
     return typename L::State{part % 2 ? k.data : second.data};
   };
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         uint32_t y[4];
-        tensor_core::load_matrices_transposed(y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), 2 * n + (lane >> 4)));
+        tensor_core::load_matrices_transposed(
+            y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), 2 * n + (lane >> 4)));
         tensor_core::mma<bf16>(sum[0][2 * n], weights[i], y[0], y[1]);
         tensor_core::mma<bf16>(sum[0][2 * n + 1], weights[i], y[2], y[3]);
       }
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
       }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
-    __syncthreads();                        // the next part but one comes here
+    __syncthreads();  // the next part but one comes here
   }
 }
 
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
 
 void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    start("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Layout<keys()>::kBytes, a, stream);
+    start("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Layout<keys()>::kBytes, a,
+          stream);
   });
 }
 

@@ -1,5 +1,5 @@
-// From the last chunk to the first: a block has some columns of the gradient of a head's state in registers. It leaves that of
-// the state after each chunk, and of beta v for every token.
+// From the last chunk to the first: a block has some columns of the gradient of a head's state in registers. It leaves
+// that of the state after each chunk, and of beta v for every token.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -17,7 +17,7 @@ struct Layout {
   struct Stage {
     Keys q, k;
     Values d_out;
-    Square pairs, inverse;                  // inverse: delta rule
+    Square pairs, inverse;  // inverse: delta rule
   };
   static constexpr int kStage = 2 * Keys::kBytes + Values::kBytes + (DELTA ? 2 : 1) * Square::kBytes;
   static constexpr int kBytes =
@@ -30,8 +30,11 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
   extern __shared__ __align__(128) char memory[];
   const auto stage = [&](int64_t n) {
     SharedMemory shared{memory + n % 2 * L::kStage};
-    return typename L::Stage{shared.tile<typename L::Keys>(), shared.tile<typename L::Keys>(),
-                             shared.tile<typename L::Values>(), shared.tile<typename L::Square>(), {shared.next}};
+    return typename L::Stage{shared.tile<typename L::Keys>(),
+                             shared.tile<typename L::Keys>(),
+                             shared.tile<typename L::Values>(),
+                             shared.tile<typename L::Square>(),
+                             {shared.next}};
   };
   SharedMemory shared{memory + 2 * L::kStage};
   const auto state = shared.tile<typename L::State>();
@@ -51,8 +54,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
     to.k.template load<L::kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
     to.d_out.template load<L::kThreads>(at.rows_of(a.d_out, h) + v0, a.d_out.token, at.rows);
     to.pairs.template load<L::kThreads>(a.pairs + at.index * kChunk * kChunk, kChunk, kChunk);
-    if constexpr (DELTA)
-      to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
+    if constexpr (DELTA) to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
     load_gates(gates + n % 2, a.gates + at.index);
     tensor_core::copies_commit();
   };
@@ -113,9 +115,8 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
   }
   if (!a.d_initial_state) return;
   float* to = a.d_initial_state + (b * a.H + h) * K * a.V + v0;
-  each_pair(sum, row, column, [&](int i, int j, float x, float y) {
-    *reinterpret_cast<float2*>(to + i * a.V + j) = make_float2(x, y);
-  });
+  each_pair(sum, row, column,
+            [&](int i, int j, float x, float y) { *reinterpret_cast<float2*>(to + i * a.V + j) = make_float2(x, y); });
 }
 
 template <int K, int COLUMNS, bool DELTA>
@@ -128,9 +129,8 @@ void launch(const Recurrence& a, cudaStream_t stream) {
 }  // namespace
 
 void recurrence_state_gradients(const Recurrence& a, cudaStream_t stream) {
-  with_keys(a.K, [&](auto keys) {
-    a.delta ? launch<keys(), 2, true>(a, stream) : launch<keys(), 2, false>(a, stream);
-  });
+  with_keys(a.K,
+            [&](auto keys) { a.delta ? launch<keys(), 2, true>(a, stream) : launch<keys(), 2, false>(a, stream); });
 }
 
 bool recurrence_fits(int64_t K, bool delta) {

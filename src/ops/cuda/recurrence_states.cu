@@ -1,5 +1,6 @@
-// From chunk to chunk: a block has some columns of a head's state in registers and goes through the sequence. It leaves the
-// state before each chunk and, for the delta rule, what each token writes; the next chunk's tiles come while it works.
+// From chunk to chunk: a block has some columns of a head's state in registers and goes through the sequence. It leaves
+// the state before each chunk and, for the delta rule, what each token writes; the next chunk's tiles come while it
+// works.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -17,7 +18,7 @@ struct Layout {
   struct Stage {
     Keys k;
     Values v;
-    Square inverse;                         // delta rule
+    Square inverse;  // delta rule
   };
   static constexpr int kStage = Keys::kBytes + Values::kBytes + (DELTA ? Square::kBytes : 0);
   static constexpr int kBytes =
@@ -28,7 +29,7 @@ template <int K, int COLUMNS, bool DELTA>
 __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(const Recurrence a) {
   using L = Layout<K, COLUMNS, DELTA>;
   extern __shared__ __align__(128) char memory[];
-  const auto stage = [&](int64_t n) {       // what comes from memory, by turns in two places
+  const auto stage = [&](int64_t n) {  // what comes from memory, by turns in two places
     SharedMemory shared{memory + n % 2 * L::kStage};
     return typename L::Stage{shared.tile<typename L::Keys>(), shared.tile<typename L::Values>(), {shared.next}};
   };
@@ -45,8 +46,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
     const auto to = stage(n);
     to.k.template load<L::kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
     to.v.template load<L::kThreads>(at.rows_of(a.v, h) + v0, a.v.token, at.rows);
-    if constexpr (DELTA)
-      to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
+    if constexpr (DELTA) to.inverse.template load<L::kThreads>(a.inverse + at.index * kChunk * kChunk, kChunk, kChunk);
     load_gates(gates + n % 2, a.gates + at.index);
     tensor_core::copies_commit();
   };
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
     const auto here = stage(n);
     const ChunkGates& g = gates[n % 2];
     tensor_core::copies_wait<0>();
-    __syncthreads();                        // this chunk is here, the one before is done with
+    __syncthreads();  // this chunk is here, the one before is done with
     if (n + 1 < chunks) load(n + 1);
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     if constexpr (!DELTA) {
@@ -104,23 +104,22 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) states(co
   }
   if (!a.final_state) return;
   float* to = a.final_state + (b * a.H + h) * K * a.V + v0;
-  each_pair(sum, row, column, [&](int i, int j, float x, float y) {
-    *reinterpret_cast<float2*>(to + i * a.V + j) = make_float2(x, y);
-  });
+  each_pair(sum, row, column,
+            [&](int i, int j, float x, float y) { *reinterpret_cast<float2*>(to + i * a.V + j) = make_float2(x, y); });
 }
 
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
   using L = Layout<K, COLUMNS, DELTA>;
-  start("linear_recurrence", states<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads, L::kBytes, a, stream);
+  start("linear_recurrence", states<K, COLUMNS, DELTA>, grid(a.V / L::kWidth, a.H, a.B), L::kThreads, L::kBytes, a,
+        stream);
 }
 
 }  // namespace
 
 void recurrence_states(const Recurrence& a, cudaStream_t stream) {
-  with_keys(a.K, [&](auto keys) {
-    a.delta ? launch<keys(), 2, true>(a, stream) : launch<keys(), 2, false>(a, stream);
-  });
+  with_keys(a.K,
+            [&](auto keys) { a.delta ? launch<keys(), 2, true>(a, stream) : launch<keys(), 2, false>(a, stream); });
 }
 
 }  // namespace lazy::ops::cuda

@@ -1,5 +1,5 @@
-// The short convolution with SiLU and its gradients. A thread has a vector of channels and walks along a run of tokens with
-// the last inputs in registers. TAPS 4 and 8 serve fewer: the first weights are zeros.
+// The short convolution with SiLU and its gradients. A thread has a vector of channels and walks along a run of tokens
+// with the last inputs in registers. TAPS 4 and 8 serve fewer: the first weights are zeros.
 #include "ops/cuda/short_convolution.h"
 
 #include <climits>
@@ -11,21 +11,21 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kAcross = 32, kRuns = 4;      // threads of a block: vectors of channels, runs of tokens
-constexpr int kRun = 32;                    // tokens of a run
+constexpr int kAcross = 32, kRuns = 4;  // threads of a block: vectors of channels, runs of tokens
+constexpr int kRun = 32;                // tokens of a run
 
 // The documents of the tokens that a thread comes to, one after the other.
 struct Walk {
   const int32_t* starts;
   int documents, document = 0;
-  int64_t begin = 0, next = LLONG_MAX;      // of the token's own document; where the next one begins
+  int64_t begin = 0, next = LLONG_MAX;  // of the token's own document; where the next one begins
 
   __device__ Walk(const ShortConvolution& a, int64_t first) : starts(a.cu_seqlens), documents(a.documents) {
     if (!starts) {
-      begin = LLONG_MIN / 2;                // the past is of the same document
+      begin = LLONG_MIN / 2;  // the past is of the same document
       return;
     }
-    int low = 0, high = documents;          // the last that begins at `first` or before it
+    int low = 0, high = documents;  // the last that begins at `first` or before it
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (starts[middle] <= first) {
@@ -66,13 +66,16 @@ struct Channels {
       bias[i] = a.bias ? a.bias[channel + i] : 0;
     }
 #pragma unroll
-    for (int j = 1; j < TAPS; ++j) {        // before the first token
+    for (int j = 1; j < TAPS; ++j) {  // before the first token
       const int64_t t = first - TAPS + j;
       if (t < walk.begin) continue;
       if (t >= 0) {
-        expand<T, N>(load<T, N>(static_cast<const T*>(a.x) + b * a.batch_stride + t * a.token_stride + channel), window[j]);
+        expand<T, N>(load<T, N>(static_cast<const T*>(a.x) + b * a.batch_stride + t * a.token_stride + channel),
+                     window[j]);
       } else if (a.past && t + a.taps - 1 >= 0) {
-        expand<T, N>(load<T, N>(static_cast<const T*>(a.past) + (b * (a.taps - 1) + t + a.taps - 1) * a.channels + channel), window[j]);
+        expand<T, N>(
+            load<T, N>(static_cast<const T*>(a.past) + (b * (a.taps - 1) + t + a.taps - 1) * a.channels + channel),
+            window[j]);
       }
     }
   }
@@ -97,8 +100,8 @@ struct Channels {
 };
 
 template <typename T, int N, int TAPS>
-__global__ void __launch_bounds__(kAcross * kRuns) convolve(const ShortConvolution a) {
-  constexpr int kHeld = 4;                  // tokens loaded at once
+__global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolution a) {
+  constexpr int kHeld = 4;  // tokens loaded at once
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = (int64_t{blockIdx.y} * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
   if (channel >= a.channels || first >= a.length) return;
@@ -121,20 +124,20 @@ __global__ void __launch_bounds__(kAcross * kRuns) convolve(const ShortConvoluti
   }
 }
 
-// A token's gradient is complete when the last one that sees it has come: a run goes on for TAPS - 1 tokens. d_weight counts
-// the run's own tokens.
+// A token's gradient is complete when the last one that sees it has come: a run goes on for TAPS - 1 tokens. d_weight
+// counts the run's own tokens.
 template <typename T, int N, int TAPS>
-__global__ void __launch_bounds__(kAcross * kRuns) gradients(const ShortConvolution a) {
+__global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvolution a) {
   __shared__ float shared[kRuns][kAcross * N];
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = (int64_t{blockIdx.y} * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
-  float d_weight[TAPS + 1][N] = {};         // the last: of the bias
+  float d_weight[TAPS + 1][N] = {};  // the last: of the bias
   if (channel < a.channels && first < a.length) {
     Walk walk(a, first);
     Channels<T, N, TAPS> c(a, blockIdx.z, channel, first, walk);
     const T* d_y = static_cast<const T*>(a.d_y) + (blockIdx.z * a.length) * a.channels + channel;
     T* d_x = static_cast<T*>(a.d_x) + (blockIdx.z * a.length) * a.channels + channel;
-    float d_window[TAPS][N] = {};           // of the window's inputs
+    float d_window[TAPS][N] = {};  // of the window's inputs
     constexpr int kHeld = 2;
     for (int64_t top = first; top < end + TAPS - 1; top += kHeld) {
       Bits<T, N> x[kHeld], dy[kHeld];
@@ -179,7 +182,7 @@ __global__ void __launch_bounds__(kAcross * kRuns) gradients(const ShortConvolut
   }
   float* part = a.parts + (blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * (a.taps + 1) * a.channels;
 #pragma unroll
-  for (int j = 0; j <= TAPS; ++j) {         // the runs in their order
+  for (int j = 0; j <= TAPS; ++j) {  // the runs in their order
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = d_weight[j][i];

@@ -49,7 +49,8 @@ ModelConfig small(const std::string& name) {
 }
 
 at::Tensor random_ids(int64_t batch, int64_t length) {
-  return here(at::randint(0, 97, {batch, length}, at::detail::createCPUGenerator(3), at::TensorOptions().dtype(at::kLong)));
+  return here(
+      at::randint(0, 97, {batch, length}, at::detail::createCPUGenerator(3), at::TensorOptions().dtype(at::kLong)));
 }
 
 at::Tensor hidden_of(LanguageModel& model, const at::Tensor& ids, const ForwardOptions& options = {}) {

@@ -1,7 +1,9 @@
-// The recurrences on tensor cores against the loops that define them: outputs, states, every gradient, for lengths around the
-// chunk's 64, keys and values of every width, groups of heads, packed documents, a state to begin with. On a GPU only.
+// The recurrences on tensor cores against the loops that define them: outputs, states, every gradient, for lengths
+// around the chunk's 64, keys and values of every width, groups of heads, packed documents, a state to begin with. On a
+// GPU only.
 //
-// At most twice as far from float64 as the loop in fp32 whose inputs and results are rounded to bf16, plus one rounding.
+// At most twice as far from float64 as the loop in fp32 whose inputs and results are rounded to bf16, plus one
+// rounding.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -72,8 +74,10 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact) {
   for (size_t n = 0; n < truth.tensors.size(); ++n) {
     const at::Tensor& exactly = truth.tensors[n];
     const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
-    // Few numbers may be exact in the second reference by luck. A first token's decay has no gradient but what rounding leaves.
-    const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() + 2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
+    // Few numbers may be exact in the second reference by luck. A first token's decay has no gradient but what rounding
+    // leaves.
+    const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() +
+                            2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
     const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;
     EXPECT_LE(far(found.tensors[n]), limit) << c.name << ": " << truth.names[n] << ", length " << c.length << ", keys "
                                             << c.key_dim << ", values " << c.value_dim;
@@ -94,8 +98,8 @@ TEST_F(RecurrenceKernels, LengthsAroundTheChunk) {
 }
 
 TEST_F(RecurrenceKernels, WidthsOfKeysAndValues) {
-  for (const auto& [keys, values] : {std::pair{128, 64}, std::pair{128, 128}, std::pair{256, 64}, std::pair{256, 512}, std::pair{40, 24},
-                                     std::pair{96, 200}, std::pair{16, 1}}) {
+  for (const auto& [keys, values] : {std::pair{128, 64}, std::pair{128, 128}, std::pair{256, 64}, std::pair{256, 512},
+                                     std::pair{40, 24}, std::pair{96, 200}, std::pair{16, 1}}) {
     for (Case c : cases(150, 1)) {
       c.key_dim = keys, c.value_dim = values;
       Inputs in = c.inputs(13);
@@ -153,7 +157,8 @@ TEST_F(RecurrenceKernels, EveryBitRepeats) {
 
 TEST_F(RecurrenceKernels, ForgettingEverythingStaysFinite) {
   for (const bool delta : {false, true}) {
-    Case c{.name = "forgetting", .delta = delta, .length = 1000, .groups = 2, .heads = 2, .key_dim = 64, .value_dim = 64};
+    Case c{
+        .name = "forgetting", .delta = delta, .length = 1000, .groups = 2, .heads = 2, .key_dim = 64, .value_dim = 64};
     Inputs in = c.inputs(61);
     for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
     in.log_decay = at::full({1, c.length, 2}, -200.0, in.v.options().dtype(at::kFloat));
