@@ -14,6 +14,8 @@ import statistics
 
 import torch
 
+import fla_guard
+
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--model", nargs="*", default=["retnet", "delta_net", "gated_delta_net", "mamba2"])
 p.add_argument("--length", nargs="*", type=int, default=[2048, 4096, 8192])
@@ -73,6 +75,9 @@ def ran_on(name):
     return " and ".join(found) if found else "PyTorch operations (neither mamba_ssm nor causal_conv1d is installed)"
 
 
+warning = fla_guard.lift()
+if warning:
+    print(warning)
 ours = {}
 if a.ours:
     with open(a.ours) as file:
@@ -87,8 +92,8 @@ for name in a.model:
             torch.cuda.reset_peak_memory_stats()
             ms, tokens = step_ms(model, length)
             row |= {"train_tokens_per_second": 1000 * tokens / ms, "peak_memory_bytes": torch.cuda.max_memory_reserved()}
-        except torch.OutOfMemoryError:
-            row["error"] = "out of memory"
+        except (RuntimeError, NotImplementedError) as error:   # out of memory, or what FLA does not do here
+            row["error"] = str(error).splitlines()[0]
         mine = ours.get((SHAPES[name][0], length)) or ours.get((name, length))
         speed = row.get("train_tokens_per_second")
         if mine:
@@ -107,4 +112,4 @@ for name in a.model:
 if a.json:
     import fla
     with open(a.json, "w") as file:
-        json.dump({"fla": fla.__version__, "torch": torch.__version__, "rows": rows}, file, indent=2)
+        json.dump({"fla": fla.__version__, "torch": torch.__version__, "warning": warning, "rows": rows}, file, indent=2)

@@ -172,7 +172,7 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   if (options.packed) return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
-          ? ops::decode(q, k, v, at::full({batch}, start + length, at::kLong), distance_bias, tau, attention)
+          ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau, attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return project(probe("attention.heads", out));
