@@ -180,8 +180,8 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
     j[key] = value;
     return error_of([&] { ModelConfig::from_json(j, "dir/config.json"); });
   };
-  EXPECT_THAT(error("model_type", "gpt2"),
-              AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt2")));
+  EXPECT_THAT(error("model_type", "gpt_neox"),
+              AllOf(HasSubstr("dir/config.json"), HasSubstr("model_type"), HasSubstr("gpt_neox")));
   EXPECT_THAT(error("hidden_size", "64"),
               AllOf(HasSubstr("hidden_size"), HasSubstr("an integer"), HasSubstr("\"64\"")));
   EXPECT_THAT(error("hidden_size", -64), AllOf(HasSubstr("hidden_size"), HasSubstr("-64")));

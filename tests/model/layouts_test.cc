@@ -150,7 +150,7 @@ TEST(Gpt2, IsOneFromAConfiguration) {
   EXPECT_EQ(c.intermediate(), 80);
   // wte, wpe; of a layer two norms, c_attn, c_proj, the MLP; the last norm.
   EXPECT_EQ(count_parameters(c).total, 31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
-  EXPECT_THAT(error_of([] { gpt2("positions = \"rope\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("rope")));
+  EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("alibi")));
   EXPECT_THAT(error_of([] { gpt2("normalizer = \"elastic\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("elastic")));
   EXPECT_THAT(error_of([] { gpt2("num_kv_heads = 2"); }), AllOf(HasSubstr("num_kv_heads"), HasSubstr("found 2")));
   EXPECT_THAT(error_of([] { gpt2("head_dim = 6"); }), AllOf(HasSubstr("head_dim"), HasSubstr("found 6")));

@@ -231,7 +231,7 @@ TEST(ModelFolder, DamagedFilesAreNamed) {
   testing::write_text(folder / "model.safetensors", huge);
   EXPECT_THAT(load_error(folder.path()), AllOf(HasSubstr("header length"), HasSubstr("11529215046")));
   std::filesystem::remove(folder / "model.safetensors");
-  EXPECT_THAT(load_error(folder.path()), HasSubstr("found neither"));
+  EXPECT_THAT(load_error(folder.path()), HasSubstr("found none"));
   testing::write_text(folder / "pytorch_model.bin", "x");
   EXPECT_THAT(load_error(folder.path()), HasSubstr("pytorch_model.bin"));
 }

@@ -100,7 +100,7 @@ TEST(TorchFile, NothingIsRun) {
   EXPECT_THAT(of("\x80\x04" + testing::text("posix") + testing::text("system") + "\x93" + call), HasSubstr("posix system"));
   EXPECT_THAT(of("\x80\x02" + global("torch", "FloatStorage") + call), AllOf(HasSubstr("torch FloatStorage"), HasSubstr("is not called")));
   EXPECT_THAT(of("\x80\x02" + global("collections", "OrderedDict") + call), HasSubstr("is not called"));
-  for (const unsigned char opcode : {'i', 'o', 0x81, 0x92, 0x82, 'P', 'p', 'S', 'I', 'l', '0', '2', '1', 0x8f, 0x97, 0xff}) {
+  for (const int opcode : {int{'i'}, int{'o'}, 0x81, 0x92, 0x82, int{'P'}, int{'p'}, int{'S'}, int{'I'}, int{'l'}, int{'0'}, int{'2'}, int{'1'}, 0x8f, 0x97, 0xff}) {
     EXPECT_THAT(of(std::string("\x80\x02]") + static_cast<char>(opcode) + "os\nsystem\n."), HasSubstr(fmt::format("opcode 0x{:02x}", opcode)));
   }
 }

@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "model/language_model.h"
+#include "model/safetensors.h"
 #include "tiny_run.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
@@ -32,6 +33,23 @@ TEST(Trainer, SameSeedSameLossesHoweverFarItReadsAhead) {
   EXPECT_EQ(first, train_losses("lazy", {"training.steps=12", "data.prefetch=1"}));
   EXPECT_EQ(first, train_losses("lazy", {"training.steps=12", "data.prefetch=64", "validation.every=0", "checkpoint.every=3"}));
   EXPECT_NE(first, train_losses("lazy", {"training.steps=12", "training.seed=43"}));
+}
+
+// With every kind of checkpointing the same losses, and a folder that is GPT-2's.
+TEST(Trainer, Gpt2IsTrainedAndSavedAsOne) {
+  const ScratchFolder scratch;
+  train(TrainConfig::load(write_tiny_config(scratch.path(), "gpt2"), {}), false);
+  const auto curve = losses(scratch / "run");
+  EXPECT_GT(curve.front(), std::log(200));
+  EXPECT_LT(curve.back(), std::log(27));
+  const LanguageModel model = LanguageModel::load(scratch / "run/model");
+  EXPECT_EQ(model.config().architecture(), "GPT2LMHeadModel");
+  EXPECT_EQ(model.config().max_length, 64);
+  EXPECT_TRUE(read_safetensors(scratch / "run/model/model.safetensors").contains("transformer.h.1.attn.c_attn.weight"));
+  for (const char* how : {"mlp", "attention", "full"}) {
+    const std::string setting = std::string("training.activation_checkpointing=") + how;
+    EXPECT_EQ(train_losses("gpt2", {"training.steps=6", setting}), train_losses("gpt2", {"training.steps=6"})) << how;
+  }
 }
 
 TEST(Trainer, Learns) {

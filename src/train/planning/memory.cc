@@ -73,7 +73,8 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
 
 int64_t product_weights(const ModelConfig& model) {
   const int64_t queries = model.num_heads * model.head_dim, keys = model.num_kv_heads * model.head_dim;
-  return model.num_layers * model.hidden_size * (2 * queries + 2 * keys + 3 * model.intermediate());
+  const int64_t matrices = model.mlp_kind == "swiglu" ? 3 : 2;  // of the MLP
+  return model.num_layers * model.hidden_size * (2 * queries + 2 * keys + matrices * model.intermediate());
 }
 
 std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
