@@ -17,6 +17,11 @@ ordered_json number(double value) { return std::isfinite(value) ? ordered_json(v
 
 double rescaled(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
+// Where always giving one label is right every time, nothing can be better than it.
+std::string rescaled_text(double accuracy, double chance) {
+  return chance < 1 ? fmt::format("{:.4f}", rescaled(accuracy, chance)) : "N/A";
+}
+
 bool is_accuracy(const Metric& metric) { return metric.name.starts_with("acc"); }
 
 ordered_json chance_json(const TaskResult& task) {
@@ -136,8 +141,8 @@ std::string to_table(const std::vector<TaskResult>& results) {
       if (!task->chance || !is_accuracy(metric)) continue;
       const auto [random, majority] = *task->chance;
       above.push_back({task->name, metric.name, fmt::format("{:.4f}", metric.value), fmt::format("{:.4f}", random),
-                       fmt::format("{:.4f}", rescaled(metric.value, random)), fmt::format("{:.4f}", majority),
-                       fmt::format("{:.4f}", rescaled(metric.value, majority))});
+                       rescaled_text(metric.value, random), fmt::format("{:.4f}", majority),
+                       rescaled_text(metric.value, majority)});
     }
   }
   std::string out = markdown_table(rows, "lrlrllrlr", /*header_left=*/true);

@@ -92,6 +92,7 @@ std::vector<TaskResult> run_tasks(LanguageModel& model, const Tokenizer& tokeniz
   std::vector<std::future<TaskResult>> finishing;
   Preparation preparation(tasks, data, tokenizer, options.prepare);
   Running running;
+  std::future<void> taking;  // the records of the chunk before, while the model computes
   Chunk chunk;
   for (auto begin = Clock::now(); preparation.next(chunk);) {
     const Task& task = tasks[chunk.task];
@@ -100,14 +101,22 @@ std::vector<TaskResult> run_tasks(LanguageModel& model, const Tokenizer& tokeniz
     how.title = !options.progress                ? ""
                 : chunk.first == 0 && chunk.last ? task.name
                                                  : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
-    const auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prepare.max_length, how)
-                                              : score(model, chunk.windows, how);
-    take(task, chunk, scores, options.log_samples, running);
+    auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prepare.max_length, how)
+                                        : score(model, chunk.windows, how);
+    if (taking.valid()) taking.get();
     running.seconds += seconds_since(begin);
     begin = Clock::now();
-    if (!chunk.last) continue;
-    finishing.push_back(std::async(std::launch::async, finish, std::cref(task), std::move(running), chunk.original,
-                                   options.prepare.num_fewshot, std::cref(data)));
+    if (!chunk.last) {
+      taking = std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores)] {
+        take(task, chunk, scores, options.log_samples, running);
+      });
+      continue;
+    }
+    finishing.push_back(std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores),
+                                                        running = std::move(running)]() mutable {
+      take(task, chunk, scores, options.log_samples, running);
+      return finish(task, std::move(running), chunk.original, options.prepare.num_fewshot, data);
+    }));
     running = Running();
   }
   std::vector<TaskResult> results;

@@ -113,8 +113,8 @@ at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const ch
               data[copy.numel() - 1]);
   if (remember) checked.add(t, tokens);
   if (a.q.is_cpu()) return copy;
-  // From the host without waiting for the device: memory that is not pinned has been read when the call returns.
-  return t.is_cpu() ? copy.to(a.q.device(), /*non_blocking=*/true) : t.to(a.q.device(), at::kInt).contiguous();
+  // From pinned memory the device fetches them in its own time; any other copy would be waited for in every layer.
+  return t.to(a.q.device(), at::kInt, /*non_blocking=*/t.is_cpu() && t.is_pinned()).contiguous();
 }
 
 }  // namespace

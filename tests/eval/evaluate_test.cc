@@ -145,4 +145,11 @@ TEST(Results, HarnessSchemaAndTable) {
             "|        |       |none  |     0|word_perplexity|↓|41.2500|±|   N/A|\n");
 }
 
+TEST(Results, NothingIsBetterThanALabelThatIsAlwaysRight) {
+  const std::vector<TaskResult> results = {{.name = "piqa", .version = 1, .metrics = {{"acc", 0.75, true, 0.1}}, .effective = 4,
+                                            .config = {{"task", "piqa"}}, .chance = Chance{0.5, 1}}};
+  EXPECT_THAT(to_table(results), testing::HasSubstr("|piqa |acc   |0.7500|0.5000|  0.5000|  1.0000|     N/A|\n"));
+  EXPECT_TRUE(to_json(results, {})["chance"]["piqa"]["acc"]["rescaled_majority"].is_null());
+}
+
 }  // namespace lazy::eval
