@@ -34,9 +34,10 @@ namespace {
 constexpr int64_t kTokensPerPass = 4096;  // short samples share a pass; a longer one has its own
 
 template <typename Use>
-void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Use& use) {
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Probes* probes, const Use& use) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
+  options.probes = probes;
   options.return_stats = true;
   const auto length = static_cast<int64_t>(samples.front().size());
   const size_t batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
@@ -125,13 +126,22 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   result.samples = static_cast<int64_t>(samples.size());
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
 
+  const Applied applied(model, options.interventions);
+  FurtherMeasuring further(model, options.measures, options.threshold);
+  const auto probed = [&](bool short_samples) {
+    Probes probes = applied.probes();
+    further.watch(probes, short_samples, changes_weights(applied.probes(), model.config()));
+    return probes;
+  };
   MeasureSum sums;
   const auto windows = layer_windows(model.config());
-  pass_over(model, samples, options.progress ? "sinks" : "", [&](const auto& stats) { sums.add(stats, windows); });
+  const Probes of_samples = probed(false), of_sink_samples = probed(true);
+  pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
   SinkRate rate(options.threshold);
-  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", [&](const auto& stats) { rate.add(stats); });
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(), [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
+  result.further = further.result();
 
   if (options.maps == "auto") heads = telling_heads(result.measures.sink_ratio);
   if (heads.empty()) return result;
@@ -141,7 +151,7 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));
   std::vector<int64_t> map_ids(excerpt.begin(), excerpt.end());
   if (bos) map_ids.insert(map_ids.begin(), *bos);
-  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads);
+  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads, &applied.probes());
   const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
   for (size_t n = 0; n < heads.size(); ++n) result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
   return result;
