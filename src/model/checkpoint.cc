@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "model/checkpoint_names.h"
-#include "model/parameter_shapes.h"
+#include "model/families/family.h"
+#include "model/mxfp4.h"
+#include "model/torch_file/torch_file.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -39,7 +41,10 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-bool ignored(const std::string& name) {
+bool ignored(const std::string& name, const Family* family) {
+  for (const char* buffer : family ? family->ignored : std::vector<const char*>()) {
+    if (ends_with(name, buffer)) return true;
+  }
   return ends_with(name, "inv_freq") || ends_with(name, ".mask") || ends_with(name, ".masked_bias");
 }
 
@@ -77,16 +82,17 @@ void check_finite(const at::Tensor& tensor, const std::string& file, const std::
 
 }  // namespace
 
-SafetensorsFile open_weights(const fs::path& directory) {
+std::unique_ptr<WeightsFile> open_weights(const fs::path& directory) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
-    if (fs::exists(directory / name)) return SafetensorsFile(directory / name);
+    if (fs::exists(directory / name)) return without_mxfp4(std::make_unique<SafetensorsFile>(directory / name));
   }
-  const char* hint = fs::exists(directory / "pytorch_model.bin") ? "; pytorch_model.bin is not read, convert it" : "";
-  fail(kCheckpoint, "{}: expected model.safetensors or model.safetensors.index.json, found neither{}",
-       directory.string(), hint);
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (fs::exists(directory / name)) return open_torch_file(directory / name);
+  }
+  fail(kCheckpoint, "{}: expected model.safetensors or pytorch_model.bin, or one of them with .index.json, found none", directory.string());
 }
 
-bool has_weight(const SafetensorsFile& file, const std::string& name) {
+bool has_weight(const WeightsFile& file, const std::string& name) {
   const std::string wanted = canonical(name);
   for (const std::string& have : file.names()) {
     if (canonical(have) == wanted) return true;
@@ -94,28 +100,29 @@ bool has_weight(const SafetensorsFile& file, const std::string& name) {
   return false;
 }
 
-std::map<std::string, std::string> match_weights(const SafetensorsFile& file, const fs::path& directory,
+std::map<std::string, std::string> match_weights(const WeightsFile& file, const fs::path& directory,
                                                  const ModelConfig& config) {
+  const Family* family = family_of(config);
   std::map<std::string, std::string> unmatched;  // canonical -> the file's name
   Complaints missing("missing"), unexpected("unexpected"), shapes("of the wrong shape"), dtypes("of the wrong type");
   for (const std::string& name : file.names()) {
-    if (ignored(name)) continue;
+    if (ignored(name, family)) continue;
     if (!unmatched.emplace(canonical(name), name).second) unexpected.add(name + " (a second spelling of another)");
   }
   std::map<std::string, std::string> matched;
-  std::vector<ParameterShape> expected = parameter_shapes(config);
+  std::vector<StoredTensor> expected = stored_tensors(config);
   const CheckpointNames names(config);
   if (config.tie_embeddings && unmatched.count(canonical(names.head))) {
-    expected.push_back({names.head, {config.vocab_size, config.hidden_size}});
+    expected.push_back({names.head, {config.vocab_size, config.hidden_size}, {}});
   }
-  for (const ParameterShape& want : expected) {
+  for (const StoredTensor& want : expected) {
     const auto place = unmatched.find(canonical(want.name));
     if (place == unmatched.end()) {
       missing.add(want.name);
       continue;
     }
     const std::string& stored = place->second;
-    const SafetensorsEntry& entry = file.entry(stored);
+    const WeightInfo entry = file.info(stored);
     if (entry.shape != want.shape) {
       shapes.add(fmt::format("{} expected {}, found {}", stored, show(want.shape), show(entry.shape)));
     } else if (!is_float(entry.dtype)) {
@@ -133,22 +140,69 @@ std::map<std::string, std::string> match_weights(const SafetensorsFile& file, co
   return matched;
 }
 
-void load_weights(const SafetensorsFile& file, const fs::path& directory, const ModelConfig& config,
+namespace {
+
+// The model's tensors, in the order of stored.parts.
+std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor) {
+  switch (stored.packing) {
+    case Packing::plain: return {tensor};
+    case Packing::by_head: {
+      const auto count = static_cast<int64_t>(stored.parts.size());
+      std::vector<at::Tensor> out;
+      for (const at::Tensor& part : tensor.unflatten(0, {stored.heads, count, -1}).unbind(1)) out.push_back(part.flatten(0, 1));
+      return out;
+    }
+    case Packing::transposed: return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
+  }
+  return {};
+}
+
+at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& parts) {
+  switch (stored.packing) {
+    case Packing::plain: return parts[0];
+    case Packing::by_head: {
+      std::vector<at::Tensor> heads;
+      for (const at::Tensor& part : parts) heads.push_back(part.unflatten(0, {stored.heads, -1}));
+      return at::stack(heads, 1).flatten(0, 2);
+    }
+    case Packing::transposed: return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
+  }
+  return {};
+}
+
+}  // namespace
+
+void load_weights(const WeightsFile& file, const fs::path& directory, const ModelConfig& config,
                   const NamedTensors& targets) {
   const auto stored_names = match_weights(file, directory, config);
+  const std::map<std::string, at::Tensor> by_name(targets.begin(), targets.end());
   const CheckpointNames names(config);
   const at::NoGradGuard guard;
-  for (const auto& [name, target] : targets) {
-    const std::string& stored_name = stored_names.at(name);
-    const at::Tensor stored = file.tensor(stored_name);
-    check_finite(stored, file.where(stored_name), stored_name);
-    target.copy_(stored);
-    const auto head = stored_names.find(names.head);
-    if (name != names.embedding || !config.tie_embeddings || head == stored_names.end()) continue;
-    if (!at::equal(file.tensor(head->second).to(target.options()), target)) {
-      fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, name);
-    }
+  for (const StoredTensor& stored : stored_tensors(config)) {
+    const std::string& stored_name = stored_names.at(stored.name);
+    const at::Tensor tensor = file.tensor(stored_name);
+    check_finite(tensor, file.where(stored_name), stored_name);
+    const std::vector<at::Tensor> parts = unpacked(stored, tensor);
+    for (size_t i = 0; i < parts.size(); ++i) by_name.at(stored.parts[i]).copy_(parts[i]);
   }
+  const auto head = stored_names.find(names.head);
+  if (!config.tie_embeddings || head == stored_names.end()) return;
+  const at::Tensor& embedding = by_name.at(names.embedding);
+  if (!at::equal(file.tensor(head->second).to(embedding.options()), embedding)) {
+    fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, names.embedding);
+  }
+}
+
+NamedTensors packed(const ModelConfig& config, const NamedTensors& tensors) {
+  if (!family_of(config)) return tensors;
+  const std::map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
+  NamedTensors out;
+  for (const StoredTensor& stored : stored_tensors(config)) {
+    std::vector<at::Tensor> parts;
+    for (const std::string& part : stored.parts) parts.push_back(by_name.at(part));
+    out.emplace_back(stored.name, packed(stored, parts));
+  }
+  return out;
 }
 
 }  // namespace lazy

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "model/config.h"
@@ -9,22 +10,26 @@
 
 namespace lazy {
 
-// model.safetensors, or model.safetensors.index.json beside its shards. Error when the folder has neither.
-SafetensorsFile open_weights(const std::filesystem::path& directory);
+// model.safetensors, or model.safetensors.index.json beside its shards, or the same two of pytorch_model.bin. Error when the folder
+// has none of them.
+std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& directory);
 
 // True when the file has a tensor of this name under either naming, with or without `model.` / `transformer.`.
-bool has_weight(const SafetensorsFile& file, const std::string& name);
+bool has_weight(const WeightsFile& file, const std::string& name);
 
 // Compares the file with what the model needs, before anything is allocated: Error lists all missing, unexpected and
 // wrongly shaped or typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are
-// ignored; a tied head may be there or not. Returns the file's name of each expected tensor.
-std::map<std::string, std::string> match_weights(const SafetensorsFile& file, const std::filesystem::path& directory,
+// ignored; a tied head may be there or not. Returns the file's name of each of stored_tensors(config).
+std::map<std::string, std::string> match_weights(const WeightsFile& file, const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
 // Copies the file's tensors into `targets` (in place, cast to the target's type) after match_weights. Values that are
 // not finite are an Error (one cheap pass over each tensor), because nothing computed from them has a meaning; so is a
 // tied head that differs from the embedding.
-void load_weights(const SafetensorsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
+void load_weights(const WeightsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
                   const NamedTensors& targets);
+
+// A file's tensors from the model's: those of a family's layout, or the same.
+NamedTensors packed(const ModelConfig& config, const NamedTensors& tensors);
 
 }  // namespace lazy

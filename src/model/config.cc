@@ -8,6 +8,8 @@
 #include "core/config.h"
 
 #include "core/error.h"
+#include "model/checkpoint_names.h"
+#include "model/families/family.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
 
@@ -75,6 +77,7 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
 }
 std::string ModelConfig::architecture() const {
   if (!all_attention()) return mixer_kind(*this).architecture;
+  if (const Family* laid_out = family_of(*this)) return laid_out->architecture;
   const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
   if (normalizer != "softmax" || distance_bias_window > 0 || !has_plain_rope()) return "LazyForCausalLM";
   if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
@@ -97,11 +100,24 @@ int64_t ModelConfig::window_of(int64_t layer) const {
 bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
 std::string ModelConfig::kind() const {
   if (!all_attention()) return mixer;
+  if (family_of(*this)) return family;
   return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer;
+}
+
+double ModelConfig::score_scale(int64_t layer) const {
+  const double scale = scale_scores ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1;
+  return scale_by_layer ? scale / static_cast<double>(layer + 1) : scale;
+}
+
+double ModelConfig::init_std_of(const std::string& name) const {
+  const CheckpointNames names(*this);
+  const bool branch = name == names.o || name == names.down;
+  return small_branches && branch ? init_std / std::sqrt(2 * static_cast<double>(num_layers)) : init_std;
 }
 
 int64_t ModelConfig::intermediate() const {
   if (intermediate_size > 0) return intermediate_size;
+  if (mlp_kind != "swiglu") return static_cast<int64_t>(static_cast<double>(hidden_size) * hidden_ratio);
   const auto raw = static_cast<int64_t>(static_cast<double>(hidden_size) * hidden_ratio * 2 / 3);
   return (raw + 255) / 256 * 256;
 }
@@ -120,12 +136,12 @@ void ModelConfig::validate() const {
   if (num_heads % num_kv_heads != 0) {
     fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", num_heads, num_kv_heads);
   }
-  if (head_dim % 2 != 0) fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
+  if (rotates() && head_dim % 2 != 0) fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
   if (std::find(kPositions.begin(), kPositions.end(), positions) == kPositions.end()) {
     fail("model", "positions: expected one of {}, found '{}'", fmt::join(kPositions, ", "), positions);
   }
   check(rotary_share > 0 && rotary_share <= 1, "partial_rotary_factor", "more than 0 and at most 1", rotary_share);
-  if (rotary_dim() < 2 || rotary_dim() % 2 != 0) {
+  if (rotates() && (rotary_dim() < 2 || rotary_dim() % 2 != 0)) {
     fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim, rotary_dim());
   }
   if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
@@ -144,6 +160,11 @@ void ModelConfig::validate() const {
   check_rope_scaling(*this);
   if (rope_scaling.type != "none" && !rotates()) fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
   for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
+  if (const Family* laid_out = family_of(*this)) {
+    laid_out->check(*this);
+  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer) {
+    fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", family);
+  }
   if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {
     fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some", kind(),
          family);
@@ -162,6 +183,9 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     m.normalizer = "elastic";
     m.distance_bias_window = 512;
     m.rope_base = 1.5e5;
+  } else if (const Family* family = find_family(kind)) {
+    family->defaults(m);
+    m.query_bias = s.boolean("query_bias", m.query_bias);
   } else if (const MixerKind* mixer = find_mixer(kind)) {
     m.mixer = kind;
     m.mlp = mixer->mlp;

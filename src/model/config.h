@@ -26,7 +26,7 @@ struct MixerConfig {
 // Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU.
 // With normalizer "elastic" and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
 // Softmax models may also have what the families of Llama add to it: biases, norms of queries and keys, layers without
-// the window.
+// the window. The families in model/families/ change more: the norm, the MLP, where the norms stand.
 struct ModelConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 1024;
@@ -54,13 +54,23 @@ struct ModelConfig {
   double distance_bias_init_std = 1e-3;
   int64_t window = -1;                // sliding window, -1: none
   std::vector<int64_t> full_layers;   // layers that see everything all the same, ascending
-  std::string family = "llama";       // whose layout a softmax model has on disk: llama, mistral, qwen2 or qwen3
+  std::string family = "llama";       // whose layout a model has on disk: llama, mistral, qwen2, qwen3, or one of families/
   bool attention_bias = false;        // q_proj, k_proj and v_proj add a bias
+  bool query_bias = true;             // of these q_proj's is trained; otherwise it is 0 and stays so
   bool output_bias = false;           // o_proj adds one
   bool qk_norm = false;               // RMSNorm of every query and key head before RoPE
   std::string mixer = "attention";        // or a MixerKind's name: what the layers mix tokens with
   MixerConfig mix;                        // when it is not attention
   bool mlp = true;                        // a layer has an MLP
+  std::string mlp_kind = "swiglu";        // or experts, or what stands between its two matrices: gelu, gelu_tanh, relu
+  bool mlp_bias = false;                  // its matrices add a bias
+  std::string norm = "rms";               // RMSNorm, or "layer": LayerNorm, with a bias
+  bool embedding_norm = false;            // one before the first layer too
+  int64_t experts = 0, experts_per_token = 0;      // mlp_kind experts, of gpt-oss: how many, and how many a token has
+  double swiglu_limit = 7, swiglu_alpha = 1.702;  // their gate and up end at the limit; gate sigmoid(alpha gate) (up + 1)
+  bool scale_scores = true;               // queries x keys by head_dim^-0.5
+  bool scale_by_layer = false;            // and by 1 / (layer + 1)
+  bool small_branches = false;            // o_proj and down_proj start with init_std / sqrt(2 num_layers), as in GPT-2
   std::vector<int64_t> attention_layers;  // that attend all the same (a hybrid), ascending
   double init_std = 0.02;
   int64_t bos_token_id = 1;
@@ -83,20 +93,23 @@ struct ModelConfig {
   bool rotates() const { return positions == "rope" && rope_base > 0; }
   bool has_plain_rope() const;   // RoPE as in Llama
   int64_t rotary_dim() const;    // dimensions of a head that RoPE turns
+  double score_scale(int64_t layer) const;  // of queries x keys
   int64_t intermediate() const;  // intermediate_size, or what hidden_ratio makes of it
+  // The standard deviation that `name`, a matrix of a layer by its name within it, starts with.
+  double init_std_of(const std::string& name) const;
   void validate() const;         // Error naming the field: heads that do not divide, odd head_dim, ...
 
   // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
   // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours:
   // normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std, positions,
-  // rope_interleaved, alibi_trainable.
-  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5); `kind` may
-  // also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
+  // rope_interleaved, alibi_trainable, query_bias.
+  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5), "gpt2" those of
+  // GPT-2, which is then saved as one; `kind` may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
   // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.
   static ModelConfig from_toml(Config& config);
-  // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and LazyForCausalLM, in the spelling
-  // of transformers 4 or 5, with the key names of Hugging Face (num_attention_heads, rms_norm_eps) or of FLA (num_heads,
+  // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
+  // model/families/, in the spelling of transformers 4 or 5, with the key names of Hugging Face (num_attention_heads, rms_norm_eps) or of FLA (num_heads,
   // norm_eps). What the decoder cannot compute, such as experts or quantized weights, is an Error.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
   static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/file.h"
+#include "model/families/family.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
 
@@ -53,35 +54,13 @@ void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfi
   } else if (defaults.head_dim > 0) {
     m.head_dim = defaults.head_dim;
   } else {
-    if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
-      fail(kOperation, "{}: num_attention_heads: expected a divisor of hidden_size ({}), found {}", fields.file(), m.hidden_size,
-           m.num_heads);
-    }
-    m.head_dim = m.hidden_size / m.num_heads;
+    config_json::divide_heads(fields, "num_attention_heads", m);
   }
 }
 
-}  // namespace
-
-ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
-  if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
-  const Fields fields(root, file);
-  std::string type;
-  fields.string({"model_type"}, type);
-  const MixerKind* kind = find_mixer_type(type);
-  if (!kind && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
-    std::vector<std::string> types = kTypes;
-    for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
-    fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
-         type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
-  }
-  fields.must_be_absent("quantization_config", "quantized weights");
+// What the families of Llama, our models and other mixers have in common.
+void read_decoder(const Fields& fields, const std::string& type, const MixerKind* kind, ModelConfig& m) {
   const bool lazy = type == "lazy_attention";
-  const FamilyDefaults defaults = family_defaults(type);
-  ModelConfig m;
-  if (!lazy && !kind) m.family = type;
-  if (defaults.max_length > 0) m.max_length = defaults.max_length;
-  fields.required_integer({"vocab_size"}, m.vocab_size);
   fields.required_integer({"hidden_size"}, m.hidden_size);
   fields.required_integer({"num_hidden_layers"}, m.num_layers);
   if (kind) {
@@ -94,26 +73,88 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     kind->read(fields, m);
     complete_mixer(m);
   } else {
-    read_heads(fields, defaults, m);
+    read_heads(fields, family_defaults(type), m);
   }
   fields.number({"hidden_ratio"}, m.hidden_ratio);
   fields.integer({"intermediate_size"}, m.intermediate_size);
   if (!lazy && !kind && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
-  fields.boolean({"tie_word_embeddings"}, m.tie_embeddings);
   fields.number({"rms_norm_eps", "norm_eps"}, m.norm_eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
-  fields.number({"initializer_range"}, m.init_std);
-  fields.token("bos_token_id", m.bos_token_id);
-  fields.token("eos_token_id", m.eos_token_id);
   config_json::read_rope(fields, m);
-  if (type != "lazy_attention" && !kind && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", file);
+  if (!lazy && !kind && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", fields.file());
   if (!kind) config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
   if (activation != "silu" && activation != "swish" && activation != "swiglu") {
-    fail(kOperation, "{}: hidden_act: expected silu, found '{}'", file, activation);
+    fail(kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
   }
+}
+
+// The fields above, and those of read_biases.
+void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["hidden_size"] = m.hidden_size;
+  if (m.mlp) out["intermediate_size"] = m.intermediate();
+  out["num_hidden_layers"] = m.num_layers;
+  if (m.all_attention()) {
+    out["num_attention_heads"] = m.num_heads;
+    out["num_key_value_heads"] = m.num_kv_heads;
+    out["head_dim"] = m.head_dim;
+    out["hidden_act"] = "silu";
+    out["rms_norm_eps"] = m.norm_eps;
+    config_json::write_rope(m, out);
+  } else {  // FLA's words
+    mixer_kind(m).write(m, out);
+    write_hybrid(m, out);
+    out["hidden_act"] = "swish";
+    out["norm_eps"] = m.norm_eps;
+  }
+  out["max_position_embeddings"] = m.max_length;
+  const std::string transformers_class = m.architecture();
+  const bool lazy = transformers_class == "LazyForCausalLM", llama = transformers_class == "LlamaForCausalLM";
+  if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = m.attention_bias;
+  if (lazy || llama) out["mlp_bias"] = false;
+}
+
+}  // namespace
+
+void config_json::divide_heads(const Fields& fields, const char* name, ModelConfig& m) {
+  if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
+    fail(kOperation, "{}: {}: expected a divisor of hidden_size ({}), found {}", fields.file(), name, m.hidden_size, m.num_heads);
+  }
+  m.head_dim = m.hidden_size / m.num_heads;
+}
+
+ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
+  if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
+  const Fields fields(root, file);
+  std::string type;
+  fields.string({"model_type"}, type);
+  const MixerKind* kind = find_mixer_type(type);
+  const Family* laid_out = find_family(type);
+  if (!kind && !laid_out && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
+    std::vector<std::string> types = kTypes;
+    for (const Family* other : families()) types.push_back(other->model_type);
+    for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
+    fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
+         type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
+  }
+  if (!laid_out || !laid_out->quantized) fields.must_be_absent("quantization_config", "quantized weights");
+  const bool lazy = type == "lazy_attention";
+  ModelConfig m;
+  if (!lazy && !kind) m.family = type;
+  if (const int64_t length = family_defaults(type).max_length; length > 0) m.max_length = length;
+  if (laid_out) laid_out->defaults(m);
+  fields.required_integer({"vocab_size"}, m.vocab_size);
+  if (laid_out) {
+    laid_out->read(fields, m);
+  } else {
+    read_decoder(fields, type, kind, m);
+  }
+  fields.boolean({"tie_word_embeddings"}, m.tie_embeddings);
+  fields.number({"initializer_range"}, m.init_std);
+  fields.token("bos_token_id", m.bos_token_id);
+  fields.token("eos_token_id", m.eos_token_id);
   if (lazy) {
     m.normalizer = "elastic";
     m.distance_bias_window = 512;
@@ -154,32 +195,17 @@ nlohmann::ordered_json ModelConfig::to_json() const {
   out["architectures"] = {transformers_class};
   out["model_type"] = !all_attention() ? mixer_kind(*this).model_type : lazy ? "lazy_attention" : family;
   out["vocab_size"] = vocab_size;
-  out["hidden_size"] = hidden_size;
-  if (mlp) out["intermediate_size"] = intermediate();
-  out["num_hidden_layers"] = num_layers;
-  if (all_attention()) {
-    out["num_attention_heads"] = num_heads;
-    out["num_key_value_heads"] = num_kv_heads;
-    out["head_dim"] = head_dim;
-    out["hidden_act"] = "silu";
-    out["rms_norm_eps"] = norm_eps;
-    config_json::write_rope(*this, out);
-  } else {  // FLA's words
-    mixer_kind(*this).write(*this, out);
-    write_hybrid(*this, out);
-    out["hidden_act"] = "swish";
-    out["norm_eps"] = norm_eps;
+  if (const Family* laid_out = family_of(*this)) {
+    laid_out->write(*this, out);
+  } else {
+    write_decoder(*this, out);
   }
-  out["max_position_embeddings"] = max_length;
   out["tie_word_embeddings"] = tie_embeddings;
   out["initializer_range"] = init_std;
-  const bool llama = transformers_class == "LlamaForCausalLM";
-  if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = attention_bias;
-  if (lazy || llama) out["mlp_bias"] = false;
   out["bos_token_id"] = bos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(bos_token_id);
   out["eos_token_id"] = eos_token_id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(eos_token_id);
   if (lazy) write_lazy(*this, out);
-  if (all_attention()) config_json::write_window(*this, out);
+  if (all_attention() && !family_of(*this)) config_json::write_window(*this, out);
   if (tokenizer_fingerprint != 0) out["tokenizer_fingerprint"] = fmt::format("{:016x}", tokenizer_fingerprint);
   return out;
 }

@@ -95,6 +95,9 @@ class Fields {
   const std::string& file_;
 };
 
+// head_dim = hidden_size / num_heads. Error naming the field `name` when that is no whole number.
+void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
+
 // RoPE's base and scaling, and the layers that have the sliding window: as transformers 4 and 5 spell them.
 void read_rope(const Fields& fields, ModelConfig& m);
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out);

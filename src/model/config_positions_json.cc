@@ -99,15 +99,16 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window is every layer's. Qwen's has a switch, and serves the layers that layer_types names, or else those from
+// Mistral's window is every layer's, gpt-oss's every second one's unless layer_types says otherwise. Qwen's has a switch, and serves the layers that layer_types names, or else those from
 // max_window_layers on.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.window);
-  bool used = type == "mistral";
+  const bool always = type == "mistral" || type == "gpt_oss";
+  bool used = always;
   fields.boolean({"use_sliding_window"}, used);
-  if (type == "mistral") used = true;
-  if (used && !fields.has("sliding_window")) m.window = 4096;
+  used |= always;
+  if (used && !fields.has("sliding_window")) m.window = type == "gpt_oss" ? 128 : 4096;
   if (used) fields.integer({"sliding_window"}, m.window);
   if (type == "mistral") return;
   std::vector<int64_t> full;
@@ -126,6 +127,8 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
         fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none", fields.file());
       }
     }
+  } else if (m.window > 0 && type == "gpt_oss") {
+    for (int64_t i = 1; i < std::min(m.num_layers, int64_t{1} << 14); i += 2) full.push_back(i);
   } else if (m.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
@@ -148,11 +151,13 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   }
   out["sliding_window"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nlohmann::ordered_json();
   if (transformers_class == "MistralForCausalLM") return;
-  out["use_sliding_window"] = m.window > 0;
-  if (m.window < 0) return;
-  int64_t first = 0;  // what transformers before 4.53 goes by
-  while (first < m.num_layers && m.window_of(first) < 0) ++first;
-  out["max_window_layers"] = first;
+  if (transformers_class != "GptOssForCausalLM") {
+    out["use_sliding_window"] = m.window > 0;
+    if (m.window < 0) return;
+    int64_t first = 0;  // what transformers before 4.53 goes by
+    while (first < m.num_layers && m.window_of(first) < 0) ++first;
+    out["max_window_layers"] = first;
+  }
   out["layer_types"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < m.num_layers; ++i) {
     out["layer_types"].push_back(m.window_of(i) < 0 ? "full_attention" : "sliding_attention");

@@ -28,11 +28,12 @@ struct LanguageModel::Impl {
     config.intermediate_size = config.intermediate();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    if (config.embedding_norm) embedding_norm = make_norm(config, device);
     if (config.positions == "learned") {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
-    final_norm = at::ones({config.hidden_size}, options).requires_grad_(true);
+    final_norm = make_norm(config, device);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     collect();
   }
@@ -40,27 +41,31 @@ struct LanguageModel::Impl {
   // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
   void collect() {
     const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
       stored.emplace_back(name, tensor);
       if (tensor.requires_grad()) parts.back().parameters.push_back(stored.back());
     };
     parts.emplace_back();
     add(names.embedding, embedding);
-    if (position_table.defined()) add(names.positions, position_table);
+    add(names.embedding_norm, embedding_norm.weight);
+    add(names.embedding_norm_bias, embedding_norm.bias);
+    add(names.positions, position_table);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
       const std::string layer = names.layer(static_cast<int64_t>(i));
       parts.push_back({{}, block.mixer->products()});
-      if (block.mlp_norm.defined()) parts.back().products.insert(parts.back().products.end(), {&block.gate_up, &block.down});
-      add(layer + names.mixer_norm, block.mixer_norm);
+      add(layer + names.mixer_norm, block.mixer_norm.weight);
+      add(layer + names.mixer_norm_bias, block.mixer_norm.bias);
       for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
-      if (!block.mlp_norm.defined()) continue;
-      add(layer + names.mlp_norm, block.mlp_norm);
-      add(layer + names.gate, block.gate_up.parts()[0]);
-      add(layer + names.up, block.gate_up.parts()[1]);
-      add(layer + names.down, block.down.parts()[0]);
+      if (!block.mlp) continue;
+      for (const Linear* product : block.mlp->products()) parts.back().products.push_back(product);
+      add(layer + names.mlp_norm, block.mlp_norm.weight);
+      add(layer + names.mlp_norm_bias, block.mlp_norm.bias);
+      for (const auto& [name, tensor] : block.mlp->parameters()) add(layer + name, tensor);
     }
     parts.emplace_back();
-    add(names.final_norm, final_norm);
+    add(names.final_norm, final_norm.weight);
+    add(names.final_norm_bias, final_norm.bias);
     if (head.defined()) {
       parts.emplace_back();
       add(names.head, head);
@@ -75,20 +80,20 @@ struct LanguageModel::Impl {
     at::Generator generator = at::detail::createCPUGenerator(seed);
     // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
-    const auto normal = [&](const at::Tensor& t) { t.copy_(on_cpu(t).normal_(0, config.init_std, generator)); };
-    normal(embedding);
-    if (position_table.defined()) normal(position_table);
+    const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
+    normal(embedding, config.init_std);
+    if (position_table.defined()) normal(position_table, config.init_std);
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
         if (block.mixer->start(name, fresh, config, generator)) tensor.copy_(fresh);
       }
-      if (!block.mlp_norm.defined()) continue;
-      for (const Linear* linear : {&block.gate_up, &block.down}) {
-        for (const at::Tensor& part : linear->parts()) normal(part);
+      if (!block.mlp) continue;
+      for (const auto& [name, tensor] : block.mlp->parameters()) {
+        if (tensor.dim() > 1) normal(tensor, config.init_std_of(name));
       }
     }
-    if (head.defined()) normal(head);
+    if (head.defined()) normal(head, config.init_std);
   }
 
   // One of a layer's tensors, undefined where another mixer is.
@@ -107,13 +112,13 @@ struct LanguageModel::Impl {
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
     const LayerProbes probe(options.probes, -1);
     const at::Tensor tokens = probe("embedding.tokens", at::embedding(embedding, ids));
-    if (config.positions != "learned" && config.positions != "sinusoidal") return probe("embedding", tokens.to(dtype));
+    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
     const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
                                                                : sinusoidal_positions(places, config.hidden_size);
-    return probe("embedding", (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype));
+    return (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
@@ -138,7 +143,8 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
-  at::Tensor embedding, position_table, final_norm, head;  // head is undefined when it is the embedding
+  at::Tensor embedding, position_table, head;  // head is undefined when it is the embedding
+  NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
@@ -234,6 +240,8 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   {
     const PartUse use(hooks, Impl::kEmbedding);
     stream.branch = impl_->embed(ids, options);
+    if (impl_->config.embedding_norm) stream = {normalize(stream, impl_->embedding_norm, impl_->config.norm_eps).value, {}};
+    stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
@@ -346,16 +354,16 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 }
 
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
-  const SafetensorsFile file = open_weights(directory);
-  if (!config.tie_embeddings && !has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
-  match_weights(file, directory, config);  // before a wrong size in config.json asks for the memory
+  const std::unique_ptr<WeightsFile> file = open_weights(directory);
+  if (!config.tie_embeddings && !has_weight(*file, "lm_head.weight")) config.tie_embeddings = true;
+  match_weights(*file, directory, config);  // before a wrong size in config.json asks for the memory
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
-  lazy::load_weights(file, directory, model.impl_->config, model.impl_->stored);
+  lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
 }
 
 void LanguageModel::load_weights(const fs::path& directory) {
-  lazy::load_weights(open_weights(directory), directory, impl_->config, impl_->stored);
+  lazy::load_weights(*open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
 const std::vector<std::pair<std::string, at::Tensor>>& LanguageModel::stored() const { return impl_->stored; }
@@ -371,6 +379,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
     const bool wide = dtype == "fp32" || stays_wide(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
+  out = packed(impl_->config, out);
   nlohmann::ordered_json config = impl_->config.to_json();
   config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
   const nlohmann::ordered_json generation = {

@@ -17,7 +17,7 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   const int64_t d = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   std::vector<ParameterShape> out = {{names.q, {q, d}}, {names.k, {kv, d}}, {names.v, {kv, d}}, {names.o, {d, q}}};
   if (c.attention_bias) {
-    out.push_back({names.q_bias, {q}});
+    out.push_back({names.q_bias, {q}, c.query_bias});
     out.push_back({names.k_bias, {kv}});
     out.push_back({names.v_bias, {kv}});
   }
@@ -36,13 +36,28 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
 // One layer's tensors, named within it.
 std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, const std::string& mixer) {
   const int64_t d = c.hidden_size;
+  const bool layer_norm = c.norm == "layer";
   std::vector<ParameterShape> out = {{names.mixer_norm, {d}}};
+  if (layer_norm) out.push_back({names.mixer_norm_bias, {d}});
   for (ParameterShape& p : mixer == "attention" ? attention_shapes(c, names) : mixer_kind(c).shapes(c)) out.push_back(std::move(p));
   if (!c.mlp) return out;
   out.push_back({names.mlp_norm, {d}});
-  out.push_back({names.gate, {c.intermediate(), d}});
+  if (layer_norm) out.push_back({names.mlp_norm_bias, {d}});
+  if (c.mlp_kind == "experts") {
+    const int64_t n = c.experts, inner = c.intermediate();
+    out.push_back({names.router, {n, d}});
+    out.push_back({names.router_bias, {n}});
+    out.push_back({names.experts_gate_up, {n, d, 2 * inner}});
+    out.push_back({names.experts_gate_up_bias, {n, 2 * inner}});
+    out.push_back({names.experts_down, {n, inner, d}});
+    out.push_back({names.experts_down_bias, {n, d}});
+    return out;
+  }
+  if (c.mlp_kind == "swiglu") out.push_back({names.gate, {c.intermediate(), d}});
   out.push_back({names.up, {c.intermediate(), d}});
+  if (c.mlp_bias) out.push_back({names.up_bias, {c.intermediate()}});
   out.push_back({names.down, {d, c.intermediate()}});
+  if (c.mlp_bias) out.push_back({names.down_bias, {d}});
   return out;
 }
 
@@ -51,6 +66,10 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   const CheckpointNames names(c);
   std::vector<ParameterShape> out = {{names.embedding, {c.vocab_size, c.hidden_size}}};
+  if (c.embedding_norm) {
+    out.push_back({names.embedding_norm, {c.hidden_size}});
+    out.push_back({names.embedding_norm_bias, {c.hidden_size}});
+  }
   if (c.positions == "learned") out.push_back({names.positions, {c.max_length, c.hidden_size}});
   for (int64_t i = 0; i < c.num_layers; ++i) {
     for (ParameterShape& p : layer_shapes(c, names, c.mixer_of(i))) {
@@ -59,6 +78,7 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
     }
   }
   out.push_back({names.final_norm, {c.hidden_size}});
+  if (c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
   if (!c.tie_embeddings) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
   return out;
 }
@@ -73,7 +93,7 @@ ParameterCount count_parameters(const ModelConfig& c) {
   const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
   ParameterCount count;
   count.embedding = c.vocab_size * c.hidden_size;
-  count.tied = count.embedding + c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
+  count.tied = count.embedding + ((c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
   if (attending > 0) count.tied += attending * of_layer("attention");
   if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
   count.untied = count.tied + count.embedding;

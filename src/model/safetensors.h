@@ -5,33 +5,36 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/safetensors_format.h"
+#include "model/weights_file.h"
 
 namespace lazy {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+// PyTorch's type for one of the format's; nothing where it has none.
+std::optional<at::ScalarType> safetensors_dtype(const std::string& name);
+
 // One file, or the files that a `*.safetensors.index.json` lists, opened and checked.
-class SafetensorsFile {
+class SafetensorsFile : public WeightsFile {
  public:
   // `path`: a .safetensors file or an index file. Error names file, field, what was expected and what was found.
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
+  ~SafetensorsFile() override;
   SafetensorsFile(SafetensorsFile&&) noexcept;
 
-  const std::vector<std::string>& names() const;  // sorted
+  const std::vector<std::string>& names() const override;
   bool has(const std::string& name) const;
   const SafetensorsEntry& entry(const std::string& name) const;
-  // The tensor, on the CPU, sharing the mapped memory where it is aligned for its type. Read-only: copy before changing
-  // it. Stays valid after this object is gone. Error for a dtype that PyTorch has not.
-  at::Tensor tensor(const std::string& name) const;
+  WeightInfo info(const std::string& name) const override { return {entry(name).dtype, entry(name).shape}; }
+  at::Tensor tensor(const std::string& name) const override;
   const std::map<std::string, std::string>& metadata() const;  // of a single file; of an index, its first file
-  // The file that holds the tensor, for messages.
-  std::string where(const std::string& name) const;
+  std::string where(const std::string& name) const override;
 
  private:
   struct Impl;

@@ -2,18 +2,16 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/text.h"
 #include "model/safetensors.h"
+#include "model/weight_map.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
-namespace {
 
-std::optional<at::ScalarType> torch_dtype(const std::string& name) {
+std::optional<at::ScalarType> safetensors_dtype(const std::string& name) {
   static const std::map<std::string, at::ScalarType> types = {{"BOOL", at::kBool},
                                                               {"U8", at::kByte},
                                                               {"I8", at::kChar},
@@ -35,8 +33,6 @@ std::optional<at::ScalarType> torch_dtype(const std::string& name) {
   if (found == types.end()) return std::nullopt;
   return found->second;
 }
-
-}  // namespace
 
 struct SafetensorsFile::Impl {
   struct OpenFile {
@@ -62,24 +58,7 @@ struct SafetensorsFile::Impl {
   }
 
   void open_index(const fs::path& path) {
-    const nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, false);
-    if (root.is_discarded()) fail(kSafetensors, "{}: expected JSON", path.string());
-    const auto map = root.is_object() ? root.find("weight_map") : root.end();
-    if (map == root.end() || !map->is_object()) {
-      fail(kSafetensors, "{}: weight_map: expected an object of tensor name to file name", path.string());
-    }
-    std::map<std::string, std::vector<std::string>> by_file;
-    for (const auto& [name, file] : map->items()) {
-      if (!file.is_string()) fail(kSafetensors, "{}: weight_map: {}: expected a file name", path.string(), name);
-      const fs::path shard = file.get<std::string>();
-      // A checkpoint is untrusted input: an index must not reach outside its own folder.
-      if (shard.empty() || shard != shard.filename() || shard == ".." || shard == ".") {
-        fail(kSafetensors, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name,
-             shard.string());
-      }
-      by_file[shard.string()].push_back(name);
-    }
-    for (const auto& [file, listed] : by_file) {
+    for (const auto& [file, listed] : read_weight_map(path, kSafetensors)) {
       const fs::path shard = path.parent_path() / file;
       std::map<std::string, SafetensorsEntry> held;
       for (SafetensorsEntry& entry : open(shard)) held.emplace(entry.name, std::move(entry));
@@ -129,7 +108,7 @@ std::string SafetensorsFile::where(const std::string& name) const {
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
   const Impl::OpenFile& file = impl_->files[impl_->places.at(name).file];
-  const auto dtype = torch_dtype(e.dtype);
+  const auto dtype = safetensors_dtype(e.dtype);
   if (!dtype) fail(kSafetensors, "{}: tensor '{}': dtype: {} is not supported", where(name), name, e.dtype);
   const auto options = at::TensorOptions().dtype(*dtype);
   if (e.begin == e.end) return at::empty(e.shape, options);

@@ -5,6 +5,7 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/config.h"
+#include "model/families/family.h"
 
 namespace lazy::sinks {
 namespace {
@@ -21,14 +22,14 @@ report::LearnedParameters learned_parameters(const std::filesystem::path& direct
   ModelConfig config = ModelConfig::from_directory(directory);
   result.tau_initial = config.offset_init;
   const bool alibi = config.positions == "alibi", biased = config.distance_bias_window > 0;
-  if ((!config.has_offset() && !biased && !alibi) || !config.attends()) return result;
-  const SafetensorsFile file = open_weights(directory);
-  if (!has_weight(file, "lm_head.weight")) config.tie_embeddings = true;
-  const auto stored = match_weights(file, directory, config);
+  if ((!config.has_offset() && !biased && !alibi) || !config.attends() || family_of(config)) return result;
+  const std::unique_ptr<WeightsFile> file = open_weights(directory);
+  if (!has_weight(*file, "lm_head.weight")) config.tie_embeddings = true;
+  const auto stored = match_weights(*file, directory, config);
   const CheckpointNames names(config);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const bool attends = config.mixer_of(layer) == "attention";
-    const auto tensor = [&](const std::string& name) { return file.tensor(stored.at(names.layer(layer) + name)); };
+    const auto tensor = [&](const std::string& name) { return file->tensor(stored.at(names.layer(layer) + name)); };
     const auto row = [&](const std::string& name) { return attends ? row_of(tensor(name)) : std::vector<double>(); };
     if (config.has_offset()) result.tau.push_back(row(names.offset));
     if (alibi) result.alibi_slopes.push_back(row(names.slopes));

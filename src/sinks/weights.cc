@@ -48,7 +48,7 @@ WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const
   p.head_dim = dim;
   p.value_dim = length;
   p.dtype = kernels::DType::f64;
-  p.scale = 1 / std::sqrt(double(dim));
+  p.scale = config.score_scale(layer);
   p.window = config.window_of(layer);
   p.normalizer = normalizer_of(config.normalizer);
   p.offset = config.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "model/blocks/mlp.h"
 #include "model/language_model.h"
 #include "ops/rms_norm.h"
 
@@ -13,15 +12,26 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
       input_(c.mixer_of(layer) == "attention" ? "attention.input" : "mixer.input"),
       output_(c.mixer_of(layer) == "attention" ? "attention.output" : "mixer.output"),
       norm_eps_(c.norm_eps) {
-  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-  mixer_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
+  mixer_norm = make_norm(c, device);
   if (!c.mlp) return;
-  mlp_norm = at::ones({c.hidden_size}, options).requires_grad_(true);
-  gate_up = Linear(c.hidden_size, {c.intermediate(), c.intermediate()}, device);
-  down = Linear(c.intermediate(), {c.hidden_size}, device);
+  mlp_norm = make_norm(c, device);
+  mlp = make_feed_forward(c, device);
 }
 
-Normalized normalize(Stream& stream, const at::Tensor& weight, double eps) {
+NormWeights make_norm(const ModelConfig& c, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
+  if (c.norm == "layer") norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
+  return norm;
+}
+
+Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
+  const at::Tensor& weight = norm.weight;
+  if (norm.bias.defined()) {
+    stream.residual = stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+    const at::Tensor& x = stream.residual;
+    return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+  }
   if (!stream.residual.defined()) {
     stream.residual = stream.branch;
     return {ops::rms_norm(stream.branch, weight, eps), stream.residual, weight, eps};
@@ -61,11 +71,11 @@ void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& opti
 }
 
 void DecoderBlock::feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute) const {
-  if (!mlp_norm.defined()) return;
+  if (!mlp) return;
   const LayerProbes probe(options.probes, layer);
   look(stream, probe, "middle");
   const Normalized x = seen(normalize(stream, mlp_norm, norm_eps_), probe, "mlp.input");
-  stream.branch = probe("mlp.output", mlp(gate_up, down, x, recompute));
+  stream.branch = probe("mlp.output", mlp->forward(x, recompute));
 }
 
 }  // namespace lazy

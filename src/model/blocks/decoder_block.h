@@ -1,10 +1,10 @@
-// One pre-norm decoder layer: x += mixer(norm(x)); x += down(swiglu(gate_up(norm(x)))). Mamba2 has no second half.
+// One pre-norm decoder layer: x += mixer(norm(x)); x += mlp(norm(x)). Mamba2 has no second half.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 
-#include "model/blocks/linear.h"
+#include "model/blocks/feed_forward.h"
 #include "model/mixers/mixer.h"
 #include "model/probes.h"
 
@@ -16,8 +16,14 @@ struct Stream {
   at::Tensor residual;  // the same, or undefined before the first layer
 };
 
+// Weights of a norm, fp32: RMSNorm's, or LayerNorm's, which has a bias.
+struct NormWeights {
+  at::Tensor weight, bias;  // (dim); bias undefined: RMSNorm. Both undefined: no norm
+};
+NormWeights make_norm(const ModelConfig& config, at::Device device);
+
 // norm(branch + residual); the sum becomes the stream's residual.
-Normalized normalize(Stream& stream, const at::Tensor& weight, double eps);
+Normalized normalize(Stream& stream, const NormWeights& norm, double eps);
 // Shows the sum to whoever asked for it; a replacement becomes the stream.
 void look(Stream& stream, const LayerProbes& probe, const char* place);
 
@@ -27,11 +33,12 @@ class DecoderBlock {
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
   void mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  void feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;  // recompute: see mlp.h
+  // recompute: see feed_forward.h
+  void feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
-  at::Tensor mixer_norm, mlp_norm;  // (hidden_size) fp32; mlp_norm is undefined without an MLP
+  NormWeights mixer_norm, mlp_norm;
   std::unique_ptr<Mixer> mixer;
-  Linear gate_up, down;  // parts: gate_proj, up_proj; down_proj
+  std::unique_ptr<FeedForward> mlp;  // null: none
 
  private:
   const char *input_, *output_;  // the first half's places for probes

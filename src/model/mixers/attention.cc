@@ -52,7 +52,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
       heads_(c.num_heads),
       kv_heads_(c.num_kv_heads),
       head_dim_(c.head_dim),
-      window_(c.window_of(layer)) {
+      window_(c.window_of(layer)),
+      scale_(c.score_scale(layer)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.distance_bias_window}, options).requires_grad_(true);
@@ -64,7 +65,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   }
   const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
   if (c.attention_bias) {
-    q_bias = parameter(heads_ * head_dim_, 0);
+    q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.query_bias);
     k_bias = parameter(kv_heads_ * head_dim_, 0);
     v_bias = parameter(kv_heads_ * head_dim_, 0);
   }
@@ -88,8 +89,8 @@ NamedTensors AttentionMixer::parameters() const {
 }
 
 bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
-  if (name != CheckpointNames(c).distance_bias) return Mixer::start(name, fresh, c, generator);
-  fresh.normal_(0, c.distance_bias_init_std, generator);
+  if (fresh.dim() < 2) return false;
+  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name), generator);
   return true;
 }
 
@@ -106,6 +107,7 @@ ops::AttentionOptions AttentionMixer::attention_options() const {
   options.normalizer = config_.normalizer;
   options.offset = config_.offset;
   options.window = window_;
+  options.scale = scale_;
   options.sink = sink;
   options.alibi_slopes = slopes;
   return options;

@@ -53,6 +53,7 @@ class AttentionMixer : public Mixer {
 
   ModelConfig config_;
   int64_t heads_, kv_heads_, head_dim_, window_;
+  double scale_;
 };
 
 }  // namespace lazy

@@ -21,7 +21,7 @@ void check_range(int64_t value, const char* field, int64_t minimum, int64_t maxi
 }  // namespace
 
 std::vector<std::string> model_kinds() {
-  std::vector<std::string> names = {"lazy", "transformer"};
+  std::vector<std::string> names = {"lazy", "transformer", "gpt2"};
   for (const MixerKind* kind : mixer_kinds()) names.push_back(kind->name);
   return names;
 }

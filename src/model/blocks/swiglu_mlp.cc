@@ -1,8 +1,9 @@
-#include "model/blocks/mlp.h"
+#include "model/blocks/swiglu_mlp.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/checkpoint_names.h"
 #include "ops/swiglu.h"
 
 namespace lazy {
@@ -43,11 +44,19 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
 
 }  // namespace
 
-at::Tensor mlp(const Linear& gate_up, const Linear& down, const Normalized& x, bool recompute) {
+SwigluMlp::SwigluMlp(const ModelConfig& c, at::Device device)
+    : config_(c), gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device), down_(c.intermediate(), {c.hidden_size}, device) {}
+
+NamedTensors SwigluMlp::parameters() const {
+  const CheckpointNames names(config_);
+  return {{names.gate, gate_up_.parts()[0]}, {names.up, gate_up_.parts()[1]}, {names.down, down_.parts()[0]}};
+}
+
+at::Tensor SwigluMlp::forward(const Normalized& x, bool recompute) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
-  const std::vector<at::Tensor> parts{gate_up.parts()[0], gate_up.parts()[1], down.parts()[0]};
-  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up.matrix(dtype), down.matrix(dtype),
+  const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
+  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up_.matrix(dtype), down_.matrix(dtype),
                                           at::TensorList(parts), x, recompute);
   shape.back() = y.size(1);
   return y.view(shape);

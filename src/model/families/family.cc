@@ -1,0 +1,31 @@
+#include "model/families/family.h"
+
+#include "model/families/bloom.h"
+#include "model/families/gpt2.h"
+#include "model/families/gpt_oss.h"
+#include "model/parameter_shapes.h"
+
+namespace lazy {
+
+const std::vector<const Family*>& families() {
+  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss};
+  return all;
+}
+
+const Family* find_family(const std::string& model_type) {
+  for (const Family* family : families()) {
+    if (family->model_type == model_type) return family;
+  }
+  return nullptr;
+}
+
+const Family* family_of(const ModelConfig& config) { return config.all_attention() ? find_family(config.family) : nullptr; }
+
+std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
+  if (const Family* family = family_of(config)) return family->tensors(config);
+  std::vector<StoredTensor> out;
+  for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+  return out;
+}
+
+}  // namespace lazy

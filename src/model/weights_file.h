@@ -1,0 +1,28 @@
+// The weights of a model folder, whatever the format of its files: tensors by name.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace lazy {
+
+struct WeightInfo {
+  std::string dtype;  // as safetensors names them: "F32", "BF16", ...
+  std::vector<int64_t> shape;
+};
+
+class WeightsFile {
+ public:
+  virtual ~WeightsFile() = default;
+
+  virtual const std::vector<std::string>& names() const = 0;  // sorted
+  virtual WeightInfo info(const std::string& name) const = 0;
+  // The tensor, on the CPU, sharing the mapped memory where it can. Read-only: copy before changing it. Stays valid after this
+  // object is gone. Error for a dtype that PyTorch has not.
+  virtual at::Tensor tensor(const std::string& name) const = 0;
+  // The file that holds the tensor, for messages.
+  virtual std::string where(const std::string& name) const = 0;
+};
+
+}  // namespace lazy

@@ -1,0 +1,125 @@
+// A model folder of transformers' own making beside what transformers computes from it: logits, states, attention, gradients.
+#pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <string>
+
+#include "model/checkpoint.h"
+#include "model/language_model.h"
+#include "model/safetensors.h"
+
+namespace lazy::testing {
+
+// make(name, configuration, **how) saves a model with random weights as FOLDER/name, and beside it out.safetensors: ids, and what
+// transformers makes of them by its plain ("eager") operations in fp32 and in float64. reopened(where) is a folder's model.
+inline constexpr char kMakeFolders[] = R"(
+import json, sys, torch
+from pathlib import Path
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+
+def reopened(where):
+    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, attn_implementation="eager").eval()
+    if hasattr(model.config, "num_local_experts"):
+        model.set_experts_implementation("eager")  # the grouped product knows no float64
+    return model
+
+def observe(model, ids):
+    out = model(ids, output_hidden_states=True, output_attentions=True)
+    found = {"logits": out.logits}
+    found |= {f"hidden.{n}": t for n, t in enumerate(out.hidden_states)}
+    found |= {f"attention.{n}": t for n, t in enumerate(out.attentions)}
+    torch.nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    found |= {f"gradient.{n}": p.grad for n, p in model.named_parameters()}
+    return {n: t.detach().clone().contiguous() for n, t in found.items()}
+
+def make(name, config, dtype="float32", shard="5GB", length=40, seed=0):
+    torch.manual_seed(seed)
+    ids = torch.randint(0, config.vocab_size, (2, length))
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn_like(p) * 0.3 + p if p.dim() == 1 else torch.randn_like(p) * 0.15)
+    where = folder / name
+    model.to(getattr(torch, dtype)).save_pretrained(where, max_shard_size=shard)
+    assert (where / "model.safetensors.index.json").exists() == (shard != "5GB")
+    single = observe(reopened(where), ids)
+    double = observe(reopened(where).double(), ids)
+    found = {f"fp32.{n}": t for n, t in single.items()} | {f"fp64.{n}": t for n, t in double.items()}
+    save_file({"ids": ids, **found}, where / "out.safetensors")
+    return where
+
+# The folder's tensors, and its files gone.
+def take(where):
+    tensors = {}
+    for file in where.glob("model*.safetensors"):
+        tensors |= load_file(file)
+        file.unlink()
+    (where / "model.safetensors.index.json").unlink(missing_ok=True)
+    return tensors
+)";
+
+// FOLDER/NAME/ours of every folder gives transformers the logits that FOLDER/NAME gave.
+inline constexpr char kReadBack[] = R"(
+for where in (w for w in folder.iterdir() if w.is_dir()):
+    out = load_file(where / "out.safetensors")
+    kind = json.loads((where / "config.json").read_text())["architectures"]
+    with torch.no_grad():
+        model = reopened(where / "ours")
+        logits = model(out["ids"]).logits
+    assert kind == [type(model).__name__], (where, kind)
+    assert torch.equal(logits, out["fp32.logits"]), (where, (logits - out["fp32.logits"]).abs().max())
+)";
+
+using Observed = std::map<std::string, at::Tensor>;
+
+// The same things of our model, by the same names.
+inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
+  Observed out;
+  {
+    const at::NoGradGuard guard;
+    out["logits"] = model.logits(model.forward(ids).hidden);
+  }
+  const int64_t length = ids.size(1) - 1;
+  model.loss(ids.narrow(1, 0, length), ids.narrow(1, 1, length)).backward();
+  NamedTensors gradients;
+  for (const auto& [name, p] : model.stored()) {
+    gradients.emplace_back(name, p.grad().defined() ? p.grad() : at::zeros_like(p));
+    p.mutable_grad() = {};
+  }
+  for (const auto& [name, gradient] : packed(model.config(), gradients)) out["gradient." + name] = gradient.detach();
+  return out;
+}
+
+inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
+}
+
+// As close to float64 as twice what transformers' fp32 is, or as rounding alone is.
+inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact, const std::string& name) {
+  ASSERT_EQ(ours.sizes(), exact.sizes()) << name;
+  const double size = exact.square().mean().sqrt().item<double>(), rounding = 2 * std::numeric_limits<float>::epsilon() * size;
+  EXPECT_LE(rms_distance(ours, exact), 2 * rms_distance(single, exact) + rounding)
+      << name << ": largest difference " << (ours - exact).abs().max().item<double>() << ", size " << size;
+}
+
+// How many of the file's things were compared.
+inline int expect_as_transformers(const Observed& ours, const Observed& theirs) {
+  int compared = 0;
+  for (const auto& [name, exact] : theirs) {
+    if (name.rfind("fp64.", 0) != 0) continue;
+    const std::string what = name.substr(5);
+    const auto mine = ours.find(what);
+    if (mine == ours.end()) continue;
+    expect_as_close(mine->second, theirs.at("fp32." + what), exact, what);
+    ++compared;
+  }
+  return compared;
+}
+
+}  // namespace lazy::testing

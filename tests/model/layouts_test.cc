@@ -1,0 +1,189 @@
+// Families whose folders are laid out otherwise than Llama's: what transformers computes from a folder is what we compute.
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "as_transformers.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "support/error_of.h"
+#include "temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+// Sizes are odd on purpose.
+constexpr char kGpt2[] = R"(
+from transformers import GPT2Config
+shape = dict(vocab_size=211, n_embd=60, n_layer=3, n_head=6, n_positions=64, bos_token_id=1, eos_token_id=2,
+             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+for seed in (0, 1):
+    make(f"tied-{seed}", GPT2Config(**shape), seed=seed)
+    make(f"untied-{seed}", GPT2Config(**{**shape, "n_embd": 35, "n_head": 5}, n_inner=51, activation_function="gelu",
+                                      tie_word_embeddings=False), seed=seed)
+    make(f"sharded-{seed}", GPT2Config(**shape, n_inner=77, scale_attn_by_inverse_layer_idx=True), "bfloat16", "60KB", seed=seed)
+    make(f"unscaled-{seed}", GPT2Config(**shape, activation_function="relu", scale_attn_weights=False), "float16", seed=seed)
+    # As published in 2019: without the prefix, with buffers, as pytorch_model.bin.
+    where = make(f"published-{seed}", GPT2Config(**shape), seed=seed)
+    tensors = {n.removeprefix("transformer."): t for n, t in take(where).items()}
+    for n in range(3):
+        tensors[f"h.{n}.attn.bias"] = torch.ones(64, 64).tril()[None, None]
+        tensors[f"h.{n}.attn.masked_bias"] = torch.tensor(-1e4)
+    torch.save(tensors, where / "pytorch_model.bin")
+    # In two files, some tensors transposed in memory and in one storage with others.
+    where = make(f"two-{seed}", GPT2Config(**shape, tie_word_embeddings=False), "bfloat16", seed=seed)
+    tensors = {n: t.t().contiguous().t() if t.dim() == 2 else torch.cat((t, t))[:len(t)] for n, t in take(where).items()}
+    names = sorted(tensors)
+    files = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
+    for file, held in files.items():
+        torch.save({n: tensors[n] for n in held}, where / file)
+    index = {"metadata": {}, "weight_map": {n: file for file, held in files.items() for n in held}}
+    (where / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+)";
+
+// Every folder that `script` makes; saved again it is the same model to transformers.
+void expect_family(const std::string& script, int folders) {
+  const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const TemporaryFolder folder;
+  const std::string arguments = fmt::format("'{}'", folder.path().string());
+  const auto [made, said] = testing::run_python(folder, testing::kMakeFolders + script, arguments);
+  ASSERT_EQ(made, 0) << said;
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (!entry.is_directory()) continue;
+    ++found;
+    SCOPED_TRACE(entry.path().filename().string());
+    LanguageModel model = LanguageModel::load(entry.path());
+    const auto theirs = read_safetensors(entry.path() / "out.safetensors");
+    const at::Tensor& ids = theirs.at("ids");
+    EXPECT_GT(testing::expect_as_transformers(testing::observed(model, ids), theirs), 2 * model.config().num_layers + 2);
+
+    // In parts and token by token, from the cache.
+    const at::NoGradGuard guard;
+    KVCache cache;
+    std::vector<at::Tensor> parts;
+    int64_t begin = 0;
+    for (const int64_t count : {17, 20, 1, 2}) {
+      parts.push_back(model.logits(model.forward(ids.narrow(1, begin, count), {.cache = &cache}).hidden));
+      begin += count;
+    }
+    testing::expect_as_close(at::cat(parts, 1), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits by parts");
+    std::filesystem::create_directory(entry.path() / "ours");
+    model.save(entry.path() / "ours");
+    EXPECT_EQ(ModelConfig::from_directory(entry.path() / "ours").to_json(), model.config().to_json());
+  }
+  EXPECT_EQ(found, folders);
+  const auto [status, out] = testing::run_python(folder, std::string(testing::kMakeFolders) + testing::kReadBack, arguments);
+  EXPECT_EQ(status, 0) << out;
+}
+
+TEST(Layouts, Gpt2) { expect_family(kGpt2, 12); }
+
+ModelConfig gpt2(const std::string& more = "") {
+  Config config = Config::parse("[model]\nkind = \"gpt2\"\nvocab_size = 31\nhidden_size = 20\nnum_hidden_layers = 2\nnum_heads = 4\n"
+                                "max_position_embeddings = 16\n" + more, "gpt2.toml");
+  return ModelConfig::from_toml(config);
+}
+
+TEST(Gpt2, IsOneFromAConfiguration) {
+  const ModelConfig c = gpt2();
+  EXPECT_EQ(c.architecture(), "GPT2LMHeadModel");
+  EXPECT_EQ(c.kind(), "gpt2");
+  EXPECT_EQ(c.intermediate(), 80);
+  // wte, wpe; of a layer two norms, c_attn, c_proj, the MLP; the last norm.
+  EXPECT_EQ(count_parameters(c).total, 31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
+  EXPECT_THAT(error_of([] { gpt2("positions = \"rope\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("rope")));
+  EXPECT_THAT(error_of([] { gpt2("normalizer = \"elastic\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("elastic")));
+  EXPECT_THAT(error_of([] { gpt2("num_kv_heads = 2"); }), AllOf(HasSubstr("num_kv_heads"), HasSubstr("found 2")));
+  EXPECT_THAT(error_of([] { gpt2("head_dim = 6"); }), AllOf(HasSubstr("head_dim"), HasSubstr("found 6")));
+}
+
+TEST(Gpt2, StartsAsPublished) {
+  ModelConfig c = gpt2("initializer_range = 0.3");
+  c.hidden_size = 256, c.head_dim = 64, c.intermediate_size = 0;
+  const LanguageModel model(c, 3);
+  for (const auto& [name, p] : model.parameters()) {
+    const double mean = p.mean().item<double>(), std = p.std().item<double>();
+    const bool branch = name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
+    if (p.dim() == 2) EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: 1 / sqrt(4)
+    if (p.dim() == 1) EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
+  }
+}
+
+// A model without b_Q: it is no parameter, and is 0 in the folder, whose config.json says so.
+TEST(Gpt2, TrainsWithoutAQueryBias) {
+  const TemporaryFolder folder;
+  LanguageModel model(gpt2("query_bias = false"), 3);
+  EXPECT_EQ(model.stored().size(), model.parameters().size() + 2);
+  const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
+  model.loss(ids, ids).backward();
+  for (const auto& [name, p] : model.stored()) {
+    EXPECT_EQ(p.grad().defined(), name.find("q_proj.bias") == std::string::npos) << name;
+  }
+  model.save(folder.path());
+  EXPECT_FALSE(ModelConfig::from_directory(folder.path()).query_bias);
+  const at::Tensor bias = read_safetensors(folder / "model.safetensors").at("transformer.h.0.attn.c_attn.bias");
+  EXPECT_TRUE(at::equal(bias.narrow(0, 0, 20), at::zeros({20})));
+}
+
+TEST(Gpt2, CheckpointingGivesTheSameGradients) {
+  const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (const auto how : {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
+    LanguageModel model(gpt2(), 3);
+    model.set_checkpointing(how);
+    model.loss(ids, ids).backward();
+    gradients.emplace_back();
+    for (const auto& [name, p] : model.parameters()) gradients.back().push_back(p.grad());
+    for (size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(at::equal(gradients.back()[i], gradients[0][i])) << name(how);
+  }
+}
+
+// bf16 computes with weights and activations of 8 bits.
+TEST(Gpt2, Bfloat16IsNear) {
+  LanguageModel model(gpt2("initializer_range = 0.2"), 3);
+  const at::NoGradGuard guard;
+  const at::Tensor ids = at::randint(0, 31, {2, 9}, at::detail::createCPUGenerator(1), at::kLong);
+  const at::Tensor exact = model.logits(model.forward(ids).hidden);
+  model.set_compute_dtype(at::kBFloat16);
+  const at::Tensor rounded = model.logits(model.forward(ids).hidden);
+  EXPECT_LE(testing::rms_distance(rounded, exact), 0.03 * exact.square().mean().sqrt().item<double>());
+}
+
+// All that is wrong with a folder in one message, by the folder's own names.
+TEST(Gpt2, MissingAndUnexpectedTensorsAreNamed) {
+  const TemporaryFolder folder;
+  LanguageModel(gpt2(), 5).save(folder.path());
+  auto tensors = read_safetensors(folder / "model.safetensors");
+  tensors.erase("transformer.h.0.attn.c_attn.weight");
+  tensors.erase("transformer.ln_f.bias");
+  tensors["transformer.h.1.mlp.c_fc.weight"] = at::zeros({80, 20});
+  tensors["transformer.h.2.ln_1.weight"] = at::zeros({20});
+  write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
+  const std::string text = error_of([&] { LanguageModel::load(folder.path()); });
+  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("transformer.h.0.attn.c_attn.weight"), HasSubstr("transformer.ln_f.bias")));
+  EXPECT_THAT(text, AllOf(HasSubstr("1 unexpected: "), HasSubstr("transformer.h.2.ln_1.weight")));
+  EXPECT_THAT(text, HasSubstr("transformer.h.1.mlp.c_fc.weight expected [20, 80], found [80, 20]"));
+}
+
+TEST(Gpt2, WhatIsNotComputedIsNamed) {
+  const auto error = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(gpt2().to_json().dump());
+    config[key] = value;
+    return error_of([&] { ModelConfig::from_json(config, "config.json"); });
+  };
+  EXPECT_EQ(error("n_ctx", 4), "");
+  EXPECT_THAT(error("activation_function", "silu"), AllOf(HasSubstr("activation_function"), HasSubstr("silu")));
+  EXPECT_THAT(error("add_cross_attention", true), HasSubstr("add_cross_attention"));
+  EXPECT_THAT(error("n_head", 3), AllOf(HasSubstr("n_head"), HasSubstr("found 3")));
+  EXPECT_THAT(error("n_layer", nullptr), AllOf(HasSubstr("n_layer"), HasSubstr("found nothing")));
+}
+
+}  // namespace
+}  // namespace lazy
