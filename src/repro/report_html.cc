@@ -1,6 +1,8 @@
 // The HTML page of a recipe, in the frame of lazy report's pages, with its pictures of offsets and distance biases.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "core/text.h"
 #include "report/report.h"
 #include "report/sections.h"
@@ -64,6 +66,13 @@ std::string to_html(const RecipeRun& run) {
   if (!learned.empty()) {
     body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));
     body += report::section("distance-bias", "Learned distance bias", "", report::learned_distance_bias(learned));
+  }
+  if (recipe.pictures) {
+    std::map<std::string, Json> values;
+    for (const StepRun& s : run.steps) {
+      if (s.record.is_object()) values[s.step.id] = s.record.at("values");
+    }
+    body += recipe.pictures(Results(run.conditions.seeds, std::move(values)));
   }
   rows.clear();
   for (const PublishedRow& row : recipe.published.rows) {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "model/checkpoint.h"
 #include "model/safetensors.h"
 #include "sinks/positions.h"
 
@@ -108,7 +109,7 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
   const at::NoGradGuard no_grad;
   const auto names = probe_names(model.config());
   std::vector<std::string> known = names;
-  for (const auto& [name, tensor] : model.stored()) known.push_back(name);
+  for (const StoredTensor& stored : stored_tensors(model.config())) known.push_back(stored.name);
   for (const Change& change : interventions.changes_) {
     const std::string& glob = change.target.name;
     if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_matches(glob, name); })) {
@@ -120,7 +121,10 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
       const std::string near = nearest(glob, known);
       fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob, near.empty() ? "" : "; did you mean " + near + "?");
     }
-    for (const auto& [name, weight] : weights) edits_.write(weight, changed(change, weight.detach(), 0));
+    for (const Weight& weight : weights) {
+      const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
+      for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
+    }
   }
   // Last, so that values are what all changes at their place have made.
   for (const auto& [name, tensor] : seen_) {
@@ -128,13 +132,23 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
   }
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Applied::weights_like(const std::string& glob) const {
-  std::vector<std::pair<std::string, at::Tensor>> out;
-  for (const auto& item : model_.stored()) {
-    if (glob_matches(glob, item.first) || glob_matches(glob, without_first_word(item.first))) out.push_back(item);
+std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) const {
+  const auto named = [&](const std::string& name) { return glob_matches(glob, name) || glob_matches(glob, without_first_word(name)); };
+  const std::map<std::string, at::Tensor> by_name(model_.stored().begin(), model_.stored().end());
+  std::vector<Weight> out;
+  for (const StoredTensor& stored : stored_tensors(model_.config())) {
+    if (!named(stored.name)) continue;
+    out.push_back({stored, {}});
+    for (const std::string& part : stored.parts) out.back().parts.push_back(by_name.at(part).detach());
+  }
+  if (!out.empty()) return out;
+  for (const auto& [name, tensor] : by_name) {
+    if (named(name)) out.push_back({{name, tensor.sizes().vec(), {name}}, {tensor.detach()}});
   }
   return out;
 }
+
+at::Tensor Applied::Weight::value() const { return packed(stored, parts); }
 
 void Applied::change_activations(const Change& change, const std::vector<std::string>& names) {
   for (const Term& term : change.value) {
@@ -192,7 +206,7 @@ at::Tensor Applied::look_up(const std::string& name, const Change& change) {
   }
   const auto weights = weights_like(name);
   if (weights.size() != 1) fail("sinks", "{}: expected a number, a weight, an earlier activation, FILE.safetensors:NAME, epe or @, found '{}'", change.text, name);
-  return weights.front().second.detach();
+  return weights.front().value();
 }
 
 }  // namespace lazy::sinks

@@ -1,5 +1,5 @@
-// Changes to a model under study, named on the command line, that compose: weights by their checkpoint names, activations by
-// their places (model/probes.h), all with * and an index as in Python.
+// Changes to a model under study, named on the command line, that compose: weights by their names in checkpoints (of the model's own
+// family, or Llama's), activations by their places (model/probes.h), all with * and an index as in Python.
 //
 //   set_zero        NAME[INDEX]
 //   replace, add    NAME[INDEX]=VALUE
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "model/families/family.h"
 #include "model/language_model.h"
 #include "model/probes.h"
 #include "sinks/tensor_index.h"
@@ -66,7 +67,13 @@ class Applied {
   at::Tensor changed(const Change& change, const at::Tensor& tensor, int64_t skip);
   at::Tensor value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip);
   at::Tensor look_up(const std::string& name, const Change& change);
-  std::vector<std::pair<std::string, at::Tensor>> weights_like(const std::string& glob) const;
+  // A weight as a checkpoint has it, and the model's tensors that it is made of.
+  struct Weight {
+    StoredTensor stored;
+    std::vector<at::Tensor> parts;
+    at::Tensor value() const;
+  };
+  std::vector<Weight> weights_like(const std::string& glob) const;
 
   LanguageModel& model_;
   Probes probes_;

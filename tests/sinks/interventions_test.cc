@@ -12,31 +12,11 @@
 #include "model/safetensors.h"
 #include "sinks/positions.h"
 #include "support/error_of.h"
+#include "support/small_gpt2.h"
 
 namespace lazy::sinks {
 namespace {
 using testing::HasSubstr;
-
-LanguageModel positioned_model() {
-  ModelConfig c;
-  c.vocab_size = 50;
-  c.hidden_size = 24;
-  c.num_layers = 3;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
-  c.max_length = 20;
-  c.positions = "learned";
-  c.attention_bias = true;
-  c.init_std = 0.3;
-  LanguageModel model(c, 21);
-  const at::NoGradGuard guard;
-  for (const auto& [name, tensor] : model.stored()) {
-    if (name.ends_with(".bias")) tensor.copy_(at::sin(at::arange(tensor.numel(), at::kFloat) + double(name.size())).view_as(tensor));
-  }
-  return model;
-}
 
 at::Tensor two_texts() { return at::remainder(at::arange(2 * 9, at::kLong) * 7 + 1, 50).view({2, 9}); }
 
@@ -64,7 +44,7 @@ at::Tensor seen_at(const Seen& seen, const std::string& name) {
 
 // The first place that differs is `first`; returns what is there now and what was.
 std::pair<at::Tensor, at::Tensor> first_change(const Interventions& interventions, const std::string& first) {
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   const Seen before = pass_under(model, {}), after = pass_under(model, interventions);
   for (size_t n = 0; n < before.size(); ++n) {
     if (at::equal(before[n].second, after[n].second)) continue;
@@ -89,7 +69,7 @@ TEST(Interventions, SetZero) {
 
 TEST(Interventions, AddASum) {
   auto [after, before] = first_change(Interventions().add("layers.1.residual[0]=embedding[1] - 0.5*embedding.tokens[2] + 3"), "layers.1.residual");
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   const Seen plain = pass_under(model, {});
   at::Tensor expected = before.clone();
   expected.select(1, 0) += seen_at(plain, "embedding").select(1, 1) - 0.5 * seen_at(plain, "embedding.tokens").select(1, 2) + 3;
@@ -116,16 +96,17 @@ TEST(Interventions, ScoresAndWeights) {
 }
 
 TEST(Interventions, WeightsAreChangedAndPutBack) {
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : model.stored()) before[name] = tensor.detach().clone();
   {
-    const Applied applied(model, Interventions().set_zero("layers.*.self_attn.q_proj.bias").add("model.layers.1.mlp.down_proj.weight[:,3]=1").swap_positions("model.position_embeddings.weight=2,5"));
+    const Applied applied(model, Interventions().set_zero("h.*.attn.c_attn.bias[0:24]").add("transformer.h.1.mlp.c_proj.weight[3]=1").swap_positions("wpe.weight=2,5").set_zero("model.layers.2.self_attn.k_proj.weight"));
     EXPECT_EQ(applied.probes().or_null(), nullptr);
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
       if (name.ends_with("q_proj.bias")) expected.zero_();
-      if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;
+      if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;  // the file has it transposed
+      if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
       if (name == "model.position_embeddings.weight") expected = expected.index_select(0, at::tensor({0, 1, 5, 3, 4, 2}, at::kLong)), expected = at::cat({expected, before.at(name).slice(0, 6)});
       EXPECT_TRUE(at::equal(tensor, expected)) << name;
     }
@@ -136,7 +117,7 @@ TEST(Interventions, WeightsAreChangedAndPutBack) {
 // The product of several projections is cached in other precisions: a change must reach it.
 TEST(Interventions, ReachWeightsInBf16) {
   const at::NoGradGuard guard;
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   model.set_compute_dtype(at::kBFloat16);
   const at::Tensor before = model.forward(two_texts()).hidden;
   {
@@ -147,7 +128,7 @@ TEST(Interventions, ReachWeightsInBf16) {
 }
 
 TEST(Interventions, Compose) {
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   // In order: doubled after it was set to one.
   const Seen seen = pass_under(model, Interventions().replace("layers.0.mlp.output[3]=1").add("layers.0.mlp.output[3]=@[3]").set_zero("layers.2.attention.v"));
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.0.mlp.output").select(1, 3), at::full({2, 24}, 2.0f)));
@@ -155,7 +136,7 @@ TEST(Interventions, Compose) {
 }
 
 TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   const auto file = std::filesystem::path(testing::TempDir()) / fmt::format("values_{}.safetensors", ::getpid());
   const at::Tensor vector = at::arange(24, at::kFloat);
   write_safetensors(file, {{"v", vector}});
@@ -169,7 +150,7 @@ TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
 }
 
 TEST(Interventions, SayWhatIsWrong) {
-  LanguageModel model = positioned_model();
+  LanguageModel model = small_gpt2(21, 20);
   const auto error = [&](const Interventions& interventions) {
     return error_of([&] { pass_under(model, interventions); });
   };
@@ -177,7 +158,7 @@ TEST(Interventions, SayWhatIsWrong) {
   EXPECT_THAT(error(Interventions().add("layers.0.residual=layers.1.residual")), HasSubstr("layers.0.residual comes before layers.1.residual in a pass"));
   EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[9]")), HasSubstr("expected entries below 9 in dimension 1, found 9"));
   EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[0,0,0]")), HasSubstr("expected at most 2 entries in the brackets, found 3"));
-  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=model.embed_tokens.weight")), HasSubstr("expected values of shape [2, 1, 24]"));
+  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=wte.weight")), HasSubstr("expected values of shape [2, 1, 24]"));
   EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=nothing")), HasSubstr("found 'nothing'"));
   EXPECT_THAT(error_of([] { Interventions().replace("layers.1.residual"); }), HasSubstr("expected NAME[INDEX]=VALUE"));
   EXPECT_THAT(error_of([] { Interventions().replace("a=1 2"); }), HasSubstr("expected + or - before '2'"));

@@ -24,7 +24,9 @@ const std::map<std::string, KnownStudy>& known_studies() {
                                                      {"interventions", {interventions_study, 900}},
                                                      {"toy", {toy_study, 20}},
                                                      {"repetition", {repetition_study, 60}},
-                                                     {"vectors", {vectors_study, 10}}};
+                                                     {"vectors", {vectors_study, 10}},
+                                                     {"streaming", {streaming_study, 60}},
+                                                     {"spread", {spread_study, 10}}};
   return all;
 }
 
@@ -46,22 +48,21 @@ LanguageModel study_model(const StudyRun& run) {
   return model;
 }
 
-StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length) {
-  const auto folder = run.settings.at("model").get<std::string>();
-  const auto tokenizer = load_tokenizer(folder);
-  auto paths = run.settings.at("text").get<std::vector<std::string>>();
-  if (paths.empty()) paths = demo_text();
-  if (paths.empty()) fail("repro", "a text to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
-  const auto ids = text_tokens(paths, *tokenizer);
-  StudySubject subject{study_model(run), sinks::spread_samples(ids, length, texts, tokenizer->bos_id()), tokenizer->bos_id().has_value()};
+StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length, bool bos) {
+  const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
+  std::vector<int32_t> ids;
+  if (run.settings.contains("corpus")) {
+    ids = sinks::corpus_source(*tokenizer, run.settings.at("corpus").get<std::string>(), "validation").ids;
+  } else {
+    auto paths = run.settings.at("text").get<std::vector<std::string>>();
+    if (paths.empty()) paths = demo_text();
+    if (paths.empty()) fail("repro", "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+    ids = text_tokens(paths, *tokenizer);
+  }
+  const auto first = bos ? tokenizer->bos_id() : std::nullopt;
+  StudySubject subject{study_model(run), sinks::spread_samples(ids, length, texts, first), first.has_value()};
   if (subject.texts.empty()) fail("repro", "--text: expected at least {} tokens, found {}", length, ids.size());
   return subject;
-}
-
-Json study_settings(const Conditions& conditions, const char* study, Json more) {
-  Json settings{{"study", study}, {"model", conditions.models.empty() ? "" : conditions.models.front().string()}, {"text", conditions.text}};
-  settings.update(more);
-  return settings;
 }
 
 std::vector<double> numbers_of(const at::Tensor& tensor) {

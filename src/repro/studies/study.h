@@ -30,6 +30,8 @@ Json interventions_study(const StudyRun& run);
 Json toy_study(const StudyRun& run);
 Json repetition_study(const StudyRun& run);
 Json vectors_study(const StudyRun& run);
+Json streaming_study(const StudyRun& run);
+Json spread_study(const StudyRun& run);
 
 // What several of them share: the model on its device, and texts of one length that begin with BOS where the vocabulary has one.
 struct StudySubject {
@@ -37,11 +39,8 @@ struct StudySubject {
   std::vector<std::vector<int64_t>> texts;
   bool bos = false;
 };
-StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length);
+StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length, bool bos = true);
 LanguageModel study_model(const StudyRun& run);
-// A step's settings for a study of the model and text of these conditions.
-Json study_settings(const Conditions& conditions, const char* study, Json more = Json::object());
-
 // The numbers of a tensor of one or two dimensions.
 std::vector<double> numbers_of(const at::Tensor& tensor);
 std::vector<std::vector<double>> rows_of(const at::Tensor& tensor);
