@@ -25,13 +25,13 @@ class Tokenizer {
   virtual std::optional<int32_t> eos_id() const = 0;
   // Identity of the vocabulary, stored in shards and models, so that a mismatch is an error and not noise.
   virtual uint64_t fingerprint() const = 0;
-  virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes"
+  virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes", "words"
   // Writes the files that load_tokenizer reads back (tokenizer.model / tokenizer.json / tokenizer_config.json).
   virtual void save(const std::filesystem::path& directory) const = 0;
 };
 
-// `source`: "bytes"; a .model file; a tokenizer.json; a folder that holds tokenizer.model, tokenizer.json,
-// or vocab.json + merges.txt. Error names the file, the field, what was expected and what was found.
+// `source`: "bytes"; a .model file; a tokenizer.json; a vocab.txt; a folder that holds tokenizer.model, tokenizer.json,
+// vocab.json + merges.txt, or vocab.txt. Error names the file, the field, what was expected and what was found.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source);
 
 }  // namespace lazy

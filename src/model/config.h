@@ -65,6 +65,7 @@ struct ModelConfig {
   std::string mlp_kind = "swiglu";        // or experts, or what stands between its two matrices: gelu, gelu_tanh, relu
   bool mlp_bias = false;                  // its matrices add a bias
   std::string norm = "rms";               // RMSNorm, or "layer": LayerNorm, with a bias
+  bool post_norm = false;                 // after each addition, not before each half, and none at the end
   bool embedding_norm = false;            // one before the first layer too
   int64_t experts = 0, experts_per_token = 0;      // mlp_kind experts, of gpt-oss: how many, and how many a token has
   double swiglu_limit = 7, swiglu_alpha = 1.702;  // their gate and up end at the limit; gate sigmoid(alpha gate) (up + 1)

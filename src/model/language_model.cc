@@ -33,7 +33,7 @@ struct LanguageModel::Impl {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
     for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
-    final_norm = make_norm(config, device);
+    if (!config.post_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     collect();
   }
@@ -253,7 +253,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       // Beyond the last attention no token looks at another: only what is asked for is computed.
       block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
       stream.branch = stream.branch.index_select(1, options.rows);
-      stream.residual = stream.residual.index_select(1, options.rows);
+      if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
       block.feed_forward(stream, layer, all);
     } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
       block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
@@ -277,7 +277,8 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   stream = entering(hooks, end, {}, std::move(stream));
   const LayerProbes probe(options.probes, -1);
   look(stream, probe, "final.residual");
-  const at::Tensor hidden = probe("final.hidden", normalize(stream, impl_->final_norm, impl_->config.norm_eps).value);
+  const at::Tensor normed = impl_->config.post_norm ? stream.branch : normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
+  const at::Tensor hidden = probe("final.hidden", normed);
   result.hidden = leaving(hooks, end, end - 1, {hidden, {}}).branch;
   return result;
 }

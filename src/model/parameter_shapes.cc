@@ -77,8 +77,8 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
       out.push_back(std::move(p));
     }
   }
-  out.push_back({names.final_norm, {c.hidden_size}});
-  if (c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
+  if (!c.post_norm) out.push_back({names.final_norm, {c.hidden_size}});
+  if (!c.post_norm && c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
   if (!c.tie_embeddings) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
   return out;
 }
@@ -93,7 +93,7 @@ ParameterCount count_parameters(const ModelConfig& c) {
   const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
   ParameterCount count;
   count.embedding = c.vocab_size * c.hidden_size;
-  count.tied = count.embedding + ((c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
+  count.tied = count.embedding + ((c.post_norm ? 0 : c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
   if (attending > 0) count.tied += attending * of_layer("attention");
   if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
   count.untied = count.tied + count.embedding;

@@ -43,6 +43,9 @@ if kind == "llama3":
 elif kind == "qwen":
     t.normalizer = normalizers.NFC()
     t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(head + tail), "isolated"), level])
+elif kind == "bloom":
+    words = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(words), "isolated"), level])
 elif kind == "digits":
     t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
 else:
@@ -73,7 +76,7 @@ TEST_P(Parity, WithTokenizers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Parity, testing::Values("gpt2", "prefix", "llama3", "qwen", "digits"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Parity, testing::Values("gpt2", "prefix", "llama3", "qwen", "digits", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A small BPE over characters with bytes for the rest, in the forms that Llama 2 and Mistral have in tokenizer.json.

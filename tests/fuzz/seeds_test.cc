@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/mixers/kinds.h"
 #include "model/safetensors_format.h"
+#include "support/torch_file_bytes.h"
 #include "target.h"
 #include "train/tiny_run.h"
 
@@ -98,7 +99,14 @@ void add_configurations(Seeds& seeds) {
     Config text = Config::parse("[model]\nkind = \"" + kind->name + "\"\nhidden_size = 384\nattention_every = 2\nnum_hidden_layers = 4\n");
     seeds["config_json"][kind->name] = ModelConfig::from_toml(text).to_json().dump(2);
   }
-  ModelConfig config;
+  Config gpt2 = Config::parse("[model]\nkind = \"gpt2\"\n");
+  ModelConfig config = ModelConfig::from_toml(gpt2);
+  config.vocab_size = 300;
+  seeds["config_json"]["gpt2"] = config.to_json().dump(2);
+  seeds["config_json"]["bloom"] = R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "seq_length": 32})";
+  seeds["config_json"]["gpt_oss"] = R"({"model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7, "quantization_config": {"quant_method": "mxfp4"}})";
+  config = {};
   seeds["config_json"]["llama"] = config.to_json().dump(2);
   config.normalizer = "elastic";
   config.distance_bias_window = 512;
@@ -145,6 +153,12 @@ Seeds make_seeds() {
   seeds["safetensors"]["two"] = safetensors_file({{"format", "pt"}}, {{"a", "F32", {2, 3}, 0, 24}, {"b", "BF16", {}, 24, 26}});
   seeds["safetensors"]["none"] = safetensors_file({}, {});
   seeds["safetensors"]["odd"] = safetensors_file({{"k", "é\n"}}, {{"x \"quoted\"", "I64", {0, 4}, 0, 0}, {"y", "F4", {5, 2}, 0, 5}});
+  using testing::dict_of, testing::item, testing::torch_file;
+  seeds["torch_file"]["two"] = torch_file(dict_of(item("a", {}) + item("b", {.offset = 3, .size = {3}, .stride = {1}})));
+  seeds["torch_file"]["wide"] = torch_file(dict_of(item("a", {.type = "HalfStorage", .elements = 12})), true);
+  seeds["torch_file"]["none"] = torch_file(dict_of(""));
+  seeds["torch_file"]["bad-outside"] = torch_file(dict_of(item("a", {.offset = 1})));
+  seeds["torch_file"]["bad-global"] = torch_file("\x80\x02" "cos\nsystem\n)R.");
   const std::vector<std::vector<int32_t>> documents = {{1, 2, 3, 4, 5}, {6}, {}, {7, 8, 9, 10, 11, 12, 13}, {0, 299}};
   const std::string narrow = shard_file(300, 1, documents), wide = shard_file(70000, 69998, documents), bare = shard_file(300, -1, documents);
   seeds["shard"]["narrow"] = "\x3F" + narrow;

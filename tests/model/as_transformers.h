@@ -9,6 +9,7 @@
 
 #include "model/checkpoint.h"
 #include "model/language_model.h"
+#include "model/probes.h"
 #include "model/safetensors.h"
 
 namespace lazy::testing {
@@ -38,6 +39,12 @@ def observe(model, ids):
     found |= {f"gradient.{n}": p.grad for n, p in model.named_parameters()}
     return {n: t.detach().clone().contiguous() for n, t in found.items()}
 
+def record(where, ids):
+    single = observe(reopened(where), ids)
+    double = observe(reopened(where).double(), ids)
+    found = {f"fp32.{n}": t for n, t in single.items()} | {f"fp64.{n}": t for n, t in double.items()}
+    save_file({"ids": ids, **found}, where / "out.safetensors")
+
 def make(name, config, dtype="float32", shard="5GB", length=40, seed=0):
     torch.manual_seed(seed)
     ids = torch.randint(0, config.vocab_size, (2, length))
@@ -48,10 +55,7 @@ def make(name, config, dtype="float32", shard="5GB", length=40, seed=0):
     where = folder / name
     model.to(getattr(torch, dtype)).save_pretrained(where, max_shard_size=shard)
     assert (where / "model.safetensors.index.json").exists() == (shard != "5GB")
-    single = observe(reopened(where), ids)
-    double = observe(reopened(where).double(), ids)
-    found = {f"fp32.{n}": t for n, t in single.items()} | {f"fp64.{n}": t for n, t in double.items()}
-    save_file({"ids": ids, **found}, where / "out.safetensors")
+    record(where, ids)
     return where
 
 # The folder's tensors, and its files gone.
@@ -83,6 +87,14 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   Observed out;
   {
     const at::NoGradGuard guard;
+    Probes probes;
+    const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };  // layers.N.place
+    probes.read("layers.*.residual", [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
+    probes.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& t) { out["attention." + layer(name)] = t; });
+    probes.read("final.hidden", [&](const std::string&, const at::Tensor& t) { out["hidden." + std::to_string(model.config().num_layers)] = t; });
+    ForwardOptions options;
+    options.probes = &probes;
+    model.forward(ids, options);
     out["logits"] = model.logits(model.forward(ids).hidden);
   }
   const int64_t length = ids.size(1) - 1;
@@ -90,7 +102,7 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   NamedTensors gradients;
   for (const auto& [name, p] : model.stored()) {
     gradients.emplace_back(name, p.grad().defined() ? p.grad() : at::zeros_like(p));
-    p.mutable_grad() = {};
+    p.mutable_grad() = at::Tensor();
   }
   for (const auto& [name, gradient] : packed(model.config(), gradients)) out["gradient." + name] = gradient.detach();
   return out;
@@ -115,6 +127,7 @@ inline int expect_as_transformers(const Observed& ours, const Observed& theirs) 
     if (name.rfind("fp64.", 0) != 0) continue;
     const std::string what = name.substr(5);
     const auto mine = ours.find(what);
+    EXPECT_TRUE(mine != ours.end()) << what;
     if (mine == ours.end()) continue;
     expect_as_close(mine->second, theirs.at("fp32." + what), exact, what);
     ++compared;

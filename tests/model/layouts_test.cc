@@ -7,6 +7,7 @@
 #include "as_transformers.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "model/mxfp4.h"
 #include "support/error_of.h"
 #include "temporary_folder.h"
 
@@ -44,6 +45,55 @@ for seed in (0, 1):
         torch.save({n: tensors[n] for n in held}, where / file)
     index = {"metadata": {}, "weight_map": {n: file for file, held in files.items() for n in held}}
     (where / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+)";
+
+constexpr char kBloom[] = R"(
+from transformers import BloomConfig
+shape = dict(vocab_size=211, hidden_size=60, n_layer=3, n_head=6, hidden_dropout=0.0, attention_dropout=0.0)  # 6 is no power of 2
+for seed in (0, 1):
+    make(f"tied-{seed}", BloomConfig(**shape), seed=seed)
+    make(f"untied-{seed}", BloomConfig(**{**shape, "hidden_size": 35, "n_head": 5}, tie_word_embeddings=False), seed=seed)
+    make(f"sharded-{seed}", BloomConfig(**{**shape, "n_head": 4}), "bfloat16", "60KB", seed=seed)
+    # As published: without the prefix, as pytorch_model.bin, older words in config.json.
+    where = make(f"published-{seed}", BloomConfig(**shape), "float16", seed=seed)
+    torch.save({n.removeprefix("transformer."): t for n, t in take(where).items()}, where / "pytorch_model.bin")
+    config = json.loads((where / "config.json").read_text())
+    config |= {"n_embed": config.pop("hidden_size"), "num_attention_heads": config.pop("n_head"), "seq_length": 2048}
+    (where / "config.json").write_text(json.dumps(config))
+)";
+
+constexpr char kGptOss[] = R"(
+from transformers import GptOssConfig
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+yarn = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+            original_max_position_embeddings=16)
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
+             intermediate_size=37, num_local_experts=5, num_experts_per_tok=2, sliding_window=9, max_position_embeddings=64,
+             rope_parameters=yarn, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+for seed in (0, 1):
+    make(f"windows-{seed}", GptOssConfig(**shape), seed=seed)
+    # The bound on gate and up is reached, and all experts are asked.
+    make(f"bounds-{seed}", GptOssConfig(**{**shape, "num_experts_per_tok": 5, "num_key_value_heads": 6}, swiglu_limit=0.4, swiglu_alpha=1.3),
+         seed=seed)
+    make(f"layers-{seed}", GptOssConfig(**shape, tie_word_embeddings=True, layer_types=["full_attention"] + ["sliding_attention"] * 2),
+         "bfloat16", "60KB", seed=seed)
+    make(f"no-bias-{seed}", GptOssConfig(**shape, attention_bias=False), seed=seed)
+
+    # As published: experts of 4 bits, whose values transformers unpacks for itself.
+    where = make(f"mxfp4-{seed}", GptOssConfig(**{**shape, "hidden_size": 64, "intermediate_size": 96}), seed=seed)
+    tensors = load_file(where / "model.safetensors")
+    packed = {}
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj")) and "experts" in n]:
+        experts, into, out = tensors[name].shape
+        blocks = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8)
+        scales = torch.randint(120, 126, (experts, out, into // 32), dtype=torch.uint8)
+        packed |= {name + "_blocks": blocks, name + "_scales": scales}
+        tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
+    save_file(tensors, where / "model.safetensors", {"format": "pt"})
+    record(where, load_file(where / "out.safetensors")["ids"])
+    save_file({n: t for n, t in tensors.items() if n + "_blocks" not in packed} | packed, where / "model.safetensors", {"format": "pt"})
+    config = json.loads((where / "config.json").read_text())
+    (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
 // Every folder that `script` makes; saved again it is the same model to transformers.
@@ -84,6 +134,8 @@ void expect_family(const std::string& script, int folders) {
 }
 
 TEST(Layouts, Gpt2) { expect_family(kGpt2, 12); }
+TEST(Layouts, Bloom) { expect_family(kBloom, 8); }
+TEST(Layouts, GptOss) { expect_family(kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
   Config config = Config::parse("[model]\nkind = \"gpt2\"\nvocab_size = 31\nhidden_size = 20\nnum_hidden_layers = 2\nnum_heads = 4\n"
@@ -111,8 +163,11 @@ TEST(Gpt2, StartsAsPublished) {
   for (const auto& [name, p] : model.parameters()) {
     const double mean = p.mean().item<double>(), std = p.std().item<double>();
     const bool branch = name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
-    if (p.dim() == 2) EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: 1 / sqrt(4)
-    if (p.dim() == 1) EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
+    if (p.dim() == 2) {
+      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: 1 / sqrt(4)
+    } else {
+      EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
+    }
   }
 }
 
@@ -183,6 +238,52 @@ TEST(Gpt2, WhatIsNotComputedIsNamed) {
   EXPECT_THAT(error("add_cross_attention", true), HasSubstr("add_cross_attention"));
   EXPECT_THAT(error("n_head", 3), AllOf(HasSubstr("n_head"), HasSubstr("found 3")));
   EXPECT_THAT(error("n_layer", nullptr), AllOf(HasSubstr("n_layer"), HasSubstr("found nothing")));
+}
+
+// A halved byte each: 16 values, the low half first, times a power of two for 32 of them.
+TEST(Mxfp4, IsTheValuesThatItStandsFor) {
+  const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const at::Tensor blocks = at::randint(0, 256, {3, 5, 2, 16}, at::kByte), scales = at::randint(100, 150, {3, 5, 2}, at::kByte);
+  const at::Tensor all = from_mxfp4(blocks, scales);
+  ASSERT_EQ(all.sizes(), (std::vector<int64_t>{3, 64, 5}));
+  for (int64_t e = 0; e < 3; ++e) {
+    for (int64_t row = 0; row < 5; ++row) {
+      for (int64_t in = 0; in < 64; ++in) {
+        const int byte = blocks[e][row][in / 32][in % 32 / 2].item<int>(), half = in % 2 ? byte >> 4 : byte & 15;
+        const double value = (half & 8 ? -1 : 1) * values[half & 7] * std::exp2(scales[e][row][in / 32].item<int>() - 127);
+        ASSERT_EQ(all[e][in][row].item<double>(), value);
+      }
+    }
+  }
+}
+
+TEST(Mxfp4, WhatDoesNotFitIsNamed) {
+  const TemporaryFolder folder;
+  const auto error = [&](at::IntArrayRef blocks, at::IntArrayRef scales, at::ScalarType type) {
+    write_safetensors(folder / "model.safetensors", {{"e.down_proj_blocks", at::zeros(blocks, type)}, {"e.down_proj_scales", at::zeros(scales, type)}});
+    const auto file = without_mxfp4(std::make_unique<SafetensorsFile>(folder / "model.safetensors"));
+    EXPECT_EQ(file->names(), std::vector<std::string>{"e.down_proj"});
+    return error_of([&] { file->tensor("e.down_proj"); });
+  };
+  EXPECT_EQ(error({2, 3, 1, 16}, {2, 3, 1}, at::kByte), "");
+  EXPECT_THAT(error({2, 3, 1, 8}, {2, 3, 1}, at::kByte), AllOf(HasSubstr("model.safetensors"), HasSubstr("e.down_proj"), HasSubstr("groups, 16")));
+  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 2}, at::kByte), HasSubstr("e.down_proj"));
+  EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), HasSubstr("type U8"));
+}
+
+TEST(GptOss, WhatIsNotComputedIsNamed) {
+  const auto error = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = {{"model_type", "gpt_oss"}, {"vocab_size", 9}, {"hidden_size", 64}, {"num_hidden_layers", 3},
+                             {"num_attention_heads", 8}, {"intermediate_size", 96}, {"num_local_experts", 8}};
+    config[key] = value;
+    return error_of([&] { ModelConfig::from_json(config, "config.json"); });
+  };
+  EXPECT_EQ(error("quantization_config", {{"quant_method", "mxfp4"}}), "");
+  EXPECT_THAT(error("quantization_config", {{"quant_method", "fp8"}}), AllOf(HasSubstr("quantization_config"), HasSubstr("mxfp4"), HasSubstr("fp8")));
+  EXPECT_THAT(error("num_experts_per_tok", 9), AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("found 9")));
+  EXPECT_THAT(error("num_local_experts", 0), HasSubstr("num_local_experts"));
+  EXPECT_THAT(error("swiglu_limit", 0), HasSubstr("swiglu_limit"));
+  EXPECT_THAT(error("hidden_act", "gelu"), HasSubstr("hidden_act"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "data/tokenizers/sentencepiece.h"
 #include "data/tokenizers/tokenizer_json.h"
 #include "data/tokenizers/transformers_files.h"
+#include "data/tokenizers/words.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -22,7 +23,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
       return make_bpe_tokenizer(read_vocab_and_merges(path / "vocab.json", path / "merges.txt"));
     }
-    fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt in this folder",
+    if (fs::exists(path / "vocab.txt")) return load_words_tokenizer(path / "vocab.txt");
+    fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
          source);
   }
   if (path.extension() == ".json") {
@@ -31,7 +33,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     return make_bpe_tokenizer(read_byte_level(std::move(file)));
   }
   if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);
-  fail("tokenizer", "{}: expected a .model file, a tokenizer.json or a folder", source);
+  if (path.extension() == ".txt") return load_words_tokenizer(path);
+  fail("tokenizer", "{}: expected a .model file, a tokenizer.json, a vocab.txt or a folder", source);
 }
 
 }  // namespace lazy

@@ -32,6 +32,7 @@ std::string with_unicode_white_space(const std::string& pattern) {
       R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
   std::string out;
   bool in_class = false;
+  int nested = 0;  // classes within the class, which is their union: BLOOM's [^(\s|[.,!?])]
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
@@ -51,6 +52,15 @@ std::string with_unicode_white_space(const std::string& pattern) {
       out += c;
       if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
       if (i + 1 < pattern.size() && pattern[i + 1] == ']') out += pattern[++i];  // a literal bracket
+      continue;
+    }
+    const bool plain = i + 1 < pattern.size() && pattern[i + 1] != '^' && pattern[i + 1] != ':';
+    if (c == '[' && in_class && plain) {
+      ++nested;
+      continue;
+    }
+    if (c == ']' && nested > 0) {
+      --nested;
       continue;
     }
     if (c == ']') in_class = false;

@@ -11,7 +11,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
     : mixer(make_mixer(c, layer, device)),
       input_(c.mixer_of(layer) == "attention" ? "attention.input" : "mixer.input"),
       output_(c.mixer_of(layer) == "attention" ? "attention.output" : "mixer.output"),
-      norm_eps_(c.norm_eps) {
+      norm_eps_(c.norm_eps),
+      post_norm_(c.post_norm) {
   mixer_norm = make_norm(c, device);
   if (!c.mlp) return;
   mlp_norm = make_norm(c, device);
@@ -58,6 +59,17 @@ Normalized seen(const Normalized& x, const LayerProbes& probe, const char* place
 
 }  // namespace
 
+Normalized DecoderBlock::before(Stream& stream, const NormWeights& norm) const {
+  if (!post_norm_) return normalize(stream, norm, norm_eps_);
+  stream.residual = stream.branch;
+  return stream.branch;
+}
+
+void DecoderBlock::after(Stream& stream, const NormWeights& norm, at::Tensor branch) const {
+  stream.branch = std::move(branch);
+  if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
+}
+
 void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   mix(stream, layer, options, stats);
   feed_forward(stream, layer, options);
@@ -66,16 +78,16 @@ void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& 
 void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   const LayerProbes probe(options.probes, layer);
   look(stream, probe, "residual");
-  const Normalized x = seen(normalize(stream, mixer_norm, norm_eps_), probe, input_);
-  stream.branch = probe(output_, mixer->forward(x, layer, options, stats));
+  const Normalized x = seen(before(stream, mixer_norm), probe, input_);
+  after(stream, mixer_norm, probe(output_, mixer->forward(x, layer, options, stats)));
 }
 
 void DecoderBlock::feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute) const {
   if (!mlp) return;
   const LayerProbes probe(options.probes, layer);
   look(stream, probe, "middle");
-  const Normalized x = seen(normalize(stream, mlp_norm, norm_eps_), probe, "mlp.input");
-  stream.branch = probe("mlp.output", mlp->forward(x, recompute));
+  const Normalized x = seen(before(stream, mlp_norm), probe, "mlp.input");
+  after(stream, mlp_norm, probe("mlp.output", mlp->forward(x, recompute)));
 }
 
 }  // namespace lazy

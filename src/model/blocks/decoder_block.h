@@ -1,4 +1,5 @@
-// One pre-norm decoder layer: x += mixer(norm(x)); x += mlp(norm(x)). Mamba2 has no second half.
+// One decoder layer: x += mixer(norm(x)); x += mlp(norm(x)); with post-norm x = norm(x + mixer(x)); x = norm(x + mlp(x)). Mamba2 has
+// no second half.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -33,7 +34,7 @@ class DecoderBlock {
   void forward(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Its two halves.
   void mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  // recompute: see feed_forward.h
+  // `recompute`: see feed_forward.h.
   void feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
   NormWeights mixer_norm, mlp_norm;
@@ -41,8 +42,13 @@ class DecoderBlock {
   std::unique_ptr<FeedForward> mlp;  // null: none
 
  private:
+  // What a half reads; what becomes of its result.
+  Normalized before(Stream& stream, const NormWeights& norm) const;
+  void after(Stream& stream, const NormWeights& norm, at::Tensor branch) const;
+
   const char *input_, *output_;  // the first half's places for probes
   double norm_eps_;
+  bool post_norm_;
 };
 
 }  // namespace lazy

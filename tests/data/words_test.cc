@@ -1,0 +1,46 @@
+#include "data/tokenizers/words.h"
+
+#include "support.h"
+
+namespace lazy {
+using namespace testing_support;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Words, TextIsWordsAndLineEnds) {
+  const Folder folder;
+  folder.write("vocab.txt", "<eos>\nthe 1801350\n,\n<unk>\ncat\r\nStraße\n");
+  const auto tokenizer = load_tokenizer(folder.path().string());
+  EXPECT_EQ(tokenizer->kind(), "words");
+  EXPECT_EQ(tokenizer->vocab_size(), 6);
+  EXPECT_EQ(tokenizer->eos_id(), 0);
+  EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
+  const std::vector<int32_t> ids = {1, 4, 2, 3, 0, 0, 5, 1};
+  EXPECT_EQ(tokenizer->encode(" the\tcat , dog \n\nStraße  the"), ids);
+  EXPECT_EQ(tokenizer->decode(ids), "the cat , <unk> \n\nStraße the ");
+  EXPECT_EQ(tokenizer->encode(tokenizer->decode(ids)), ids);
+  EXPECT_TRUE(tokenizer->encode(" ").empty());
+  EXPECT_THAT(error_of([&] { tokenizer->piece(6); }), HasSubstr("id 6"));
+
+  tokenizer->save(folder / "saved");
+  const auto again = load_tokenizer((folder / "saved").string());
+  EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
+  EXPECT_EQ(again->encode("cat Straße"), (std::vector<int32_t>{4, 5}));
+  folder.write("other.txt", "<eos>\nthe\n,\n<unk>\ncat\nStrasse\n");
+  EXPECT_NE(load_tokenizer((folder / "other.txt").string())->fingerprint(), tokenizer->fingerprint());
+}
+
+TEST(Words, AListThatIsNoneIsRefused) {
+  const Folder folder;
+  const auto error = [&](const std::string& list) {
+    folder.write("vocab.txt", list);
+    return error_of([&] { load_tokenizer(folder.path().string()); });
+  };
+  EXPECT_THAT(error("<eos>\na\n<unk>\na\n"), AllOf(HasSubstr("vocab.txt: line 4"), HasSubstr("line 2 already")));
+  EXPECT_THAT(error("<eos>\n\n<unk>\n"), HasSubstr("line 2: expected a word"));
+  EXPECT_THAT(error("<eos>\na\n"), HasSubstr("no <unk>"));
+  EXPECT_THAT(error("<unk>\na\n"), HasSubstr("no <eos>"));
+  EXPECT_THAT(error(""), HasSubstr("no <eos>"));
+}
+
+}  // namespace lazy

@@ -1,0 +1,173 @@
+// pytorch_model.bin: what PyTorch wrote is read, nothing in it is run, and damaged files are refused with one line.
+#include "model/torch_file/torch_file.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/safetensors.h"
+#include "model/torch_file/format.h"
+#include "support/error_of.h"
+#include "support/torch_file_bytes.h"
+#include "temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::dict_of;
+using testing::global;
+using testing::integer;
+using testing::item;
+using testing::TemporaryFolder;
+using testing::TensorPickle;
+using testing::torch_file;
+
+std::string refusal(const std::string& content) {
+  return error_of([&] { parse_torch_file(content, "m.bin"); });
+}
+std::string refused_tensor(const TensorPickle& tensor) { return refusal(torch_file(dict_of(item("w", tensor)))); }
+
+constexpr char kSave[] = R"(
+import collections, sys, torch
+from pathlib import Path
+from safetensors.torch import save_file
+folder = Path(sys.argv[1])
+torch.manual_seed(0)
+base = torch.randn(7, 11)
+tensors = {"plain": torch.randn(3, 5), "transposed": base.t(), "part": base[2:5, 1::3], "scalar": torch.tensor(2.5), "none": torch.zeros(0, 4),
+           "same": base, "vector": torch.randn(1)}
+for dtype in ("float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"):
+    tensors[dtype] = (torch.randn(3, 2) * 40).to(getattr(torch, dtype))
+for name, protocol in (("2", 2), ("4", 4), ("5", 5)):
+    torch.save(tensors, folder / f"{name}.bin", pickle_protocol=protocol)
+module = torch.nn.ModuleDict({name: torch.nn.Linear(4, 3) for name in "ab"})
+torch.save(module.state_dict(), folder / "module.bin")  # an OrderedDict with attributes
+save_file({n: t.clone().contiguous() for n, t in tensors.items()}, folder / "tensors.safetensors")
+save_file(dict(module.state_dict()), folder / "module.safetensors")
+torch.save(tensors, folder / "older.bin", _use_new_zipfile_serialization=False)
+torch.save(module, folder / "code.bin")
+torch.save({"w": torch.nn.Parameter(base)}, folder / "parameter.bin")
+torch.save({"w": base, "step": 3}, folder / "number.bin")
+)";
+
+TEST(TorchFile, WhatPyTorchSavesIsRead) {
+  const std::string missing = testing::missing_python_modules("torch, safetensors");
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const TemporaryFolder folder;
+  const auto [status, out] = testing::run_python(folder, kSave, fmt::format("'{}'", folder.path().string()));
+  ASSERT_EQ(status, 0) << out;
+  for (const auto& [file, same] : {std::pair{"2.bin", "tensors"}, {"4.bin", "tensors"}, {"5.bin", "tensors"}, {"module.bin", "module"}}) {
+    const auto read = open_torch_file(folder / file);
+    const auto expected = read_safetensors(folder / fmt::format("{}.safetensors", same));
+    ASSERT_EQ(read->names().size(), expected.size()) << file;
+    for (const auto& [name, tensor] : expected) {
+      const at::Tensor ours = read->tensor(name);
+      EXPECT_TRUE(at::equal(ours, tensor) && ours.scalar_type() == tensor.scalar_type()) << file << " " << name;
+      EXPECT_EQ(read->info(name).shape, tensor.sizes().vec());
+      EXPECT_EQ(read->where(name), (folder / file).string());
+    }
+    EXPECT_THAT(error_of([&] { read->tensor("other"); }), HasSubstr("no tensor 'other'"));
+  }
+  const auto refused = [&](const char* file) { return error_of([&] { open_torch_file(folder / file); }); };
+  EXPECT_THAT(refused("older.bin"), AllOf(HasSubstr("older.bin"), HasSubstr("PyTorch 1.6"), HasSubstr("save it again")));
+  EXPECT_THAT(refused("code.bin"), AllOf(HasSubstr("global '"), HasSubstr("nothing else is run")));
+  EXPECT_THAT(refused("parameter.bin"), HasSubstr("torch._utils _rebuild_parameter"));
+  EXPECT_THAT(refused("number.bin"), HasSubstr("step: expected a tensor, found an integer"));
+}
+
+TEST(TorchFile, BothFormsOfTheDirectoryAreRead) {
+  for (const bool wide : {false, true}) {
+    const auto entries = parse_torch_file(torch_file(dict_of(item("w", {}) + item("v", {.offset = 2, .size = {2, 2}, .stride = {1, 2}})), wide), "m.bin");
+    ASSERT_EQ(entries.size(), 2);
+    EXPECT_EQ(entries[0].name, "v");
+    EXPECT_EQ(entries[0].begin, entries[1].begin + 8);
+    EXPECT_EQ(entries[0].elements, 4);
+    EXPECT_EQ(entries[1].dtype, "F32");
+    EXPECT_EQ(entries[1].shape, (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(entries[1].elements, 6);
+  }
+}
+
+// Pickles that would run something, were they loaded.
+TEST(TorchFile, NothingIsRun) {
+  const auto of = [](const std::string& pickle) { return refusal(torch_file(pickle)); };
+  const std::string call = testing::text("touch /tmp/x") + "\x85R.";
+  EXPECT_THAT(of("\x80\x02" + global("os", "system") + call), AllOf(HasSubstr("global 'os system'"), HasSubstr("m.bin")));
+  EXPECT_THAT(of("\x80\x02" + global("builtins", "eval") + call), HasSubstr("builtins eval"));
+  EXPECT_THAT(of("\x80\x02" + global("torch._utils", "_rebuild_parameter") + call), HasSubstr("_rebuild_parameter"));
+  EXPECT_THAT(of("\x80\x04" + testing::text("posix") + testing::text("system") + "\x93" + call), HasSubstr("posix system"));
+  EXPECT_THAT(of("\x80\x02" + global("torch", "FloatStorage") + call), AllOf(HasSubstr("torch FloatStorage"), HasSubstr("is not called")));
+  EXPECT_THAT(of("\x80\x02" + global("collections", "OrderedDict") + call), HasSubstr("is not called"));
+  for (const unsigned char opcode : {'i', 'o', 0x81, 0x92, 0x82, 'P', 'p', 'S', 'I', 'l', '0', '2', '1', 0x8f, 0x97, 0xff}) {
+    EXPECT_THAT(of(std::string("\x80\x02]") + static_cast<char>(opcode) + "os\nsystem\n."), HasSubstr(fmt::format("opcode 0x{:02x}", opcode)));
+  }
+}
+
+TEST(TorchFile, TensorsOutsideTheirStorageAreRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_EQ(refused_tensor({}), "");
+  EXPECT_EQ(refused_tensor({.size = {0, 3}}), "");
+  EXPECT_EQ(refused_tensor({.elements = 1000}), "");  // what the file has counts, not what it says
+  EXPECT_THAT(refused_tensor({.size = {2, 4}, .stride = {4, 1}}), AllOf(HasSubstr("tensor 'w'"), HasSubstr("6 elements"), HasSubstr("8 elements")));
+  EXPECT_THAT(refused_tensor({.offset = 1}), HasSubstr("offset 1, 6 elements"));
+  EXPECT_THAT(refused_tensor({.offset = -1}), HasSubstr("offset -1"));
+  EXPECT_THAT(refused_tensor({.offset = kHuge}), HasSubstr("within its storage"));
+  EXPECT_THAT(refused_tensor({.offset = 7, .size = {0}, .stride = {1}}), HasSubstr("offset 7"));
+  EXPECT_THAT(refused_tensor({.size = {kHuge, 3}, .stride = {3, 1}}), HasSubstr("more than 2^63"));
+  EXPECT_THAT(refused_tensor({.size = {kHuge, 8}, .stride = {0, 0}}), HasSubstr("more than 2^63"));
+  EXPECT_THAT(refused_tensor({.size = {7}, .stride = {0}}), HasSubstr("7 elements"));
+  EXPECT_THAT(refused_tensor({.size = {-1, 3}}), HasSubstr("size: expected integers of at least 0"));
+  EXPECT_THAT(refused_tensor({.stride = {3, -1}}), HasSubstr("stride: expected integers of at least 0"));
+  EXPECT_THAT(refused_tensor({.stride = {1}}), HasSubstr("stride: expected one for each size"));
+  EXPECT_THAT(refused_tensor({.type = "DoubleStorage"}), HasSubstr("storage of 3 elements"));
+  EXPECT_THAT(refused_tensor({.type = "QInt8Storage"}), HasSubstr("global 'torch QInt8Storage'"));
+  EXPECT_THAT(refused_tensor({.key = "../1"}), HasSubstr("the archive has no data/../1"));
+}
+
+TEST(TorchFile, DamagedFilesAreRefused) {
+  const std::string sound = torch_file(dict_of(item("w", {})));
+  for (size_t size = 0; size < sound.size(); ++size) EXPECT_NE(refusal(sound.substr(0, size)), "") << size;
+  const auto of = [](const std::string& pickle) { return refusal(torch_file(pickle)); };
+  EXPECT_THAT(of("\x80\x02}"), HasSubstr("ends before its last value"));
+  EXPECT_THAT(of("\x80\x02."), HasSubstr("finds no value"));
+  EXPECT_THAT(of("\x80\x02}}."), HasSubstr("more than one value"));
+  EXPECT_THAT(of("\x80\x02(u."), HasSubstr("finds no value"));
+  EXPECT_THAT(of("\x80\x02]t."), HasSubstr("finds no mark"));
+  EXPECT_THAT(of("\x80\x02}(Nu."), HasSubstr("a key without a value"));
+  EXPECT_THAT(of("\x80\x02]."), HasSubstr("expected a dict of tensors, found a list"));
+  EXPECT_THAT(of("\x80\x02}q\x01(h\x01h\x01u."), HasSubstr("names of tensors, found a dict"));  // holds itself
+  EXPECT_THAT(of("\x80\x02}h\x07."), HasSubstr("before it is there"));
+  EXPECT_THAT(of("\x80\x01}."), HasSubstr("protocol 2 to 5"));
+  EXPECT_THAT(of(dict_of(testing::text("w") + "K\x01")), HasSubstr("w: expected a tensor, found an integer"));
+  EXPECT_THAT(of("\x80\x02X" + testing::little(0xffffffff, 4) + "abc."), HasSubstr("ends before its last value"));
+  EXPECT_THAT(refusal("something else"), HasSubstr("found something else"));
+  EXPECT_THAT(refusal(testing::stored_zip({{"archive/data.pkl", "}."}}, false, 8)), AllOf(HasSubstr("stored as it is"), HasSubstr("method 8")));
+  EXPECT_THAT(refusal(testing::stored_zip({{"archive/other", "}."}})), HasSubstr("with data.pkl, found none"));
+  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/data.pkl", "}."}})), HasSubstr("appears twice"));
+  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/byteorder", "big"}})), HasSubstr("byteorder: expected little"));
+}
+
+// Each a little program that makes much of few bytes.
+TEST(TorchFile, SmallPicklesStaySmall) {
+  std::string deep = "\x80\x02)";
+  for (int n = 0; n < 500000; ++n) deep += "\x85";
+  EXPECT_THAT(refusal(torch_file(deep + ".")), HasSubstr("found a tuple"));
+  EXPECT_THAT(refusal(torch_file(std::string(size_t{9} << 20, 'N'))), HasSubstr("at most 8388608 bytes"));
+}
+
+TEST(TorchFile, AnIndexNamesItsFiles) {
+  const TemporaryFolder folder;
+  testing::write_text(folder / "a.bin", torch_file(dict_of(item("w", {}))));
+  const auto opened = [&](const std::string& map) {
+    testing::write_text(folder / "pytorch_model.bin.index.json", "{\"weight_map\": {" + map + "}}");
+    return error_of([&] { open_torch_file(folder / "pytorch_model.bin.index.json"); });
+  };
+  EXPECT_EQ(opened(R"("w": "a.bin")"), "");
+  EXPECT_THAT(opened(R"("v": "a.bin")"), AllOf(HasSubstr("weight_map: v"), HasSubstr("a.bin, which does not hold it")));
+  EXPECT_THAT(opened(R"("w": "../a.bin")"), HasSubstr("a plain file name"));
+}
+
+}  // namespace
+}  // namespace lazy
