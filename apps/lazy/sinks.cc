@@ -100,7 +100,7 @@ LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass
   command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
   command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
   command.add_option("--measures", a->options.measures, "Further measures: weights, vectors, massive, collapse, or all")->delimiter(',');
-  const auto change = [&](const char* option, const char* what) {
+  const auto change = [&](const char* option, const std::string what) {
     command.add_option(option, what)->type_name("TEXT")->expected(1)->take_all()->allow_extra_args(false)->group("Interventions");
   };
   change("--set-zero", "NAME[INDEX]: zeros in a weight or an activation");

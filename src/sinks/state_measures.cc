@@ -99,7 +99,7 @@ void Collapse::watch(Probes& probes) {
   const auto add = [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
     auto& place = places_.at(place_of(name, places_.size() - 2));
-    for (int64_t sample = 0; sample < hidden.size(0); ++sample) place.push_back(alikeness(hidden[sample]));
+    for (int64_t sample = 0; sample < hidden.size(0) && place.size() < most_; ++sample) place.push_back(alikeness(hidden[sample]));
   };
   probes.read("*residual", add);
   probes.read("final.hidden", add);

@@ -61,11 +61,13 @@ Alikeness alikeness(const at::Tensor& hidden);  // (positions, dim)
 // Their alikeness before each layer, after the last, and after the last norm, sample by sample.
 class Collapse {
  public:
-  explicit Collapse(int64_t layers) : places_(static_cast<size_t>(layers) + 2) {}
+  // Singular values are dear: samples beyond the first `most` are passed over.
+  explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
   void watch(Probes& probes);
   const std::vector<std::vector<Alikeness>>& result() const { return places_; }  // [place][sample]
 
  private:
+  size_t most_;
   std::vector<std::vector<Alikeness>> places_;
 };
 

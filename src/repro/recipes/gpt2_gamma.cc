@@ -1,6 +1,10 @@
 // Tables 1 and 2 of the GPT-2 study: |gamma| where EPE_1 is massive against all coordinates, from the weights alone.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
 #include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 #include "report/heat_map.h"

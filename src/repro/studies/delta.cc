@@ -1,7 +1,7 @@
 // Delta_j = gamma . x_j on natural texts: of the first position against all others, layer by layer.
 #include <ATen/ATen.h>
 
-#include <algorithm>
+#include <memory>
 
 #include "core/progress.h"
 #include "core/stop.h"

@@ -1,6 +1,8 @@
 // |gamma| of every layer, from the weights alone: at the coordinates where EPE_1 is largest, and over all of them.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "repro/studies/study.h"
 #include "sinks/positions.h"
 #include "sinks/query_bias.h"

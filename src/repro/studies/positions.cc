@@ -1,6 +1,8 @@
 // Effective positional encodings and how W_k EPE_j aligns with the query bias, from the weights alone.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "repro/studies/study.h"
 #include "sinks/positions.h"
 #include "sinks/query_bias.h"

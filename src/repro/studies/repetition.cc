@@ -52,14 +52,15 @@ Json to_json(const Maps& maps) {
 
 Json repetition_study(const StudyRun& run) {
   const auto texts = run.settings.at("texts").get<int64_t>(), length = run.settings.at("length").get<int64_t>();
-  StudySubject with_bos = study_subject(run, texts, length), subject = study_subject(run, texts, length, /*bos=*/false);
+  StudySubject subject = study_subject(run, texts, length);
+  const auto plain = texts_without_bos(run, texts, length);
   std::vector<std::vector<int64_t>> repeated;
-  for (const auto& text : subject.texts) repeated.emplace_back(text.size(), text[text.size() / 2]);
+  for (const auto& text : plain) repeated.emplace_back(text.size(), text[text.size() / 2]);
   const ModelConfig& config = subject.model.config();
   double uniform = 0;  // what the first key of an even spread over the visible ones gets
   for (int64_t query = 2; query <= length; ++query) uniform += 1.0 / double(query) / double(length - 1);
-  return {{"layers", config.num_layers}, {"positions", config.positions}, {"normalizer", config.normalizer}, {"uniform", uniform}, {"bos", with_bos.bos},
-          {"natural_bos", to_json(maps_over(subject.model, with_bos.texts))}, {"natural", to_json(maps_over(subject.model, subject.texts))},
+  return {{"layers", config.num_layers}, {"positions", config.positions}, {"normalizer", config.normalizer}, {"uniform", uniform}, {"bos", subject.bos},
+          {"natural_bos", to_json(maps_over(subject.model, subject.texts))}, {"natural", to_json(maps_over(subject.model, plain))},
           {"repeated", to_json(maps_over(subject.model, repeated))}};
 }
 

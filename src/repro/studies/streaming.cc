@@ -1,5 +1,8 @@
 // Does a model need its first tokens? Loss on long texts with all keys, with a sliding window alone, and with the window and the
 // first four tokens (StreamingLLM's check).
+#include <algorithm>
+#include <optional>
+
 #include "eval/score.h"
 #include "repro/studies/study.h"
 

@@ -37,6 +37,21 @@ const KnownStudy& known_study(const Json& settings) {
   return found->second;
 }
 
+std::vector<std::vector<int64_t>> spread_texts(const StudyRun& run, const Tokenizer& tokenizer, int64_t texts, int64_t length, std::optional<int32_t> bos) {
+  std::vector<int32_t> ids;
+  if (run.settings.contains("corpus")) {
+    ids = sinks::corpus_source(tokenizer, run.settings.at("corpus").get<std::string>(), "validation").ids;
+  } else {
+    auto paths = run.settings.at("text").get<std::vector<std::string>>();
+    if (paths.empty()) paths = demo_text();
+    if (paths.empty()) fail("repro", "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+    ids = text_tokens(paths, tokenizer);
+  }
+  auto out = sinks::spread_samples(ids, length, texts, bos);
+  if (out.empty()) fail("repro", "--text: expected at least {} tokens, found {}", length, ids.size());
+  return out;
+}
+
 }  // namespace
 
 Json run_study(const StudyRun& run) { return known_study(run.settings).run(run); }
@@ -48,21 +63,14 @@ LanguageModel study_model(const StudyRun& run) {
   return model;
 }
 
-StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length, bool bos) {
+std::vector<std::vector<int64_t>> texts_without_bos(const StudyRun& run, int64_t texts, int64_t length) {
+  return spread_texts(run, *load_tokenizer(run.settings.at("model").get<std::string>()), texts, length, std::nullopt);
+}
+
+StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length) {
   const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
-  std::vector<int32_t> ids;
-  if (run.settings.contains("corpus")) {
-    ids = sinks::corpus_source(*tokenizer, run.settings.at("corpus").get<std::string>(), "validation").ids;
-  } else {
-    auto paths = run.settings.at("text").get<std::vector<std::string>>();
-    if (paths.empty()) paths = demo_text();
-    if (paths.empty()) fail("repro", "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
-    ids = text_tokens(paths, *tokenizer);
-  }
-  const auto first = bos ? tokenizer->bos_id() : std::nullopt;
-  StudySubject subject{study_model(run), sinks::spread_samples(ids, length, texts, first), first.has_value()};
-  if (subject.texts.empty()) fail("repro", "--text: expected at least {} tokens, found {}", length, ids.size());
-  return subject;
+  const auto bos = tokenizer->bos_id();
+  return {study_model(run), spread_texts(run, *tokenizer, texts, length, bos), bos.has_value()};
 }
 
 std::vector<double> numbers_of(const at::Tensor& tensor) {

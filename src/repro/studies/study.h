@@ -39,7 +39,9 @@ struct StudySubject {
   std::vector<std::vector<int64_t>> texts;
   bool bos = false;
 };
-StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length, bool bos = true);
+StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length);
+// The texts alone, without BOS.
+std::vector<std::vector<int64_t>> texts_without_bos(const StudyRun& run, int64_t texts, int64_t length);
 LanguageModel study_model(const StudyRun& run);
 // The numbers of a tensor of one or two dimensions.
 std::vector<double> numbers_of(const at::Tensor& tensor);

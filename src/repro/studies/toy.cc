@@ -3,6 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include "core/error.h"
 #include "core/stop.h"
 #include "repro/studies/study.h"
