@@ -5,11 +5,12 @@
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
 
 Run it by an interpreter with lm_eval, torch, transformers and accelerate. Timed are, in one go, the eight multiple-choice
-and LAMBADA sets, and WikiText (--each: every set for itself). Ours is the whole process, from its start to the written
-results. The harness's clock begins after its imports and the loading of the model, and it need not compute bootstrapped
-standard errors (--bootstrap-iters 0), so what is left is requests, scoring and records. Of several --batch-size the
-fastest counts, and the best of --repeat runs of both. Before a ratio is printed the log-likelihoods are compared: in fp32 they
-must agree within 1e-3; in bf16 the largest and the mean difference are printed, for both sides round.
+and LAMBADA sets, and WikiText (--each: every set for itself), from the loaded model to the written results, and whole
+processes. `lazy eval` is always a process of its own: what it takes for one document a task, its start and the loading, is
+taken off for the former. The harness is warmed by the same documents; its start is that, its imports and the loading. It need
+not compute bootstrapped standard errors (--bootstrap-iters 0), so what is left is requests, scoring and records. Of several
+--batch-size the fastest counts, and the best of --repeat runs of both. Before a ratio is printed the log-likelihoods are compared:
+in fp32 they must agree within 1e-3; in bf16 the largest and the mean difference are printed, for both sides round.
 """
 
 import argparse
@@ -28,12 +29,12 @@ import rows  # noqa: E402
 GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task != "wikitext"], "WikiText": ["wikitext"]}
 
 
-def time_lazy(a, tasks, output):
+def time_lazy(a, tasks, output, limit):
     command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--output", output, "--log-samples",
                "--dtype", a.dtype, "--device", a.device, *(["--bos"] if a.bos else [])]
-    for name in ("limit", "max_length"):
-        if getattr(a, name):
-            command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
+    for name, value in (("--limit", limit), ("--max-length", a.max_length)):
+        if value:
+            command += [name, str(value)]
     begin = time.perf_counter()
     if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
         raise SystemExit("failed: " + " ".join(command))
@@ -63,9 +64,10 @@ def agreement(theirs, ours):
     return len(differences), max(differences), sum(differences) / len(differences)
 
 
-def measure(a, models, name, tasks):
+def measure(a, models, harness_start, name, tasks):
     with tempfile.TemporaryDirectory() as folder:
-        lazy = min(time_lazy(a, tasks, f"{folder}/lazy") for _ in range(a.repeat))
+        start = min(time_lazy(a, tasks, f"{folder}/start", 1) for _ in range(2))
+        lazy = min(time_lazy(a, tasks, f"{folder}/lazy", a.limit) for _ in range(a.repeat))
         times = {}
         for batch_size, lm in models.items():
             times[batch_size] = min(time_harness(a, lm, tasks, f"{folder}/harness") for _ in range(a.repeat))
@@ -73,8 +75,10 @@ def measure(a, models, name, tasks):
     if a.dtype == "fp32" and not largest <= 1e-3:
         raise SystemExit(f"{name}: log-likelihoods differ by {largest:.2e}: nothing is timed that is not equal")
     batch_size = min(times, key=times.get)
-    return {"set": name, "tasks": tasks, "requests": requests, "lazy_seconds": lazy, "harness_seconds": times[batch_size],
-            "harness_batch_size": batch_size, "ratio": times[batch_size] / lazy, "largest_difference": largest, "mean_difference": mean}
+    there = times[batch_size]
+    return {"set": name, "tasks": tasks, "requests": requests, "lazy_seconds": lazy, "lazy_start_seconds": start, "harness_seconds": there,
+            "harness_start_seconds": harness_start, "harness_batch_size": batch_size, "ratio_loaded": there / (lazy - start),
+            "ratio_processes": (harness_start + there) / lazy, "largest_difference": largest, "mean_difference": mean}
 
 
 def main():
@@ -94,6 +98,7 @@ def main():
     p.add_argument("--bootstrap-iters", type=int, default=0, help="of the harness's standard errors (its default: 100000)")
     p.add_argument("--json", help="write the figures here")
     a = p.parse_args()
+    begin = time.perf_counter()
     os.environ["OMP_NUM_THREADS"] = str(a.threads)  # before PyTorch is imported; `lazy` inherits it
     import harness
     import torch
@@ -101,24 +106,28 @@ def main():
     torch.set_num_threads(a.threads)
     sizes = (a.batch_size or ("auto" if a.device == "cuda" else "4,16,64")).split(",")
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[a.dtype]
-    models = {size: harness.load(a.model, bos=a.bos, batch_size=size if size == "auto" else int(size), max_length=a.max_length,
-                                 dtype=dtype, device=a.device) for size in sizes}
+    models, harness_start = {}, None
+    for size in sizes:
+        models[size] = harness.load(a.model, bos=a.bos, batch_size=size if size == "auto" else int(size), max_length=a.max_length,
+                                    dtype=dtype, device=a.device)
+        # One document of each warms caches, kernels and the harness's own modules.
+        harness.evaluate(models[size], a.data, rows.TASKS, limit=1, bootstrap_iters=0)
+        harness_start = harness_start or time.perf_counter() - begin
     sets = dict(GROUPS)
     if a.each:
         sets |= {task: [task] for task in GROUPS["multiple choice and LAMBADA"]}
-    # One document of each warms caches, kernels and the harness's own modules.
-    for lm in models.values():
-        harness.evaluate(lm, a.data, rows.TASKS, limit=1, bootstrap_iters=0)
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
-    print(f"| {'set':<28} | requests | lazy eval s | harness s | batch | ratio | max diff | mean diff |")
-    print(f"|{'-' * 30}|---------:|------------:|----------:|------:|------:|---------:|----------:|")
+    print("seconds: from the loaded model on, in brackets the start; the ratios of the former and of whole processes\n")
+    print(f"| {'set':<28} | requests | lazy eval     | harness       | batch | loaded | process | max diff | mean diff |")
+    print(f"|{'-' * 30}|---------:|--------------:|--------------:|------:|-------:|--------:|---------:|----------:|")
     results = []
     for name, tasks in sets.items():
-        r = measure(a, models, name, tasks)
+        r = measure(a, models, harness_start, name, tasks)
         results.append(r)
-        print(f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds']:>11.2f} | {r['harness_seconds']:>9.2f} | {r['harness_batch_size']:>5} "
-              f"| {r['ratio']:>5.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |", flush=True)
+        print(f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds'] - r['lazy_start_seconds']:>5.2f} ({r['lazy_start_seconds']:>5.2f}) "
+              f"| {r['harness_seconds']:>5.2f} ({harness_start:>5.2f}) | {r['harness_batch_size']:>5} | {r['ratio_loaded']:>6.2f} "
+              f"| {r['ratio_processes']:>7.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |", flush=True)
     if a.json:
         Path(a.json).write_text(json.dumps({"model": a.model, "device": machine, "dtype": a.dtype, "limit": a.limit, "bos": a.bos,
                                             "lm_eval": harness.VERSION, "torch": torch.__version__, "results": results}, indent=2) + "\n")

@@ -26,7 +26,7 @@ using namespace lazy::repro;
 
 struct ReproArguments {
   std::string recipe, scale = "tiny", device = "auto", output = "repro", data, corpus;
-  std::vector<std::string> text, domains, models;
+  std::vector<std::string> text, domains, models, only;
   int64_t seeds = 1;
   bool dry_run = false, json = false;
 };
@@ -168,6 +168,8 @@ void repro(const ReproArguments& a) {
   options.output = a.output;
   options.text = a.text;
   options.latency = latency;
+  options.only = a.only;
+  if (!a.only.empty() && (a.recipe == "all" || a.dry_run)) lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");
   std::vector<const Recipe*> wanted;
   if (a.recipe == "all") {
     for (const Recipe& recipe : recipes()) wanted.push_back(&recipe);
@@ -187,6 +189,10 @@ void repro(const ReproArguments& a) {
       continue;
     }
     RecipeRun run = run_recipe(*recipe, options);
+    if (run.unfinished > 0) {
+      lazy::log::info("{}: {} steps are left to others; the command without --only makes the report", recipe->name, run.unfinished);
+      continue;
+    }
     run.command = command_line(a, recipe->name);
     const fs::path report = write_report(run, fs::path(a.output) / options.conditions.scale.name);
     if (a.json) {
@@ -211,6 +217,7 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
   command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
   command.add_option("--seeds", a->seeds, "Train every model this many times")->check(CLI::Range(1, 100))->capture_default_str();
+  command.add_option("--only", a->only, "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
   command.add_option("--device", a->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
@@ -224,6 +231,7 @@ Examples:
   lazy repro gpt2-gamma --model gpt2
   lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
   lazy repro all --scale small --corpus corpus --dry-run
+  CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
 
 A run that was stopped or killed goes on where it was when the same command is given again; recipes share what they have
 in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/repro.md says what each verdict means.)");

@@ -1,6 +1,8 @@
 #include "eval/score.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,15 +45,26 @@ size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t la
   return end;
 }
 
-// A batch on its way: on a GPU the host prepares the next one meanwhile.
+// A batch on its way. A GPU's results are copied behind its kernels, with a mark behind the copies: who waits for the mark
+// does not wait for the next batch, which computes meanwhile.
 struct Pending {
   Batch batch;
   at::Tensor log_likelihood, greedy;
+  std::optional<c10::Event> copied;
+
+  Pending(Batch b, const at::Tensor& values, const at::Tensor& best) : batch(std::move(b)) {
+    const at::Device device = values.device();
+    log_likelihood = values.contiguous().to(at::kCPU, /*non_blocking=*/true);
+    greedy = best.contiguous().to(at::kCPU, /*non_blocking=*/true);
+    if (device.is_cpu()) return;
+    copied.emplace(device.type());
+    copied->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
 
   void collect(std::vector<Score>& scores, bool targets) const {
-    const at::Tensor values = log_likelihood.cpu().contiguous(), best = greedy.cpu().contiguous();
-    const float* value = values.const_data_ptr<float>();
-    const bool* is_best = best.const_data_ptr<bool>();
+    if (copied) copied->synchronize();
+    const float* value = log_likelihood.const_data_ptr<float>();
+    const bool* is_best = greedy.const_data_ptr<bool>();
     for (size_t n = 0; n + 1 < batch.begins.size(); ++n) {
       Score& score = scores[batch.first + n];
       for (int64_t row = batch.begins[n]; row < batch.begins[n + 1]; ++row) {
@@ -103,7 +116,7 @@ void exchange(std::vector<Score>& scores, const std::vector<Window>& windows, si
 Pending ask(LanguageModel& model, const std::vector<Window>& windows, std::span<const PrefixGroup> groups) {
   Batch batch = lay_out(windows, groups, model.device());
   auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
-  return {std::move(batch), likelihood, best};
+  return Pending(std::move(batch), likelihood, best);
 }
 
 // A window through a streaming cache: one sequence at a time, since each is cut at its own places.
@@ -116,7 +129,7 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
   KVCache cache{.streaming = streaming};
   const auto [likelihood, best] = model.log_likelihood(batch.tokens.ids.unsqueeze(0), labels, {.cache = &cache});
   const at::Tensor rows = batch.rows;
-  return {std::move(batch), likelihood[0].index_select(0, rows), best[0].index_select(0, rows)};
+  return Pending(std::move(batch), likelihood[0].index_select(0, rows), best[0].index_select(0, rows));
 }
 
 }  // namespace

@@ -141,28 +141,28 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
 }
 
 std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor) {
-  switch (stored.packing) {
-    case Packing::plain: return {tensor};
-    case Packing::by_head: {
+  switch (stored.interleaving) {
+    case Interleaving::plain: return {tensor};
+    case Interleaving::by_head: {
       const auto count = static_cast<int64_t>(stored.parts.size());
       std::vector<at::Tensor> out;
       for (const at::Tensor& part : tensor.unflatten(0, {stored.heads, count, -1}).unbind(1)) out.push_back(part.flatten(0, 1));
       return out;
     }
-    case Packing::transposed: return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
+    case Interleaving::transposed: return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
   }
   return {};
 }
 
 at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& parts) {
-  switch (stored.packing) {
-    case Packing::plain: return parts[0];
-    case Packing::by_head: {
+  switch (stored.interleaving) {
+    case Interleaving::plain: return parts[0];
+    case Interleaving::by_head: {
       std::vector<at::Tensor> heads;
       for (const at::Tensor& part : parts) heads.push_back(part.unflatten(0, {stored.heads, -1}));
       return at::stack(heads, 1).flatten(0, 2);
     }
-    case Packing::transposed: return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
+    case Interleaving::transposed: return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
   }
   return {};
 }

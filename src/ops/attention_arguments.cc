@@ -112,7 +112,9 @@ at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const ch
   LAZY_EXPECT(data[copy.numel() - 1] == tokens, name, " to end at the number of tokens, ", tokens, ", received ",
               data[copy.numel() - 1]);
   if (remember) checked.add(t, tokens);
-  return a.q.is_cpu() ? copy : t.to(a.q.device(), at::kInt).contiguous();
+  if (a.q.is_cpu()) return copy;
+  // From the host without waiting for the device: memory that is not pinned has been read when the call returns.
+  return t.is_cpu() ? copy.to(a.q.device(), /*non_blocking=*/true) : t.to(a.q.device(), at::kInt).contiguous();
 }
 
 }  // namespace

@@ -9,10 +9,9 @@
 #include <tuple>
 
 #include "lazy/attention.h"
+#include "ops/optional_tensor.h"
 
 namespace lazy::ops {
-
-using OptionalTensor = std::optional<at::Tensor>;
 
 // In the schema's order. References: alive as long as the call.
 struct AttentionArguments {
@@ -27,8 +26,6 @@ struct AttentionArguments {
   const char* operation = "attention";  // for messages
   bool paged = false;                   // k and v are pages: their first axis is not the batch
 };
-
-inline bool given(const OptionalTensor& t) { return t.has_value() && t->defined(); }
 
 // Ranks, dtypes, devices and sizes, without looking at data: serves Meta too. Throws
 // "lazy::OPERATION: expected ..., received ...".

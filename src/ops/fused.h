@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "lazy/attention.h"
+#include "ops/optional_tensor.h"
 
 namespace lazy::ops {
 

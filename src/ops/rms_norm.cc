@@ -10,7 +10,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
-using OptionalTensor = std::optional<at::Tensor>;
 
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, double eps) {
   check_rms_norm(x, weight);

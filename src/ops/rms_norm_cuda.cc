@@ -10,7 +10,6 @@ namespace lazy::ops {
 namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
-using OptionalTensor = std::optional<at::Tensor>;
 
 // y and, where there is a residual, x + residual.
 Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {

@@ -8,11 +8,10 @@
 #include <string_view>
 #include <tuple>
 
+#include "ops/optional_tensor.h"
 #include "ops/rope_frequencies.h"
 
 namespace lazy::ops {
-
-using OptionalTensor = std::optional<at::Tensor>;
 
 #define LAZY_ROPE_PARAMETERS                                                                                               \
   const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim,     \

@@ -150,6 +150,25 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
+// The steps that `only` names, and the trainings that they measure; all of them if it names none.
+std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::string>& only) {
+  std::vector<bool> wanted(run.steps.size(), only.empty());
+  for (const std::string& id : only) {
+    const auto named = [&](const std::string& other) {
+      return std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == other; }) - run.steps.begin();
+    };
+    const size_t n = static_cast<size_t>(named(id));
+    if (n == run.steps.size()) {
+      std::vector<std::string> ids;
+      for (const StepRun& s : run.steps) ids.push_back(s.step.id);
+      fail("repro", "--only: expected a step of {} ({}), found '{}'", run.recipe->name, fmt::join(ids, ", "), id);
+    }
+    wanted[n] = true;
+    if (!run.steps[n].step.model.empty()) wanted[static_cast<size_t>(named(run.steps[n].step.model))] = true;
+  }
+  return wanted;
+}
+
 void check_stop(const RecipeRun& run) {
   if (!stop_requested()) return;
   throw Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name, stop_signal_name(stop_signal())), stop_signal());
@@ -210,6 +229,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     if (!fs::exists(folder / "config.json")) fail("repro", "--model {}={}: expected a model folder, found {}", name, folder.string(), fs::is_directory(folder) ? "no config.json in it" : "none");
   }
   RecipeRun run = prepare_run(recipe, options);
+  const std::vector<bool> wanted = wanted_steps(run, options.only);
   fs::path corpus;
   if (needs_corpus(run)) {
     try {
@@ -227,11 +247,16 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
       log::info("{} {}/{} {}: left out, {}", recipe.name, n + 1, run.steps.size(), s.step.id, s.left_out);
       continue;
     }
+    if (!wanted[n] && !s.found) {
+      ++run.unfinished;
+      continue;
+    }
     check_stop(run);
     log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : "");
     if (!s.found) run_step(s, run, options, corpus);
     values[s.step.id] = s.record.at("values");
   }
+  if (run.unfinished > 0) return run;
   run.findings = recipe.judge(run.conditions, Results(run.conditions.seeds, std::move(values)));
   return run;
 }

@@ -17,6 +17,7 @@ struct RunOptions {
   Conditions conditions;
   std::filesystem::path output = "repro";
   std::vector<std::string> text;  // files or folders to make a corpus of where none is given (tiny scale)
+  std::vector<std::string> only;  // ids of steps: run these and the trainings that they measure; empty: all
   bool progress = true;
   std::function<Json(const Json& settings)> latency;  // times of attention, by whoever has the benchmarks
 };
@@ -33,8 +34,9 @@ struct RecipeRun {
   const Recipe* recipe = nullptr;
   Conditions conditions;
   std::vector<StepRun> steps;
-  std::vector<Finding> findings;
+  std::vector<Finding> findings;  // empty while steps are unfinished
   std::string command, date;
+  int64_t unfinished = 0;  // steps that `only` left for other processes
 };
 
 // The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.

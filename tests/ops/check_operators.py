@@ -26,6 +26,7 @@ def main():
     library.opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
+    library.opcheck(lazy.short_convolution.default, (leaf(2, 9, 8), leaf(8, 1, 4), leaf(8), torch.randn(2, 3, 8)))
     library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
     library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16),),
                     {"positions": torch.arange(9), "rotary_dim": 8, "interleaved": True, "scaling": "yarn", "factor": 4.0,

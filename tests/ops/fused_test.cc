@@ -10,12 +10,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "ops/attention.h"
 #include "ops/device.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/short_convolution.h"
 #include "ops/swiglu.h"
 
 namespace lazy::ops {
@@ -165,6 +167,50 @@ TEST_P(Fused, SwigluOfHalves) {
                    [&](const Tensors& t) { return Tensors{at::silu(halves(t[0])[0]) * halves(t[0])[1]}; },
                    {random({5, 13, 2 * dim}) * 3}, GetParam());
   }
+}
+
+// Runs of tokens begin and end within documents; channels that fill vectors and that do not; rows of a wider tensor.
+TEST_P(Fused, ShortConvolution) {
+  at::manual_seed(11);
+  const at::Tensor starts = at::tensor({0L, 1L, 3L, 3L, 31L, 32L, 64L, 200L});
+  const at::Tensor place = at::arange(200) - starts.index_select(0, at::searchsorted(starts, at::arange(200), false, true) - 1);
+  for (const bool packed : {false, true}) {
+    for (const auto& [length, channels, taps] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{200, 264, 4}, {200, 7, 4}, {200, 16, 1}, {200, 24, 2}, {200, 8, 8}, {2, 64, 4}}) {
+      if (packed && length != 200) continue;
+      SCOPED_TRACE(std::to_string(length) + " " + std::to_string(channels) + " " + std::to_string(taps) + (packed ? " packed" : ""));
+      const int64_t L = length, D = channels, n = taps;
+      const std::optional<at::Tensor> cu_seqlens = packed ? std::optional(here(starts.to(at::kInt))) : std::nullopt;
+      const auto plain = [&](const Tensors& t) {
+        const at::Tensor padded = at::constant_pad_nd(t[0].narrow(2, 8, D), {0, 0, n - 1, 0});
+        at::Tensor sum = t[2];
+        for (int64_t j = 0; j < n; ++j) {
+          at::Tensor seen = padded.narrow(1, j, L);
+          if (packed) seen = seen * here(place.ge(n - 1 - j)).to(seen.scalar_type()).unsqueeze(1);
+          sum = sum + seen * t[1].select(2, j).squeeze(1);
+        }
+        return Tensors{at::silu(sum)};
+      };
+      expect_matches(
+          [&](const Tensors& t) { return Tensors{short_convolution(t[0].narrow(2, 8, D), t[1], t[2], {}, cu_seqlens)}; }, plain,
+          {random({packed ? 1 : 2, L, D + 16}), random({D, 1, n}), random({D})}, GetParam());
+    }
+  }
+}
+
+// The inputs before continue as if they had been there from the start; weights stay fp32 beside sixteen bits.
+TEST_P(Fused, ShortConvolutionContinues) {
+  at::manual_seed(12);
+  const at::Tensor x = random({2, 70, 40}).to(GetParam()), w = random({40, 1, 4}), b = random({40});
+  const at::Tensor whole = short_convolution(x, w, b, {}, {});
+  for (const int64_t first : {3, 33}) {
+    const at::Tensor past = x.narrow(1, first - 3, 3);
+    EXPECT_TRUE(at::equal(short_convolution(x.slice(1, first), w, b, past, {}), whole.slice(1, first))) << first;
+  }
+  const at::Tensor weight = w.detach().set_requires_grad(true), d = random({2, 70, 40}).to(GetParam());
+  const auto gradient = [&] { return torch::autograd::grad({short_convolution(x, weight, b, {}, {})}, {weight}, {d})[0]; };
+  EXPECT_EQ(gradient().scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
 TEST_P(Fused, Rope) {

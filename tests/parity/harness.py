@@ -60,6 +60,8 @@ def load(model, *, bos=False, batch_size=16, max_length=None, dtype="float32", d
         raise SystemExit(f"lm_eval: expected {VERSION}, found {lm_eval.__version__}")
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     torch.backends.cuda.matmul.allow_tf32 = False
+    if dtype == "float32":
+        torch.backends.cuda.enable_mem_efficient_sdp(False)  # its fp32 products are sums of TF32 ones
     return HFLM(str(model), dtype=dtype, add_bos_token=bos, batch_size=batch_size, max_length=max_length, device=device)
 
 
@@ -91,17 +93,17 @@ def _digest(paths, words):
     return digest.hexdigest()[:16]
 
 
-def cached(model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None, max_length=None, batch_size=16):
+def cached(model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"):
     """Folders with the tasks' results, evaluated unless the same model, rows and options have been before."""
     files = sorted(p for p in Path(model).iterdir() if p.is_file())
     lm, folders = None, []
     for task in tasks:
-        words = [VERSION, task, bos, limit, num_fewshot or 0, max_length]
+        words = [VERSION, task, bos, limit, num_fewshot or 0, max_length, *([] if device == "cpu" else [device])]
         folder = Path(cache) / f"{task}-{_digest([*files, local.find(task, data), *filter(None, [local.find(task, data, train=True)])], words)}"
         folders.append(folder)
         if folder.exists():
             continue
-        lm = lm or load(model, bos=bos, batch_size=batch_size, max_length=max_length)
+        lm = lm or load(model, bos=bos, batch_size=batch_size, max_length=max_length, device=device)
         partial = folder.with_name(folder.name + f".{os.getpid()}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         evaluate(lm, data, [task], partial, limit=limit, num_fewshot=num_fewshot)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32 on the CPU, request by request.
+"""Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32, request by request.
 
-    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...]
+    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...] [--device cuda]
 
 Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds a
 model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is kept
@@ -22,7 +22,8 @@ import rows
 
 def run_lazy(a, tasks, output):
     """`lazy eval` of the tasks, its results and samples below `output`."""
-    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--log-samples", "--output", str(output)]
+    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--log-samples", "--output", str(output),
+               "--device", a.device, "--dtype", "fp32"]
     for name in ("limit", "num_fewshot", "max_length"):
         if getattr(a, name):
             command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
@@ -43,6 +44,7 @@ def main():
     p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
     p.add_argument("--max-length", type=int, help="default: the model's")
     p.add_argument("--bos", action="store_true", help="BOS before every text (the harness's add_bos_token=True; else False)")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default %(default)s)")
     p.add_argument("--batch-size", type=int, default=16, help="of the harness")
     p.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
     p.add_argument("--cache", default="build/parity", help="where the harness's results are kept (default %(default)s)")
@@ -55,7 +57,7 @@ def main():
     import harness  # after the arguments: --help needs no lm_eval
 
     theirs = harness.cached(a.model, a.data, tasks, a.cache, bos=a.bos, limit=a.limit, num_fewshot=a.num_fewshot,
-                            max_length=a.max_length, batch_size=a.batch_size)
+                            max_length=a.max_length, batch_size=a.batch_size, device=a.device)
     if not a.lazy:
         print("\n".join(map(str, theirs)))
         return 0

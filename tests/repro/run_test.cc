@@ -120,6 +120,29 @@ TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
   for (const StepRun& s : plan_recipe(probe, other).steps) EXPECT_EQ(s.found, s.step.id == "latency") << s.step.id;
 }
 
+TEST_F(ReproRun, DividesAmongProcesses) {
+  const Recipe probe = recipe(6);
+  RunOptions part = options(folder_);
+  part.only = {"b.heldout"};
+  const RecipeRun first = run_recipe(probe, part);
+  EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2) << "all but the model and its loss";
+  EXPECT_TRUE(first.findings.empty());
+  for (const StepRun& s : plan_recipe(probe, part).steps) EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
+  part.only = {"nothing"};
+  try {
+    run_recipe(probe, part);
+    FAIL() << "an unknown step was taken";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("--only: expected a step of probe (a, b, a.heldout, "));
+    EXPECT_THAT(e.what(), HasSubstr("found 'nothing'"));
+  }
+  const RecipeRun divided = run_recipe(probe, options(folder_)), whole = run_recipe(probe, options(folder_, "whole"));
+  EXPECT_EQ(divided.unfinished, 0);
+  ASSERT_EQ(divided.findings.size(), 1u);
+  ASSERT_TRUE(divided.findings.at(0).estimate && whole.findings.at(0).estimate);
+  EXPECT_EQ(divided.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
+}
+
 constexpr int kWorkerSteps = 60;
 
 // Run by the two tests below in a process of its own.

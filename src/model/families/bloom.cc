@@ -66,9 +66,9 @@ std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
     plain("input_layernorm.weight", {d}, names.mixer_norm);
     plain("input_layernorm.bias", {d}, names.mixer_norm_bias);
     out.push_back({layer + "self_attention.query_key_value.weight", {3 * d, d}, {ours + names.q, ours + names.k, ours + names.v},
-                   Packing::by_head, m.num_heads});
+                   Interleaving::by_head, m.num_heads});
     out.push_back({layer + "self_attention.query_key_value.bias", {3 * d}, {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias},
-                   Packing::by_head, m.num_heads});
+                   Interleaving::by_head, m.num_heads});
     plain("self_attention.dense.weight", {d, d}, names.o);
     plain("self_attention.dense.bias", {d}, names.o_bias);
     plain("post_attention_layernorm.weight", {d}, names.mlp_norm);

@@ -14,7 +14,7 @@ class Fields;
 }
 
 // How a tensor of a file is made of some of the model's.
-enum class Packing {
+enum class Interleaving {
   plain,       // it is one of them
   by_head,     // rows of q, of k and of v for the first head, then for the second, ...: BLOOM's
   transposed,  // matrices (out, in) below each other, transposed: GPT-2's Conv1D. Vectors one after the other
@@ -24,7 +24,7 @@ struct StoredTensor {
   std::string name;  // in files, where a prefix `transformer.` or `model.` may be absent
   std::vector<int64_t> shape;
   std::vector<std::string> parts;  // the model's names, of one shape
-  Packing packing = Packing::plain;
+  Interleaving interleaving = Interleaving::plain;
   int64_t heads = 0;  // by_head
 };
 

@@ -89,12 +89,12 @@ std::vector<StoredTensor> gpt2_tensors(const ModelConfig& m) {
     };
     const auto matrix = [&](const char* name, int64_t in, int64_t width, std::vector<std::string> parts) {
       for (std::string& part : parts) part = ours + part;
-      out.push_back({layer + name, {in, width}, std::move(parts), Packing::transposed});
+      out.push_back({layer + name, {in, width}, std::move(parts), Interleaving::transposed});
     };
     plain("ln_1.weight", d, names.mixer_norm);
     plain("ln_1.bias", d, names.mixer_norm_bias);
     matrix("attn.c_attn.weight", d, 3 * d, {names.q, names.k, names.v});
-    out.push_back({layer + "attn.c_attn.bias", {3 * d}, {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias}, Packing::transposed});
+    out.push_back({layer + "attn.c_attn.bias", {3 * d}, {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias}, Interleaving::transposed});
     matrix("attn.c_proj.weight", d, d, {names.o});
     plain("attn.c_proj.bias", d, names.o_bias);
     plain("ln_2.weight", d, names.mlp_norm);

@@ -77,12 +77,12 @@ at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const Forwar
                                                    .v = values,
                                                    .log_decay = log_decay(step, table_["mixer.A_log"]),
                                                    .beta = step,
+                                                   .skip = table_["mixer.D"],
                                                    .initial_state = state[0],
                                                    .cu_seqlens = wave.cu_seqlens},
                                                   chunk_);
   if (cached) *cached = {y.state, convolved.state};
-  const at::Tensor skipped = at::addcmul(y.out.to(at::kFloat), values.to(at::kFloat), table_["mixer.D"].unsqueeze(1));
-  return output_.forward(normed(ops::swiglu(parts[0], skipped.to(y.out.scalar_type()).flatten(2, 3))))[0];
+  return output_.forward(normed(ops::swiglu(parts[0], y.out.flatten(2, 3))))[0];
 }
 
 }  // namespace lazy

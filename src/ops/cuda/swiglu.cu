@@ -12,13 +12,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kHeld = 2;                    // vectors of a tensor that a thread loads at once
 
-// 1 / (1 + exp(-x)). Sixteen-bit results do not see the approximations' last bits.
-template <typename T>
-__device__ float sigmoid(float x) {
-  if constexpr (std::is_same_v<T, float>) return 1 / (1 + expf(-x));
-  return __fdividef(1, 1 + __expf(-x));
-}
-
 // Where vector `n` of a tensor without gaps begins in gate and up; rows have `vectors` of them.
 struct Place {
   int64_t gate, up;

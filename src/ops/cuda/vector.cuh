@@ -111,6 +111,13 @@ __device__ Bits<T, N> round_all(const float (&x)[N]) {
   }
 }
 
+// 1 / (1 + exp(-x)). Sixteen-bit results do not see the approximations' last bits.
+template <typename T>
+__device__ float sigmoid(float x) {
+  if constexpr (std::is_same_v<T, float>) return 1 / (1 + expf(-x));
+  return __fdividef(1, 1 + __expf(-x));
+}
+
 // N neighbouring fp32 numbers that many threads read: weights, cosines. 16-byte aligned when N is 4 or 8.
 template <int N>
 __device__ void load_floats(const float* from, float (&out)[N]) {

@@ -18,6 +18,7 @@ namespace lazy {
 namespace {
 
 using testing::distance;
+using testing::here;
 using testing::TemporaryFolder;
 
 const std::vector<std::string> kNames = {"retnet", "mamba2", "delta_net", "gated_delta_net"};
@@ -48,12 +49,18 @@ ModelConfig small(const std::string& name) {
 }
 
 at::Tensor random_ids(int64_t batch, int64_t length) {
-  return at::randint(0, 97, {batch, length}, at::detail::createCPUGenerator(3), at::TensorOptions().dtype(at::kLong));
+  return here(at::randint(0, 97, {batch, length}, at::detail::createCPUGenerator(3), at::TensorOptions().dtype(at::kLong)));
 }
 
 at::Tensor hidden_of(LanguageModel& model, const at::Tensor& ids, const ForwardOptions& options = {}) {
   const at::NoGradGuard guard;
   return model.forward(ids, options).hidden;
+}
+
+LanguageModel model_here(const ModelConfig& config, uint64_t seed) {
+  LanguageModel model(config, seed);
+  model.to(ops::test::test_device());
+  return model;
 }
 
 double millions(int64_t count) { return std::round(static_cast<double>(count) / 1e5) / 10; }
@@ -137,7 +144,7 @@ TEST(LinearMixers, StartValues) {
 // the cache is a place to come back to.
 TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
   for (const std::string& name : kNames) {
-    LanguageModel model(small(name), 7);
+    LanguageModel model = model_here(small(name), 7);
     const at::Tensor ids = random_ids(2, 41), whole = hidden_of(model, ids);
     const double scale = whole.abs().max().item<double>();
     for (const int64_t prefill : {1, 2, 8, 21}) {
@@ -172,14 +179,14 @@ TEST(LinearMixers, GenerationContinuesWithStatesOfOneSize) {
 TEST(LinearMixers, PackedDocumentsAreAlone) {
   const std::vector<int64_t> starts = {0, 2, 3, 19, 40};
   for (const std::string& name : kNames) {
-    LanguageModel model(small(name), 9);
+    LanguageModel model = model_here(small(name), 9);
     const at::Tensor ids = random_ids(1, 40);
     PackedSequences packed;
     packed.ids = ids.squeeze(0);
-    packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor(starts, at::kLong).to(at::kInt);
+    packed.cu_seqlens_q = packed.cu_seqlens_k = here(at::tensor(starts, at::kLong).to(at::kInt));
     std::vector<at::Tensor> places;
     for (size_t i = 0; i + 1 < starts.size(); ++i) places.push_back(at::arange(starts[i + 1] - starts[i], at::kLong));
-    packed.positions = at::cat(places);
+    packed.positions = here(at::cat(places));
     packed.longest = 21;
     const at::Tensor all = hidden_of(model, ids, {.packed = &packed});
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
@@ -193,11 +200,11 @@ TEST(LinearMixers, PackedDocumentsAreAlone) {
 TEST(LinearMixers, ChunksOfEverySizeAgree) {
   for (const std::string& name : kNames) {
     ModelConfig c = small(name);
-    LanguageModel model(c, 11);
+    LanguageModel model = model_here(c, 11);
     const at::Tensor ids = random_ids(2, 45), whole = hidden_of(model, ids);
     for (const int64_t chunk : {1, 45, 64}) {
       c.mix.chunk = chunk;
-      LanguageModel other(c, 11);
+      LanguageModel other = model_here(c, 11);
       EXPECT_LT(distance(hidden_of(other, ids), whole), 2e-5 * whole.abs().max().item<double>())
           << name << ", chunk " << chunk;
     }
@@ -207,7 +214,7 @@ TEST(LinearMixers, ChunksOfEverySizeAgree) {
 // bf16 changes a loss by what bf16 is worth, and its gradients are finite for every parameter.
 TEST(LinearMixers, Bf16) {
   for (const std::string& name : kNames) {
-    LanguageModel model(small(name), 13);
+    LanguageModel model = model_here(small(name), 13);
     const at::Tensor ids = random_ids(2, 40), labels = random_ids(2, 40).roll(-1, 1);
     const double exact = model.loss(ids, labels).item<double>();
     model.set_compute_dtype(at::kBFloat16);
@@ -227,7 +234,7 @@ TEST(LinearMixers, Bf16) {
 // Recomputing layers changes no bit.
 TEST(LinearMixers, Checkpointing) {
   for (const std::string& name : kNames) {
-    LanguageModel model(small(name), 15);
+    LanguageModel model = model_here(small(name), 15);
     const at::Tensor ids = random_ids(2, 20), labels = random_ids(2, 20).roll(-1, 1);
     std::vector<at::Tensor> wanted;
     for (const auto& item : model.parameters()) wanted.push_back(item.second);
@@ -250,9 +257,10 @@ TEST(LinearMixers, Checkpointing) {
 TEST(LinearMixers, AFolderGivesTheModelBack) {
   for (const std::string& name : kNames) {
     const TemporaryFolder folder;
-    LanguageModel model(small(name), 17);
+    LanguageModel model = model_here(small(name), 17);
     model.save(folder.path());
     LanguageModel back = LanguageModel::load(folder.path());
+    back.to(ops::test::test_device());
     const MixerConfig &a = model.config().mix, &b = back.config().mix;
     EXPECT_EQ(std::tie(a.heads, a.key_dim, a.value_dim, a.conv_size, a.gate, a.groups),
               std::tie(b.heads, b.key_dim, b.value_dim, b.conv_size, b.gate, b.groups))

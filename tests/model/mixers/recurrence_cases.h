@@ -1,4 +1,5 @@
-// Inputs of the recurrences for tests: several shapes, every kind of decay, and what to compare.
+// Inputs of the recurrences for tests: several shapes, every kind of decay, and what to compare. On the CPU, or where
+// LAZY_TEST_DEVICE says.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -9,14 +10,18 @@
 
 #include "model/mixers/recurrence/decay.h"
 #include "model/mixers/recurrence/delta_rule.h"
+#include "ops/device.h"
 
 namespace lazy::testing {
 
 using recurrence::Inputs;
 using recurrence::Outputs;
 
+inline at::Tensor here(const at::Tensor& t) { return t.to(ops::test::test_device()); }
+
+// The same numbers on every device.
 inline at::Tensor randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kDouble) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(type);
+  return here(at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(type));
 }
 
 enum class Decay { none, constant, tokens, strong };
@@ -43,6 +48,7 @@ struct Case {
     if (delta || decay == Decay::tokens) in.beta = at::sigmoid(randn({batch, length, heads}, seed + 3));
     if (decay == Decay::constant) in.log_decay = -at::exp(randn({heads}, seed + 4) - 2);
     if (decay == Decay::tokens) in.log_decay = -at::exp(randn({batch, length, heads}, seed + 4) - 1);
+    if (!delta && decay != Decay::constant) in.skip = randn({heads}, seed + 5);
     // From next to nothing to forgetting everything at once.
     if (decay == Decay::strong) in.log_decay = -at::exp(4 * randn({batch, length, heads}, seed + 4));
     return in;
@@ -69,7 +75,7 @@ inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
 // The differentiable ones, leaves that want gradients.
 inline std::vector<at::Tensor> leaves(Inputs& in) {
   std::vector<at::Tensor> out;
-  for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.initial_state}) {
+  for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.skip, &in.initial_state}) {
     if (t->defined()) out.push_back(*t = t->detach().clone().requires_grad_(true));
   }
   return out;

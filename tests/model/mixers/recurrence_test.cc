@@ -40,11 +40,12 @@ TEST(Recurrence, DecayIsASumOverEarlierTokens) {
       for (int64_t h = 0; h < c.heads; ++h) {
         const int64_t g = h / (c.heads / c.groups);
         for (int64_t t = 0; t < c.length; ++t) {
-          at::Tensor sum = at::zeros({c.value_dim}, at::kDouble);
+          at::Tensor sum = at::zeros({c.value_dim}, in.v.options());
           for (int64_t s = 0; s <= t; ++s) {
             const at::Tensor v = in.beta.defined() ? in.beta[b][s][h] * in.v[b][s][h] : in.v[b][s][h];
             sum += in.scale * in.q[b][t][g].dot(in.k[b][s][g]) * fade(in.log_decay, b, s, t, h) * v;
           }
+          if (in.skip.defined()) sum += in.skip[h] * in.v[b][t][h];
           EXPECT_LT(distance(loop.out[b][t][h], sum), 1e-12) << c.name;
         }
       }
@@ -60,10 +61,10 @@ TEST(Recurrence, DeltaRuleIsAProductOfMatrices) {
     const Outputs loop = c.loop(in);
     for (int64_t b = 0; b < c.batch; ++b) {
       for (int64_t h = 0; h < c.heads; ++h) {
-        at::Tensor S = at::zeros({c.key_dim, c.value_dim}, at::kDouble);
+        at::Tensor S = at::zeros({c.key_dim, c.value_dim}, in.v.options());
         for (int64_t t = 0; t < c.length; ++t) {
           const at::Tensor k = in.k[b][t][h], beta = in.beta[b][t][h];
-          const at::Tensor forget = at::eye(c.key_dim, at::kDouble) - beta * at::outer(k, k);
+          const at::Tensor forget = at::eye(c.key_dim, k.options()) - beta * at::outer(k, k);
           S = at::mm(forget * fade(in.log_decay, b, t - 1, t, h), S) + beta * at::outer(k, in.v[b][t][h]);
           EXPECT_LT(distance(loop.out[b][t][h], in.scale * at::mv(S.t(), in.q[b][t][h])), 1e-12) << c.name;
         }
@@ -123,7 +124,7 @@ TEST(Recurrence, PackedDocumentsAreAlone) {
   for (const Case& c : cases(47, 1)) {
     const Inputs all = c.inputs(17);
     Inputs packed = all;
-    packed.cu_seqlens = at::tensor(starts, at::kLong).to(at::kInt);
+    packed.cu_seqlens = here(at::tensor(starts, at::kLong).to(at::kInt));
     const Outputs loop = c.loop(packed), chunks = c.chunks(packed, kChunk);
     EXPECT_FALSE(chunks.state.defined());
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
@@ -142,7 +143,7 @@ TEST(Recurrence, PackedDocumentsAcrossPieces) {
     c.key_dim = 2, c.value_dim = 1, c.groups = 1, c.heads = 1;
     const Inputs all = c.inputs(18);
     Inputs packed = all;
-    packed.cu_seqlens = at::tensor(starts, at::kLong);
+    packed.cu_seqlens = here(at::tensor(starts, at::kLong));
     const at::Tensor out = c.chunks(packed, 64).out;
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
       const Outputs alone = c.chunks(part(all, starts[i], starts[i + 1]), 64);
@@ -157,7 +158,7 @@ TEST(Recurrence, GradientsAreTheLoops) {
     for (const Case& c : cases(3 * kChunk + 7, packed ? 1 : 2)) {
       Inputs in = c.inputs(19);
       if (packed) {
-        in.cu_seqlens = at::tensor({0, 3, 16, 31}, at::kLong);
+        in.cu_seqlens = here(at::tensor({0, 3, 16, 31}, at::kLong));
       } else {
         in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 23);
       }
@@ -238,7 +239,7 @@ TEST(Recurrence, LongDecaysStayFinite) {
       if ((in.*t).defined()) in.*t = (in.*t).to(at::kFloat);
     }
     if (delta) in.q = in.q.expand({1, kLength, 3, 2}), in.k = in.k.expand({1, kLength, 3, 2});
-    at::Tensor log_decay = at::full({1, kLength, 3}, -1e-6, at::kFloat);
+    at::Tensor log_decay = at::full({1, kLength, 3}, -1e-6, in.v.options());
     log_decay.select(2, 1).fill_(-200);
     log_decay.select(2, 2).slice(1, 0, kLength, 2).fill_(-INFINITY);
     in.log_decay = log_decay;

@@ -15,6 +15,7 @@ using recurrence::ConvolutionInputs;
 using recurrence::short_convolution;
 using recurrence::short_convolution_loop;
 using testing::distance;
+using testing::here;
 using testing::randn;
 
 ConvolutionInputs inputs(int64_t length, int64_t taps, bool bias, int64_t batch = 2) {
@@ -62,7 +63,7 @@ TEST(ShortConvolution, PackedDocumentsAreAlone) {
   const std::vector<int64_t> starts = {0, 1, 3, 3, 8, 15};
   ConvolutionInputs in = inputs(15, 4, true, 1);
   const at::Tensor x = in.x;
-  in.cu_seqlens = at::tensor(starts, at::kLong).to(at::kInt);
+  in.cu_seqlens = here(at::tensor(starts, at::kLong).to(at::kInt));
   const at::Tensor packed = short_convolution(in).out, loop = short_convolution_loop(in).out;
   in.cu_seqlens = at::Tensor();
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
@@ -76,7 +77,7 @@ TEST(ShortConvolution, PackedDocumentsAreAlone) {
 TEST(ShortConvolution, GradientsAreTheLoops) {
   for (const bool packed : {false, true}) {
     ConvolutionInputs in = inputs(9, 4, true, 1);
-    if (packed) in.cu_seqlens = at::tensor({0, 2, 9}, at::kLong);
+    if (packed) in.cu_seqlens = here(at::tensor({0, 2, 9}, at::kLong));
     std::vector<at::Tensor> wanted;
     for (at::Tensor* t : {&in.x, &in.weight, &in.bias}) {
       t->requires_grad_(true);

@@ -6,6 +6,7 @@
 
 #include "model/mixers/recurrence/chunks.h"
 #include "model/mixers/recurrence/loop.h"
+#include "model/mixers/recurrence/tensor_cores.h"
 
 namespace lazy::recurrence {
 namespace {
@@ -39,19 +40,30 @@ ChunkOutputs decay_form(const Chunks& c) {
   return {at::addcmul(within, earlier, c.decays.reads), state.transpose(2, 3).reshape({B, H, K, V})};
 }
 
+Outputs with_skip(const Inputs& in, Outputs y) {
+  if (!in.skip.defined()) return y;
+  const at::ScalarType type = state_type(in.v);
+  y.out = at::addcmul(y.out.to(type), in.v.to(type), in.skip.to(type).unsqueeze(1)).to(in.v.scalar_type());
+  return y;
+}
+
 }  // namespace
 
 Outputs decay_loop(const Inputs& in) {
-  return loop(kDecay, in, [](const Token& t, at::Tensor& state) {
+  const auto step = [](const Token& t, at::Tensor& state) {
     const at::Tensor v = t.beta.defined() ? t.v * t.beta.unsqueeze(2) : t.v;
     const at::Tensor written = t.k.unsqueeze(3) * v.unsqueeze(2);
     state = t.log_decay.defined() ? at::addcmul(written, state, t.log_decay.exp().unsqueeze(2).unsqueeze(3))
                                   : state + written;
     return at::matmul(t.q.unsqueeze(2), state).squeeze(2);
-  });
+  };
+  return with_skip(in, loop(kDecay, in, step));
 }
 
-Outputs decay_chunks(const Inputs& in, int64_t chunk) { return by_chunks(kDecay, in, chunk, decay_form); }
+Outputs decay_chunks(const Inputs& in, int64_t chunk) {
+  if (on_tensor_cores(in, /*delta=*/false)) return by_tensor_cores(kDecay, in, false);
+  return with_skip(in, by_chunks(kDecay, in, chunk, decay_form));
+}
 
 Outputs decay(const Inputs& in, int64_t chunk) {
   return in.v.dim() == 4 && in.v.size(1) == 1 ? decay_loop(in) : decay_chunks(in, chunk);

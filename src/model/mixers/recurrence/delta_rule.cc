@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "model/mixers/recurrence/chunks.h"
 #include "model/mixers/recurrence/loop.h"
+#include "model/mixers/recurrence/tensor_cores.h"
 
 namespace lazy::recurrence {
 namespace {
@@ -15,6 +16,7 @@ constexpr const char* kDeltaRule = "delta rule";
 
 void check_delta_rule(const Inputs& in) {
   if (!in.beta.defined()) fail(kDeltaRule, "expected beta, found none");
+  if (in.skip.defined()) fail(kDeltaRule, "expected no skip, found one");
   if (in.q.dim() == 4 && in.v.dim() == 4 && in.q.size(2) != in.v.size(2)) {
     fail(kDeltaRule, "expected as many keys as the {} heads of the values, found {}", in.v.size(2), in.q.size(2));
   }
@@ -60,6 +62,7 @@ Outputs delta_rule_loop(const Inputs& in) {
 
 Outputs delta_rule_chunks(const Inputs& in, int64_t chunk) {
   check_delta_rule(in);
+  if (on_tensor_cores(in, /*delta=*/true)) return by_tensor_cores(kDeltaRule, in, true);
   return by_chunks(kDeltaRule, in, chunk, delta_form);
 }
 

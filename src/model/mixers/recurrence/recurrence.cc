@@ -43,6 +43,7 @@ void check(const char* operation, const Inputs& in) {
     expect("log_decay", in.log_decay, {B, L, H});
   }
   expect("beta", in.beta, {B, L, H});
+  expect("skip", in.skip, {H});
   expect("initial_state", in.initial_state, {B, H, K, V});
   if (in.cu_seqlens.defined() && (B != 1 || in.initial_state.defined())) {
     fail(operation, "packed documents: expected a batch of 1 and no initial state, found a batch of {}{}", B,

@@ -14,6 +14,7 @@ struct Inputs {
   // fp32 (float64 with float64 inputs), at most 0: (B, L, H), or (H) when it never changes; undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;  // (B, L, H): how much of each token is written; undefined: all, which the delta rule does not allow
+  at::Tensor skip;  // (H), of the decaying recurrence: what a token reads has skip v besides; undefined: nothing
   at::Tensor initial_state;  // (B, H, K, V) in the state's type; undefined: zeros
   // (documents + 1) int32 or int64, where documents begin; B is 1 and no state crosses. Undefined: whole sequences.
   at::Tensor cu_seqlens;

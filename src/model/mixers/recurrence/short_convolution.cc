@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "model/blocks/recompute.h"
 #include "model/mixers/recurrence/recurrence.h"
+#include "ops/short_convolution.h"
 
 namespace lazy::recurrence {
 namespace {
@@ -46,6 +47,21 @@ at::Tensor latest(const ConvolutionInputs& in, const at::Tensor& x) {
   return x.narrow(1, x.size(1) - past, past).detach().clone();
 }
 
+bool one_kernel(const ConvolutionInputs& in) {
+  return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMostTaps;
+}
+
+// A state that wants a gradient is convolved with the rest.
+Convolution convolved_at_once(const ConvolutionInputs& in) {
+  const int64_t past = in.weight.size(2) - 1, length = in.x.size(1);
+  const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();
+  const at::Tensor x = joined ? with_past(in) : in.x;
+  const at::Tensor state = in.state.defined() && !joined ? in.state.to(x.scalar_type()).detach() : at::Tensor();
+  const at::Tensor cu_seqlens = in.cu_seqlens.defined() ? in.cu_seqlens.to(at::kInt) : in.cu_seqlens;
+  const at::Tensor y = ops::short_convolution(x, in.weight, in.bias, state, cu_seqlens);
+  return {joined ? y.narrow(1, past, length) : y, latest(in, length >= past ? in.x : with_past(in))};
+}
+
 }  // namespace
 
 Convolution short_convolution_loop(const ConvolutionInputs& in) {
@@ -69,6 +85,7 @@ Convolution short_convolution_loop(const ConvolutionInputs& in) {
 
 Convolution short_convolution(const ConvolutionInputs& in) {
   check(in);
+  if (one_kernel(in)) return convolved_at_once(in);
   const int64_t taps = in.weight.size(2), length = in.x.size(1);
   at::Tensor place;
   if (in.cu_seqlens.defined()) place = places(in.cu_seqlens, length).view({1, -1, 1});

@@ -1,0 +1,160 @@
+// What the kernels of the recurrence share: tiles in shared memory, products of tiles, decays between tokens.
+#pragma once
+#include <algorithm>
+
+#include "attention/cuda/portable.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/recurrence.h"
+#include "ops/cuda/vector.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace tensor_core = lazy::kernels::cuda;
+using tensor_core::portable::at;
+using bf16 = __nv_bfloat16;
+
+// A tile of R rows of W elements, swizzled.
+template <int R, int W>
+struct Tile {
+  static constexpr int kBytes = R * W * 2;
+  char* data;
+
+  __device__ uint32_t address() const { return tensor_core::shared_address(data); }
+  __device__ uint32_t& pair(int row, int column) const {  // two neighbours, from an even column on
+    return *reinterpret_cast<uint32_t*>(data + at<W>(row, column / 8) + column % 8 * 2);
+  }
+  __device__ void set(int row, int column, float x, float y) const { pair(row, column) = pack<bf16>(x, y); }
+  __device__ float2 get(int row, int column) const { return unpack<bf16>(pair(row, column)); }
+  __device__ uint4& eight(int row, int chunk) const { return *reinterpret_cast<uint4*>(data + at<W>(row, chunk)); }
+
+  // Queues the copy of its rows, `step` elements apart; those from `limit` on become zero.
+  template <int THREADS>
+  __device__ void load(const bf16* from, int64_t step, int limit) const {
+    tensor_core::portable::load_tile<bf16, R, W, THREADS>(address(), from, step, limit);
+  }
+  template <int THREADS>
+  __device__ void store(bf16* to, int64_t step) const {
+#pragma unroll
+    for (int n = threadIdx.x; n < R * W / 8; n += THREADS) {
+      const int row = n / (W / 8), chunk = n % (W / 8);
+      *reinterpret_cast<uint4*>(to + row * step + chunk * 8) = eight(row, chunk);
+    }
+  }
+};
+
+// Hands out shared memory.
+struct SharedMemory {
+  char* next;
+  template <typename Tile>
+  __device__ Tile tile() {
+    const Tile t{next};
+    next += Tile::kBytes;
+    return t;
+  }
+};
+
+// How a factor of a product lies in its tile: by rows of the result (left) or by columns of it (right), or by the inner index.
+enum class By { outer, inner };
+
+// c (16 MI rows from `row` on, 16 NT columns from `column` on) += left right, over 16 KT inner indices.
+template <By LEFT, By RIGHT, int KT, int MI, int N2, int RL, int WL, int RR, int WR>
+__device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row, const Tile<RR, WR>& right, int column) {
+  const int lane = threadIdx.x & 31;
+  const uint32_t a = left.address(), b = right.address();
+#pragma unroll 4
+  for (int k = 0; k < KT; ++k) {
+    uint32_t x[MI][4];
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+      if constexpr (LEFT == By::outer) {
+        tensor_core::load_matrices(x[m], a + at<WL>(row + 16 * m + (lane & 15), 2 * k + (lane >> 4)));
+      } else {
+        tensor_core::load_matrices_transposed(
+            x[m], a + at<WL>(16 * k + (lane & 7) + (lane >> 4) * 8, (row + 16 * m) / 8 + ((lane >> 3) & 1)));
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < N2 / 2; ++n) {
+      uint32_t y[4];
+      if constexpr (RIGHT == By::outer) {
+        tensor_core::load_matrices(y, b + at<WR>(column + 16 * n + (lane & 7) + (lane >> 4) * 8, 2 * k + ((lane >> 3) & 1)));
+      } else {
+        tensor_core::load_matrices_transposed(y, b + at<WR>(16 * k + (lane & 15), column / 8 + 2 * n + (lane >> 4)));
+      }
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        tensor_core::mma<bf16>(c[m][2 * n], x[m], y[0], y[1]);
+        tensor_core::mma<bf16>(c[m][2 * n + 1], x[m], y[2], y[3]);
+      }
+    }
+  }
+}
+
+// function(row, column, x, y) for every two neighbours of a warp's sums, whose first is at (row, column).
+template <int MI, int N2, typename Function>
+__device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Function& function) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int n = 0; n < N2; ++n) {
+        function(row + 16 * m + 8 * half + lane / 4, column + 8 * n + lane % 4 * 2, c[m][n][2 * half], c[m][n][2 * half + 1]);
+      }
+    }
+  }
+}
+
+// Queues the copy of a chunk's gates.
+__device__ inline void load_gates(ChunkGates* to, const ChunkGates* from) {
+  constexpr int kPieces = sizeof(ChunkGates) / 16;
+  if (threadIdx.x < kPieces) {
+    tensor_core::copy_async(tensor_core::shared_address(reinterpret_cast<char*>(to) + threadIdx.x * 16),
+                            reinterpret_cast<const char*>(from) + threadIdx.x * 16, true);
+  }
+}
+
+// How much of token j reaches token i of the same chunk.
+__device__ inline float reach(const ChunkGates& g, int i, int j) {
+  return j <= i && g.document[i] == g.document[j] ? tensor_core::exp2_fast(g.sum[i] - g.sum[j]) : 0;
+}
+
+// Where a chunk's things lie.
+struct ChunkPlace {
+  int64_t b, n, h, g;                       // batch, chunk, head, group
+  int64_t index;                            // of (b, n, h)
+  int64_t first;                            // its first token
+  int rows;                                 // tokens that exist
+
+  __device__ ChunkPlace(const Recurrence& a, int64_t b, int64_t n, int64_t h)
+      : b(b), n(n), h(h), g(h / (a.H / a.G)), index((b * a.chunks() + n) * a.H + h), first(n * kChunk),
+        rows(static_cast<int>(min(int64_t{kChunk}, a.L - first))) {}
+  __device__ const bf16* rows_of(const RecurrenceRows& x, int64_t head) const {
+    return x.data + b * x.batch + first * x.token + head * x.head;
+  }
+  // The first row of this chunk and head in a contiguous (B, L, H, dim).
+  __device__ int64_t row(const Recurrence& a, int64_t dim) const { return ((b * a.L + first) * a.H + h) * dim; }
+};
+
+// `shared` bytes of shared memory, more than a kernel has unasked.
+template <typename Kernel>
+void start(const char* operation, Kernel kernel, dim3 grid, int threads, int shared, const Recurrence& a, cudaStream_t stream) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), operation);
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared), stream>>>(a);
+  check_launch(operation);
+}
+
+inline dim3 grid(int64_t x, int64_t y, int64_t z) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+}
+
+// function(integral_constant<K>) for the width of keys.
+template <typename Function>
+void with_keys(int64_t K, const Function& function) {
+  if (K == 64) return function(std::integral_constant<int, 64>{});
+  if (K == 128) return function(std::integral_constant<int, 128>{});
+  function(std::integral_constant<int, 256>{});
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,86 @@
+// The chunk form of the linear recurrences over time (model/mixers/recurrence) on tensor cores: bf16 tensors, products of
+// bf16 with fp32 sums, states in fp32. 64 tokens a chunk. Device pointers; everything is queued on the stream, nothing is
+// allocated and nothing waits. Results are bit-identical from run to run. std::runtime_error when a launch is refused.
+//
+//   S_t = a_t S_{t-1} + k_t u_t^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t),
+//   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t); without it o_t may have skip v_t besides.
+//
+// Letters: B batch, L length, H heads, G groups of heads that share queries and keys, K key_dim, V value_dim, N chunks.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace lazy::ops::cuda {
+
+constexpr int kChunk = 64;
+
+// Log decays below this forget everything: their exponential is nothing beside bf16's precision, and sums of 64 of them keep
+// enough digits in fp32.
+constexpr float kLeastLogDecay = -100;
+
+// (B, L, heads, dim) at steps in elements; the last axis is contiguous, rows begin at multiples of 16 bytes.
+struct RecurrenceRows {
+  const __nv_bfloat16* data = nullptr;
+  int64_t batch = 0, token = 0, head = 0;
+};
+
+// What a chunk's tokens do to a head's state.
+struct ChunkGates {
+  float sum[kChunk];                        // log2 of decays, up to and with each token
+  float beta[kChunk];                       // 0 past the last token, 1 where there is none
+  float read[kChunk];                       // how much of the state before the chunk reaches each token; of the last: the end
+  float write[kChunk];                      // how much of each token reaches the chunk's end
+  int32_t document[kChunk];
+};
+
+struct Recurrence {
+  int64_t B, L, H, G, K, V;                 // K 64, 128 or 256; V a multiple of 64
+  float scale;
+  bool delta;
+  RecurrenceRows q, k, v, d_out;            // d_out: the backward pass
+  const float* log_decay = nullptr;         // (B, L, H), or (H) if constant_decay; null: no decay
+  bool constant_decay = false;
+  const float* beta = nullptr;              // (B, L, H); null: ones
+  const int32_t* documents = nullptr;       // (L) of each token; null: one
+  const float* skip = nullptr;              // (H); null: zeros
+  const float* initial_state = nullptr;     // (B, H, K, V); null: zeros
+  const float* d_final_state = nullptr;     // like it
+
+  // Memory between the kernels.
+  ChunkGates* gates = nullptr;              // (B, N, H)
+  __nv_bfloat16* inverse = nullptr;         // (B, N, H, 64, 64), delta rule
+  __nv_bfloat16* pairs = nullptr;           // like it; the backward pass
+  __nv_bfloat16* states = nullptr;          // (B, N, H, K, V) before each chunk
+  __nv_bfloat16* u = nullptr;               // (B, L, H, V), delta rule
+  __nv_bfloat16* d_states = nullptr;        // (B, N, H, K, V) of the state after each chunk
+  __nv_bfloat16* d_u = nullptr;             // (B, L, H, V): of beta v
+
+  __nv_bfloat16* out = nullptr;             // (B, L, H, V)
+  float* final_state = nullptr;             // (B, H, K, V)
+  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): each head's share
+  __nv_bfloat16* d_v = nullptr;             // (B, L, H, V), with beta or skip; without them d_u is the gradient
+  float* d_skip = nullptr;                  // (B, L, H), to be added
+  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), to be added
+  float* d_initial_state = nullptr;         // (B, H, K, V)
+
+  constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }
+};
+
+// In how many parts of the keys the gradients are computed.
+inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
+
+// Whether the current GPU has the shared memory for these keys.
+bool recurrence_fits(int64_t K, bool delta);
+
+// In this order. The forward pass: gates, matrices (delta rule), states, outputs. The backward pass, without `out`: gates,
+// matrices, states, state gradients, gradients.
+void recurrence_gates(const Recurrence& arguments, cudaStream_t stream);
+void recurrence_matrices(const Recurrence& arguments, cudaStream_t stream);
+void recurrence_states(const Recurrence& arguments, cudaStream_t stream);
+void recurrence_outputs(const Recurrence& arguments, cudaStream_t stream);
+void recurrence_state_gradients(const Recurrence& arguments, cudaStream_t stream);
+void recurrence_gradients(const Recurrence& arguments, cudaStream_t stream);
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,258 @@
+// The gradients of a chunk's queries, keys, values, rates and decays, from the states, what was written and their gradients.
+// All chunks at once; long keys in slices, of which each knows its share of the rates' and decays' gradients.
+#include "ops/cuda/recurrence.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kWidth = 64;  // values at a time
+
+// Columns of keys that a block has.
+template <int K>
+constexpr int kSlice = std::min(K, 128);
+
+template <int K, bool DELTA>
+struct Layout {
+  using Keys = Tile<kChunk, kSlice<K>>;
+  using Square = Tile<kChunk, kChunk>;
+  using Values = Tile<kChunk, kWidth>;
+  using State = Tile<kSlice<K>, kWidth>;
+  struct Stage {
+    Values d_out, u;
+    State state, d_state;
+    Values d_u;                             // delta rule
+  };
+  static constexpr int kStage = (DELTA ? 3 : 2) * Values::kBytes + 2 * State::kBytes;
+  static constexpr int kSums = 9 * kChunk;  // numbers that threads exchange
+  static constexpr int kBytes = 2 * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
+  static_assert(3 * Square::kBytes <= 2 * kStage);
+};
+
+// sum += a warp's rows times those of a tile: a lane's share of its two rows.
+template <int N2, int W>
+__device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const Tile<kChunk, W>& x, int row, int column) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int n = 0; n < N2; ++n) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float2 both = x.get(row + lane / 4 + 8 * r, column + 8 * n + lane % 4 * 2);
+      sum[r] = fmaf(both.x, c[0][n][2 * r], fmaf(both.y, c[0][n][2 * r + 1], sum[r]));
+    }
+  }
+}
+
+// Eight warps: 16 tokens each, of half of the columns.
+template <int K, bool DELTA>
+__global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
+  using L = Layout<K, DELTA>;
+  constexpr int KS = kSlice<K>, kSlices = K / KS;
+  extern __shared__ __align__(128) char memory[];
+  const auto stage = [&](int part) {
+    SharedMemory shared{memory + part % 2 * L::kStage};
+    return typename L::Stage{shared.tile<typename L::Values>(), shared.tile<typename L::Values>(),
+                             shared.tile<typename L::State>(), shared.tile<typename L::State>(), {shared.next}};
+  };
+  SharedMemory shared{memory + 2 * L::kStage};
+  const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
+  auto* exchanged = reinterpret_cast<float(*)[kChunk]>(shared.next);
+  ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next + L::kSums * 4);
+  const int slice = static_cast<int>(blockIdx.z % kSlices), k0 = slice * KS, parts = static_cast<int>(a.V / kWidth);
+  const ChunkPlace at(a, blockIdx.z / kSlices, blockIdx.x, blockIdx.y);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, row = warp % 4 * 16, half = warp / 4;
+  const bf16* values = DELTA ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
+  const int64_t values_step = DELTA ? a.H * a.V : a.v.token;
+  const auto load = [&](int part) {
+    const auto to = stage(part);
+    const int v0 = part * kWidth;
+    const int64_t state = (at.index * K + k0) * a.V + v0;
+    to.d_out.template load<kThreads>(at.rows_of(a.d_out, at.h) + v0, a.d_out.token, at.rows);
+    to.u.template load<kThreads>(values + v0, values_step, at.rows);
+    if constexpr (DELTA) to.d_u.template load<kThreads>(a.d_u + at.row(a, a.V) + v0, a.H * a.V, at.rows);
+    to.state.template load<kThreads>(a.states + state, a.V, KS);
+    to.d_state.template load<kThreads>(a.d_states + state, a.V, KS);
+  };
+  load_gates(&g, a.gates + at.index);
+  q.template load<kThreads>(at.rows_of(a.q, at.g) + k0, a.q.token, at.rows);
+  k.template load<kThreads>(at.rows_of(a.k, at.g) + k0, a.k.token, at.rows);
+  load(0);
+  tensor_core::copies_commit();
+
+  // Sums over the values: of pairs of tokens, and of tokens and the state's rows.
+  float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
+  float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
+  float kept = 0;                           // <state, d_state>, a thread's share
+  for (int part = 0; part < parts; ++part) {
+    if (part + 1 < parts) load(part + 1);
+    tensor_core::copies_commit();
+    tensor_core::copies_wait<1>();
+    __syncthreads();
+    const auto t = stage(part);
+    product<By::outer, By::outer, kWidth / 16>(d_pairs, t.d_out, row, t.u, half * 32);
+    product<By::outer, By::outer, kWidth / 16>(d_q, t.d_out, row, t.state, half * (KS / 2));
+    product<By::outer, By::outer, kWidth / 16>(d_written, t.u, row, t.d_state, half * (KS / 2));
+    if constexpr (DELTA) {
+      product<By::outer, By::outer, kWidth / 16>(d_system, t.d_u, row, t.u, half * 32);
+      product<By::outer, By::outer, kWidth / 16>(d_read, t.d_u, row, t.state, half * (KS / 2));
+    }
+    for (int n = threadIdx.x; n < KS * kWidth / 8; n += kThreads) {
+      float x[8], y[8];
+      expand<bf16, 8>(t.state.eight(n / 8, n % 8), x);
+      expand<bf16, 8>(t.d_state.eight(n / 8, n % 8), y);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) kept = fmaf(x[i], y[i], kept);
+    }
+    __syncthreads();
+  }
+
+  // Gradients of what pairs of tokens have between them, with the decay that they passed.
+  SharedMemory squares{memory};
+  const auto scores = squares.tile<typename L::Square>(), system = squares.tile<typename L::Square>(),
+             rated = squares.tile<typename L::Square>();
+  each_pair(d_pairs, row, half * 32, [&](int i, int j, float x, float y) {
+    const float one = a.scale * reach(g, i, j), two = a.scale * reach(g, i, j + 1);
+    scores.set(i, j, one * x * (DELTA ? 1 : g.beta[j]), two * y * (DELTA ? 1 : g.beta[j + 1]));
+  });
+  if constexpr (DELTA) {
+    each_pair(d_system, row, half * 32, [&](int i, int j, float x, float y) {
+      const float one = j < i ? -reach(g, i, j) * x : 0, two = j + 1 < i ? -reach(g, i, j + 1) * y : 0;
+      system.set(i, j, one, two);
+      rated.set(i, j, g.beta[i] * one, g.beta[i] * two);
+    });
+  }
+  __syncthreads();
+
+  // Of each row: q d_q; k d_k where the key writes, at the chunk's end alone and in all; k d_k where it reads.
+  float of_row[4][2] = {};
+  const int column = half * (KS / 2);
+  each_pair(d_q, row, column, [&](int i, int, float& x, float& y) {
+    x *= a.scale * g.read[i];
+    y *= a.scale * g.read[i];
+  });
+  product<By::outer, By::inner, kChunk / 16>(d_q, scores, row, k, column);
+  const int64_t to = at.row(a, K) + k0;
+  add_row_products(of_row[0], d_q, q, row, column);
+  each_pair(d_q, row, column, [&](int i, int j, float x, float y) {
+    if (i < at.rows) *reinterpret_cast<uint32_t*>(a.d_q + to + i * a.H * K + j) = pack<bf16>(x, y);
+  });
+  each_pair(d_written, row, column, [&](int i, int, float& x, float& y) {
+    const float factor = g.write[i] * (DELTA ? 1 : g.beta[i]);
+    x *= factor;
+    y *= factor;
+  });
+  add_row_products(of_row[1], d_written, k, row, column);
+  product<By::inner, By::inner, kChunk / 16>(d_written, scores, row, q, column);
+  if constexpr (DELTA) {
+    product<By::inner, By::inner, kChunk / 16>(d_written, rated, row, k, column);
+    each_pair(d_read, row, column, [&](int i, int, float& x, float& y) {
+      x *= -g.read[i];
+      y *= -g.read[i];
+    });
+    product<By::outer, By::inner, kChunk / 16>(d_read, system, row, k, column);
+  }
+  add_row_products(of_row[2], d_written, k, row, column);
+  if constexpr (DELTA) {
+    add_row_products(of_row[3], d_read, k, row, column);
+#pragma unroll
+    for (int n = 0; n < KS / 16; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) d_written[0][n][e] += g.beta[row + lane / 4 + e / 2 * 8] * d_read[0][n][e];
+    }
+  }
+  each_pair(d_written, row, column, [&](int i, int j, float x, float y) {
+    if (i < at.rows) *reinterpret_cast<uint32_t*>(a.d_k + to + i * a.H * K + j) = pack<bf16>(x, y);
+  });
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int which = 0; which < 4; ++which) {
+      float x = of_row[which][r];
+      x += __shfl_xor_sync(~0u, x, 1);
+      x += __shfl_xor_sync(~0u, x, 2);
+      if (lane % 4 == 0) exchanged[half * 4 + which][row + lane / 4 + 8 * r] = x;
+    }
+  }
+  for (int step = 16; step > 0; step /= 2) kept += __shfl_xor_sync(~0u, kept, step);
+  if (lane == 0) exchanged[8][warp] = kept;
+  __syncthreads();
+  const int i = threadIdx.x;
+  float sums[4] = {}, d_sum = 0;
+  if (i < kChunk) {
+    for (int which = 0; which < 4; ++which) sums[which] = exchanged[which][i] + exchanged[4 + which][i];
+    d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
+  }
+  __syncthreads();
+  if (i < kChunk) {
+    exchanged[0][i] = d_sum;
+    exchanged[1][i] = sums[1];
+  }
+  __syncthreads();
+  if (i < at.rows) {
+    const int64_t place = ((slice * a.B + at.b) * a.L + at.first + i) * a.H + at.h;
+    if (a.d_log_decay) {
+      // Every token's decay is in the sums of itself and of the later ones; the chunk's last sum is what the state keeps.
+      float end = 0;
+      for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
+      end *= g.read[kChunk - 1];
+      for (int t = 0; t < kChunk; ++t) end += exchanged[1][t];
+      for (int t = i; t < kChunk; ++t) end += exchanged[0][t];
+      const float own = a.constant_decay ? 0 : a.log_decay[((at.b * a.L) + at.first + i) * a.H + at.h];
+      a.d_log_decay[place] = own < kLeastLogDecay ? 0 : end;
+    }
+    if (a.d_beta) a.d_beta[place] = DELTA ? sums[3] : 0;
+  }
+  if (!a.d_v || slice > 0) return;
+  __syncthreads();
+  // v is seen through beta v, whose gradient is d_u, and through skip v: a warp a token.
+  const float skip = a.skip ? a.skip[at.h] : 0;
+  for (int t = warp; t < at.rows; t += kThreads / 32) {
+    const bf16* d_u = a.d_u + at.row(a, a.V) + t * a.H * a.V;
+    const bf16* v = at.rows_of(a.v, at.h) + t * a.v.token;
+    bf16* d_v = a.d_v + at.row(a, a.V) + t * a.H * a.V;
+    const bf16* d_out = at.rows_of(a.d_out, at.h) + t * a.d_out.token;
+    float sum = 0, sum_out = 0;
+    for (int n = lane * 8; n < a.V; n += 256) {
+      float d[8], x[8];
+      expand<bf16, 8>(load_once<bf16, 8>(d_u + n), d);
+      expand<bf16, 8>(load_once<bf16, 8>(v + n), x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        sum = fmaf(d[e], x[e], sum);
+        d[e] *= g.beta[t];
+      }
+      if (a.skip) {
+        float o[8];
+        expand<bf16, 8>(load_once<bf16, 8>(d_out + n), o);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          sum_out = fmaf(o[e], x[e], sum_out);
+          d[e] = fmaf(skip, o[e], d[e]);
+        }
+      }
+      cuda::store<bf16, 8>(d_v + n, round_all<bf16, 8>(d));
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      sum += __shfl_xor_sync(~0u, sum, step);
+      sum_out += __shfl_xor_sync(~0u, sum_out, step);
+    }
+    const int64_t place = (at.b * a.L + at.first + t) * a.H + at.h;
+    if (lane == 0 && a.d_beta) a.d_beta[place] += sum;
+    if (lane == 0 && a.d_skip) a.d_skip[place] = sum_out;
+  }
+}
+
+template <int K, bool DELTA>
+void launch(const Recurrence& a, cudaStream_t stream) {
+  start("linear_recurrence_backward", gradients<K, DELTA>, grid(a.chunks(), a.H, a.B * (K / kSlice<K>)), kThreads,
+        Layout<K, DELTA>::kBytes, a, stream);
+}
+
+}  // namespace
+
+void recurrence_gradients(const Recurrence& a, cudaStream_t stream) {
+  with_keys(a.K, [&](auto keys) { a.delta ? launch<keys(), true>(a, stream) : launch<keys(), false>(a, stream); });
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,105 @@
+// What the tokens of a chunk read: from the state before it, and from each other. All chunks at once.
+#include "ops/cuda/recurrence.cuh"
+
+namespace lazy::ops::cuda {
+
+namespace {
+
+constexpr int kThreads = 128, kWidth = 64;  // values at a time
+
+template <int K>
+struct Layout {
+  using Keys = Tile<kChunk, K>;
+  using State = Tile<K, kWidth>;
+  using Values = Tile<kChunk, kWidth>;
+  static_assert(Keys::kBytes == State::kBytes);
+  static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ChunkGates));
+};
+
+// A warp has 16 tokens. Delta rule: u from memory; otherwise u = beta v.
+template <int K>
+__global__ void __launch_bounds__(kThreads) outputs(const Recurrence a) {
+  using L = Layout<K>;
+  extern __shared__ __align__(128) char memory[];
+  SharedMemory shared{memory};
+  const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
+  const auto second = shared.tile<typename L::State>();
+  char* const values_at = shared.next;
+  const auto state = [&](int part) {        // the keys are read before the second state comes
+    return typename L::State{part % 2 ? k.data : second.data};
+  };
+  const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
+  ChunkGates& g = *reinterpret_cast<ChunkGates*>(values_at + 2 * L::Values::kBytes);
+  const ChunkPlace at(a, blockIdx.z, blockIdx.x, blockIdx.y);
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 * 16, parts = static_cast<int>(a.V / kWidth);
+  const bf16* values = a.delta ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
+  const int64_t step = a.delta ? a.H * a.V : a.v.token;
+  const auto load = [&](int part) {
+    state(part).template load<kThreads>(a.states + at.index * K * a.V + part * kWidth, a.V, K);
+    u(part).template load<kThreads>(values + part * kWidth, step, at.rows);
+  };
+
+  load_gates(&g, a.gates + at.index);
+  q.template load<kThreads>(at.rows_of(a.q, at.g), a.q.token, at.rows);
+  k.template load<kThreads>(at.rows_of(a.k, at.g), a.k.token, at.rows);
+  tensor_core::copies_commit();
+  load(0);
+  tensor_core::copies_commit();
+  tensor_core::copies_wait<1>();
+  __syncthreads();
+  float scores[1][8][4] = {};
+  product<By::outer, By::outer, K / 16>(scores, q, row, k, 0);
+  each_pair(scores, row, 0, [&](int i, int j, float& x, float& y) {
+    x *= a.scale * reach(g, i, j) * (a.delta ? 1 : g.beta[j]);
+    y *= a.scale * reach(g, i, j + 1) * (a.delta ? 1 : g.beta[j + 1]);
+  });
+  uint32_t weights[4][4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) tensor_core::portable::as_left<bf16>(weights[i], scores[0], i);
+  __syncthreads();
+
+  bf16* to = a.out + at.row(a, a.V);
+  for (int part = 0; part < parts; ++part) {
+    if (part + 1 < parts) load(part + 1);
+    tensor_core::copies_commit();
+    tensor_core::copies_wait<1>();
+    __syncthreads();
+    float sum[1][8][4] = {};
+    product<By::outer, By::inner, K / 16>(sum, q, row, state(part), 0);
+    each_pair(sum, row, 0, [&](int i, int, float& x, float& y) {
+      x *= a.scale * g.read[i];
+      y *= a.scale * g.read[i];
+    });
+    const uint32_t from = u(part).address();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        uint32_t y[4];
+        tensor_core::load_matrices_transposed(y, from + tensor_core::portable::at<kWidth>(16 * i + (lane & 15), 2 * n + (lane >> 4)));
+        tensor_core::mma<bf16>(sum[0][2 * n], weights[i], y[0], y[1]);
+        tensor_core::mma<bf16>(sum[0][2 * n + 1], weights[i], y[2], y[3]);
+      }
+    }
+    const float skip = a.skip ? a.skip[at.h] : 0;
+    each_pair(sum, row, 0, [&](int i, int j, float x, float y) {
+      if (a.skip) {
+        const float2 value = u(part).get(i, j);
+        x = fmaf(skip, value.x, x);
+        y = fmaf(skip, value.y, y);
+      }
+      if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
+    });
+    __syncthreads();                        // the next part but one comes here
+  }
+}
+
+}  // namespace
+
+void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
+  with_keys(a.K, [&](auto keys) {
+    start("linear_recurrence", outputs<keys()>, grid(a.chunks(), a.H, a.B), kThreads, Layout<keys()>::kBytes, a, stream);
+  });
+}
+
+}  // namespace lazy::ops::cuda

@@ -1,0 +1,115 @@
+#include "ops/linear_recurrence.h"
+
+#include "ops/linear_recurrence_arguments.h"
+
+namespace lazy::ops {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using Forward = RecurrenceOutputs(LAZY_RECURRENCE_PARAMETERS);
+using Backward = RecurrenceGradients(const at::Tensor&, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS);
+
+RecurrenceFits& fits() {
+  static RecurrenceFits function = nullptr;
+  return function;
+}
+
+RecurrenceOutputs forward_meta(LAZY_RECURRENCE_PARAMETERS) {
+  check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
+  return {at::empty_symint(v.sym_sizes(), v.options()),
+          given(documents) ? at::empty({0}, v.options().dtype(at::kFloat))
+                              : at::empty_symint({v.sym_size(0), v.sym_size(2), q.sym_size(3), v.sym_size(3)},
+                                                 v.options().dtype(at::kFloat))};
+}
+
+RecurrenceGradients backward_meta(const at::Tensor& d_out, const OptionalTensor&, LAZY_RECURRENCE_PARAMETERS) {
+  check_linear_recurrence(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
+  check_like("linear_recurrence_backward", "d_out", d_out, "v", v);
+  const auto like = [&](const OptionalTensor& t) {
+    return given(t) ? at::empty_symint(t->sym_sizes(), t->options()) : at::empty({0}, v.options().dtype(at::kFloat));
+  };
+  return {like(q), like(k), like(v), like(log_decay), like(beta), like(skip), like(initial_state)};
+}
+
+RecurrenceOutputs call(LAZY_RECURRENCE_PARAMETERS) {
+  static const auto op = operator_handle<Forward>("lazy::linear_recurrence");
+  return op.call(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
+}
+
+struct Recurrence : torch::autograd::Function<Recurrence> {
+  static variable_list forward(AutogradContext* context, LAZY_RECURRENCE_PARAMETERS) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    const auto kept = [](const OptionalTensor& t) { return given(t) ? *t : at::Tensor(); };
+    context->save_for_backward({q, k, v, kept(log_decay), kept(beta), kept(skip), kept(initial_state), kept(documents)});
+    context->saved_data["scale"] = scale;
+    context->saved_data["delta"] = delta;
+    context->set_materialize_grads(false);
+    auto [out, state] = call(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
+    return {out, state};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list d) {
+    const variable_list t = context->get_saved_variables();
+    static const auto op = operator_handle<Backward>("lazy::linear_recurrence_backward");
+    const at::Tensor d_out = d[0].defined() ? d[0] : at::zeros_like(t[2]);
+    auto [d_q, d_k, d_v, d_log_decay, d_beta, d_skip, d_state] =
+        op.call(d_out, t[7].defined() ? at::Tensor() : d[1], t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7],
+                context->saved_data["scale"].toDouble(), context->saved_data["delta"].toBool());
+    const auto of = [](const at::Tensor& gradient, const at::Tensor& input) {
+      return input.defined() ? gradient : at::Tensor();
+    };
+    return {d_q, d_k, d_v, of(d_log_decay, t[3]), of(d_beta, t[4]), of(d_skip, t[5]), of(d_state, t[6]), {}, {}, {}};
+  }
+};
+
+RecurrenceOutputs forward_autograd(LAZY_RECURRENCE_PARAMETERS) {
+  const variable_list out = Recurrence::apply(q, k, v, log_decay, beta, skip, initial_state, documents, scale, delta);
+  return {out[0], out[1]};
+}
+
+at::Tensor padded(const at::Tensor& x, int64_t last, int64_t before_last = 0) {
+  if (!x.defined() || (last == 0 && before_last == 0)) return x;
+  return at::constant_pad_nd(x, before_last > 0 ? at::IntArrayRef{0, last, 0, before_last} : at::IntArrayRef{0, last});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(lazy, m) {
+  m.def(
+      "linear_recurrence(Tensor q, Tensor k, Tensor v, Tensor? log_decay, Tensor? beta, Tensor? skip, "
+      "Tensor? initial_state, Tensor? documents, float scale, bool delta) -> (Tensor out, Tensor state)");
+  m.def(
+      "linear_recurrence_backward(Tensor d_out, Tensor? d_state, Tensor q, Tensor k, Tensor v, Tensor? log_decay, "
+      "Tensor? beta, Tensor? skip, Tensor? initial_state, Tensor? documents, float scale, bool delta) -> (Tensor d_q, Tensor d_k, "
+      "Tensor d_v, Tensor d_log_decay, Tensor d_beta, Tensor d_skip, Tensor d_initial_state)");
+}
+TORCH_LIBRARY_IMPL(lazy, Meta, m) {
+  m.impl("linear_recurrence", forward_meta);
+  m.impl("linear_recurrence_backward", backward_meta);
+}
+TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
+  m.impl("linear_recurrence", forward_autograd);
+  m.impl("linear_recurrence_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
+}
+
+void set_recurrence_fits(RecurrenceFits function) { fits() = function; }
+
+bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta) {
+  return v.is_cuda() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 && q.size(3) <= 256 && fits() &&
+         fits()(padded_key_dim(q.size(3)), delta);
+}
+
+// The kernels take key_dim 64, 128 or 256 and multiples of 64 values: zeros fill them up.
+std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in) {
+  const auto f32 = [](const at::Tensor& t) { return t.defined() ? t.to(at::kFloat) : t; };
+  const int64_t K = in.q.size(3), V = in.v.size(3), more_keys = padded_key_dim(K) - K, more_values = (V + 63) / 64 * 64 - V;
+  auto [out, state] = call(padded(in.q, more_keys), padded(in.k, more_keys), padded(in.v, more_values), f32(in.log_decay),
+                           f32(in.beta), f32(in.skip), padded(f32(in.initial_state), more_values, more_keys), in.documents, in.scale, in.delta);
+  if (more_values > 0) out = out.narrow(3, 0, V);
+  if (in.documents.defined()) return {out, at::Tensor()};
+  return {out, more_keys > 0 || more_values > 0 ? state.narrow(2, 0, K).narrow(3, 0, V) : state};
+}
+
+}  // namespace lazy::ops

@@ -1,0 +1,178 @@
+// The recurrences on tensor cores against the loops that define them: outputs, states, every gradient, for lengths around the
+// chunk's 64, keys and values of every width, groups of heads, packed documents, a state to begin with. On a GPU only.
+//
+// At most twice as far from float64 as the loop in fp32 whose inputs and results are rounded to bf16, plus one rounding.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "model/mixers/recurrence/tensor_cores.h"
+#include "model/mixers/recurrence_cases.h"
+
+namespace lazy {
+namespace {
+
+using namespace lazy::testing;
+
+class RecurrenceKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!ops::test::test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  }
+};
+
+// Memory that the kernels are given and do not write is NaN in every type.
+void poison() {
+  const auto bytes = at::TensorOptions(at::kChar).device(ops::test::test_device());
+  std::vector<at::Tensor> held;
+  for (const int64_t size : {1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26}) {
+    for (int n = 0; n < 12; ++n) held.push_back(at::full({size}, -1, bytes));
+  }
+}
+
+struct Results {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+};
+
+// Outputs, and gradients of the outputs and the last state weighted by fixed random numbers.
+Results results(const Case& c, Inputs in, bool kernels) {
+  const std::vector<at::Tensor> wanted = leaves(in);
+  if (kernels) {
+    EXPECT_TRUE(recurrence::on_tensor_cores(in, c.delta)) << c.name;
+    poison();
+  }
+  const Outputs y = kernels ? c.chunks(in, 64) : c.loop(in);
+  const at::Tensor weights = randn(y.out.sizes(), 29).to(at::kBFloat16).to(y.out.scalar_type());
+  at::Tensor loss = (y.out * weights).sum();
+  if (y.state.defined()) loss = loss + (y.state * randn(y.state.sizes(), 31, y.state.scalar_type())).sum();
+  if (kernels) poison();
+  Results r{{"out"}, {y.out.detach()}};
+  if (y.state.defined()) r.names.push_back("state"), r.tensors.push_back(y.state.detach());
+  for (const at::Tensor& g : torch::autograd::grad({loss}, wanted)) {
+    r.names.push_back("result " + std::to_string(r.names.size()));
+    r.tensors.push_back(g);
+  }
+  return r;
+}
+
+void expect_as_good_as_plain(const Case& c, const Inputs& exact) {
+  Inputs ours = exact, plain = exact;
+  for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) {
+    ours.*t = (exact.*t).to(at::kBFloat16);
+    plain.*t = (ours.*t).to(at::kFloat);
+  }
+  for (at::Tensor Inputs::*t : {&Inputs::log_decay, &Inputs::beta, &Inputs::skip, &Inputs::initial_state}) {
+    if ((exact.*t).defined()) ours.*t = plain.*t = (exact.*t).to(at::kFloat);
+  }
+  const Results found = results(c, ours, true), second = results(c, plain, false), truth = results(c, exact, false);
+  ASSERT_EQ(found.names, truth.names);
+  for (size_t n = 0; n < truth.tensors.size(); ++n) {
+    const at::Tensor& exactly = truth.tensors[n];
+    const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
+    // A first token's decay has no gradient but what rounding leaves.
+    const double rounding = 0x1p-8 * exactly.norm().item<double>() + 2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
+    const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;
+    EXPECT_LE(far(found.tensors[n]), limit) << c.name << ": " << truth.names[n] << ", length " << c.length << ", keys "
+                                            << c.key_dim << ", values " << c.value_dim;
+  }
+}
+
+TEST_F(RecurrenceKernels, LengthsAroundTheChunk) {
+  for (const int64_t length : {1, 5, 63, 64, 65, 128, 200}) {
+    for (const bool started : {false, true}) {
+      for (Case c : cases(length)) {
+        c.key_dim = 64, c.value_dim = 64;
+        Inputs in = c.inputs(7);
+        if (started) in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 11);
+        expect_as_good_as_plain(c, in);
+      }
+    }
+  }
+}
+
+TEST_F(RecurrenceKernels, WidthsOfKeysAndValues) {
+  for (const auto& [keys, values] : {std::pair{128, 64}, std::pair{128, 128}, std::pair{256, 64}, std::pair{256, 512}, std::pair{40, 24},
+                                     std::pair{96, 200}, std::pair{2, 1}}) {
+    for (Case c : cases(150, 1)) {
+      c.key_dim = keys, c.value_dim = values;
+      Inputs in = c.inputs(13);
+      in.initial_state = randn({c.batch, c.heads, c.key_dim, c.value_dim}, 11);
+      expect_as_good_as_plain(c, in);
+    }
+  }
+}
+
+TEST_F(RecurrenceKernels, PackedDocumentsAreAlone) {
+  const std::vector<int64_t> starts = {0, 3, 5, 64, 64, 100, 128, 150, 300};
+  for (Case c : cases(300, 1)) {
+    c.key_dim = 64, c.value_dim = 128;
+    Inputs in = c.inputs(17);
+    in.cu_seqlens = here(at::tensor(starts, at::kLong).to(at::kInt));
+    expect_as_good_as_plain(c, in);
+  }
+}
+
+// Queries, keys and values side by side in wider tensors, off a vector's boundary, and with other strides.
+TEST_F(RecurrenceKernels, ReadsViews) {
+  for (Case c : cases(100)) {
+    c.key_dim = 64, c.value_dim = 64;
+    Inputs in = c.inputs(19);
+    for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
+    const Outputs whole = c.chunks(in, 64);
+    const int64_t width = in.q.size(2) * 64, values = in.v.size(2) * 64;
+    for (const int64_t gap : {8, 3}) {
+      const at::Tensor between = here(at::full({c.batch, c.length, gap}, NAN, at::kBFloat16));
+      const at::Tensor all = at::cat({between, in.q.flatten(2), in.k.flatten(2), in.v.flatten(2)}, 2);
+      Inputs views = in;
+      views.q = all.narrow(2, gap, width).unflatten(2, {-1, 64});
+      views.k = all.narrow(2, gap + width, width).unflatten(2, {-1, 64});
+      views.v = all.narrow(2, gap + 2 * width, values).unflatten(2, {-1, 64});
+      const Outputs y = c.chunks(views, 64);
+      EXPECT_TRUE(y.out.equal(whole.out) && y.state.equal(whole.state)) << c.name << ", gap " << gap;
+    }
+    Inputs turned = in;
+    turned.v = in.v.transpose(1, 3).contiguous().transpose(1, 3);
+    EXPECT_TRUE(c.chunks(turned, 64).out.equal(whole.out)) << c.name;
+  }
+}
+
+TEST_F(RecurrenceKernels, EveryBitRepeats) {
+  for (Case c : cases(700)) {
+    c.key_dim = 128, c.value_dim = 128;
+    Inputs in = c.inputs(23);
+    for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
+    const Results first = results(c, in, true), again = results(c, in, true);
+    for (size_t n = 0; n < first.tensors.size(); ++n) {
+      EXPECT_TRUE(first.tensors[n].equal(again.tensors[n])) << c.name << ": " << first.names[n];
+    }
+  }
+}
+
+TEST_F(RecurrenceKernels, ForgettingEverythingStaysFinite) {
+  for (const bool delta : {false, true}) {
+    Case c{.name = "forgetting", .delta = delta, .length = 1000, .groups = 2, .heads = 2, .key_dim = 64, .value_dim = 64};
+    Inputs in = c.inputs(61);
+    for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
+    in.log_decay = at::full({1, c.length, 2}, -200.0, in.v.options().dtype(at::kFloat));
+    in.log_decay.select(2, 1).slice(1, 0, c.length, 2).fill_(-INFINITY);
+    const Results r = results(c, in, true);
+    for (size_t n = 0; n < r.tensors.size(); ++n) EXPECT_TRUE(r.tensors[n].isfinite().all().item<bool>()) << r.names[n];
+  }
+}
+
+TEST_F(RecurrenceKernels, NaNShows) {
+  for (Case c : cases(70)) {
+    c.key_dim = 64, c.value_dim = 64;
+    Inputs in = c.inputs(67);
+    for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
+    in.q[0][66][0][5] = NAN;
+    const at::Tensor nan = c.chunks(in, 64).out.isnan().any(-1).any(-1).to(at::kCPU);  // (B, L)
+    EXPECT_TRUE(nan.eq(at::arange(2).eq(0).unsqueeze(1) & at::arange(70).eq(66)).all().item<bool>()) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace lazy
