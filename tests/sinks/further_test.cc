@@ -136,8 +136,8 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   Probes probes;
   probes.replace("layers.1.residual", [](const std::string&, const at::Tensor& t) {
     at::Tensor out = t.clone();
-    out.select(1, 0).select(1, 7).fill_(-9000);
-    out.select(1, 4).select(1, 9).fill_(8000);
+    out.select(1, 0).select(1, 7).fill_(-9e6);
+    out.select(1, 4).select(1, 9).fill_(8e6);
     return out;
   });
   MassiveActivations massive(3);
@@ -146,8 +146,6 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   const auto places = massive.result();
   ASSERT_EQ(places.size(), 4u);
   EXPECT_EQ(places[0].count, 0);
-  const at::Tensor plain = tensors_at(model, "layers.0.residual", sample_ids(20, 0)).begin()->second.abs();
-  EXPECT_GT(plain.max().item<double>() * 1.001, 0);
   for (size_t place : {1u, 2u, 3u}) {  // the residual stream carries them on
     EXPECT_EQ(places[place].count, 2) << place;
     EXPECT_EQ(places[place].position, 0);
@@ -156,8 +154,8 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
     EXPECT_EQ(places[place].by_dimension, (std::map<int64_t, int64_t>{{7, 3}, {9, 3}}));
     EXPECT_EQ(places[place].samples, 3);
   }
-  EXPECT_EQ(places[1].largest, 9000);
-  MassiveActivations strict(3, 8500, 10);  // above both bounds or not at all
+  EXPECT_EQ(places[1].largest, 9e6);
+  MassiveActivations strict(3, 8.5e6, 10);  // above both bounds or not at all
   Probes again = probes;
   strict.watch(again);
   pass(model, again, 20, 1);
@@ -172,7 +170,7 @@ TEST(MassiveActivations, MedianIsThatOfTheLayer) {
   massive.watch(probes);
   pass(model, probes, 17, 1);
   for (const auto& [name, tensor] : tensors_at(model, "layers.*.residual", sample_ids(17, 0))) {
-    const auto& place = massive.result()[static_cast<size_t>(layer_of(name))];
+    const auto place = massive.result()[static_cast<size_t>(layer_of(name))];
     EXPECT_NEAR(place.median, tensor.abs().reshape({-1}).median().item<double>(), 1e-7);
     EXPECT_NEAR(place.largest, tensor.abs().max().item<double>(), 1e-6);
   }
