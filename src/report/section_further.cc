@@ -1,4 +1,5 @@
-// What `lazy sinks --measures` found: Sink_k for every k, entropy, norms and variances by position, massive activations, collapse.
+// What `lazy sinks --measures` found: Sink_k for every k, entropy, norms and variances by position, massive
+// activations, collapse.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +16,13 @@ namespace {
 
 constexpr double kPanelWidth = 344, kPanelHeight = 240;
 
-std::string panel(const std::string& title, const std::string& picture) { return "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + picture + "</div>"; }
+std::string panel(const std::string& title, const std::string& picture) {
+  return "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + picture + "</div>";
+}
 
 // Rows of one colour each; on a logarithmic axis where values span more than a factor of 20.
-std::string row_curves(const std::vector<std::vector<double>>& rows, const std::string& x_label, const std::string& y_label) {
+std::string row_curves(const std::vector<std::vector<double>>& rows, const std::string& x_label,
+                       const std::string& y_label) {
   Plot plot;
   plot.label = y_label + " by " + x_label;
   plot.x_label = x_label;
@@ -64,10 +68,14 @@ std::string massive_table(const std::vector<FurtherReport::Massive>& places) {
   std::string rows;
   for (size_t n = 0; n < places.size(); ++n) {
     const auto& m = places[n];
-    rows += fmt::format("<tr><th scope=\"row\">{}</th><td>{:.1f}</td><td>{:.4g}</td><td>{}</td><td>{}</td><td>{:.3g}</td></tr>", n + 1 < places.size() ? fmt::format("before layer {}", n + 1) : std::string("after the last"),
-                        m.per_sample, m.largest, m.position + 1, m.dimension, m.median);
+    rows += fmt::format(
+        "<tr><th scope=\"row\">{}</th><td>{:.1f}</td><td>{:.4g}</td><td>{}</td><td>{}</td><td>{:.3g}</td></tr>",
+        n + 1 < places.size() ? fmt::format("before layer {}", n + 1) : std::string("after the last"), m.per_sample,
+        m.largest, m.position + 1, m.dimension, m.median);
   }
-  return "<div class=\"scroll\"><table><thead><tr><th>hidden state</th><th>massive entries a sample</th><th>largest |a|</th><th>at position</th><th>dimension</th><th>median |a|</th></tr></thead><tbody>" + rows + "</tbody></table></div>";
+  return "<div class=\"scroll\"><table><thead><tr><th>hidden state</th><th>massive entries a sample</th><th>largest "
+         "|a|</th><th>at position</th><th>dimension</th><th>median |a|</th></tr></thead><tbody>" +
+         rows + "</tbody></table></div>";
 }
 
 }  // namespace
@@ -84,15 +92,24 @@ std::string further_measures(const std::vector<RunData>& runs) {
       panels += panel("Sink_k, % of heads", row_curves({percents}, "k", "Sink_k, %")) + entropy_map(further);
     }
     for (const auto& [place, values] : further.vectors) {
-      panels += panel(place + ": norm", row_curves(values.first, "position", "L2 norm")) + panel(place + ": variance", row_curves(values.second, "position", "variance"));
+      panels += panel(place + ": norm", row_curves(values.first, "position", "L2 norm")) +
+                panel(place + ": variance", row_curves(values.second, "position", "variance"));
     }
     if (!further.cosine.empty()) {
-      panels += panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine")) + panel("Their effective rank", row_curves({further.effective_rank}, "place", "effective rank"));
+      panels += panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine")) +
+                panel("Their effective rank", row_curves({further.effective_rank}, "place", "effective rank"));
     }
-    if (!further.massive.empty()) rest = figure(massive_table(further.massive), "Massive: |a| above 100 and above 1000 times the median |a| of that hidden state. Dimensions count from 0.");
+    if (!further.massive.empty())
+      rest = figure(
+          massive_table(further.massive),
+          "Massive: |a| above 100 and above 1000 times the median |a| of that hidden state. Dimensions count from 0.");
     if (panels.empty() && rest.empty()) continue;
     body += "<h3>" + run_name(runs, i) + "</h3>";
-    if (!panels.empty()) body += figure("<div class=\"multiples\">" + panels + "</div>", "A curve a layer where a picture has several. Places of hidden states: before each layer, after the last, after the last norm.", "splittable");
+    if (!panels.empty())
+      body += figure("<div class=\"multiples\">" + panels + "</div>",
+                     "A curve a layer where a picture has several. Places of hidden states: before each layer, after "
+                     "the last, after the last norm.",
+                     "splittable");
     body += rest;
   }
   return body;

@@ -11,8 +11,8 @@
 
 namespace lazy::sinks {
 
-// weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position (short
-// samples); massive: massive activations; collapse: alikeness of hidden states by layer.
+// weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
+// (short samples); massive: massive activations; collapse: alikeness of hidden states by layer.
 inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse"};
 
 struct FurtherMeasures {

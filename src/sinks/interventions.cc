@@ -32,7 +32,9 @@ std::string without_first_word(const std::string& name) {
 // Where an activation's index begins: after the batch.
 constexpr int64_t kAfterBatch = 1;
 
-bool is_matrix(const std::string& activation) { return activation.ends_with(".scores") || activation.ends_with(".weights"); }
+bool is_matrix(const std::string& activation) {
+  return activation.ends_with(".scores") || activation.ends_with(".weights");
+}
 
 }  // namespace
 
@@ -119,7 +121,8 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
     const auto weights = weights_like(glob);
     if (weights.empty()) {
       const std::string near = nearest(glob, known);
-      fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob, near.empty() ? "" : "; did you mean " + near + "?");
+      fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob,
+           near.empty() ? "" : "; did you mean " + near + "?");
     }
     for (const Weight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
@@ -133,7 +136,9 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
 }
 
 std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) const {
-  const auto named = [&](const std::string& name) { return glob_matches(glob, name) || glob_matches(glob, without_first_word(name)); };
+  const auto named = [&](const std::string& name) {
+    return glob_matches(glob, name) || glob_matches(glob, without_first_word(name));
+  };
   const std::map<std::string, at::Tensor> by_name(model_.stored().begin(), model_.stored().end());
   std::vector<Weight> out;
   for (const StoredTensor& stored : stored_tensors(model_.config())) {
@@ -158,12 +163,14 @@ void Applied::change_activations(const Change& change, const std::vector<std::st
       continue;
     }
     for (auto target = names.begin(); target != names.end(); ++target) {
-      if (glob_matches(change.target.name, *target) && target <= source) fail("sinks", "{}: {} comes before {} in a pass", change.text, *target, *source);
+      if (glob_matches(change.target.name, *target) && target <= source)
+        fail("sinks", "{}: {} comes before {} in a pass", change.text, *target, *source);
     }
     seen_[term.name] = at::Tensor();
   }
   probes_.replace(change.target.name, [this, change](const std::string& name, const at::Tensor& tensor) {
-    if (change.kind == Interventions::Kind::swap && is_matrix(name)) fail("sinks", "{}: {} has two axes of positions; use --replace", change.text, name);
+    if (change.kind == Interventions::Kind::swap && is_matrix(name))
+      fail("sinks", "{}: {} has two axes of positions; use --replace", change.text, name);
     return changed(change, tensor, kAfterBatch);
   });
 }
@@ -173,7 +180,8 @@ at::Tensor Applied::changed(const Change& change, const at::Tensor& tensor, int6
   if (change.kind == Interventions::Kind::swap) {
     const int64_t size = tensor.size(skip);
     for (int64_t place : {change.first, change.second}) {
-      if (place < 0 || place >= size) fail("sinks", "{}: expected positions below {}, found {}", change.text, size, place);
+      if (place < 0 || place >= size)
+        fail("sinks", "{}: expected positions below {}, found {}", change.text, size, place);
     }
     out.select(skip, change.first).copy_(tensor.select(skip, change.second));
     out.select(skip, change.second).copy_(tensor.select(skip, change.first));
@@ -205,7 +213,9 @@ at::Tensor Applied::look_up(const std::string& name, const Change& change) {
     return constants_[name] = file.tensor(tensor);
   }
   const auto weights = weights_like(name);
-  if (weights.size() != 1) fail("sinks", "{}: expected a number, a weight, an earlier activation, FILE.safetensors:NAME, epe or @, found '{}'", change.text, name);
+  if (weights.size() != 1)
+    fail("sinks", "{}: expected a number, a weight, an earlier activation, FILE.safetensors:NAME, epe or @, found '{}'",
+         change.text, name);
   return weights.front().value();
 }
 

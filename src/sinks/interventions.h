@@ -1,14 +1,15 @@
-// Changes to a model under study, named on the command line, that compose: weights by their names in checkpoints (of the model's own
-// family, or Llama's), activations by their places (model/probes.h), all with * and an index as in Python.
+// Changes to a model under study, named on the command line, that compose: weights by their names in checkpoints (of
+// the model's own family, or Llama's), activations by their places (model/probes.h), all with * and an index as in
+// Python.
 //
 //   set_zero        NAME[INDEX]
 //   replace, add    NAME[INDEX]=VALUE
 //   swap_positions  NAME=I,J          positions of an activation, rows of a weight
 //
-// VALUE is a sum of terms with spaces between them: "epe[1] - epe[0]", "0.5*wpe.weight[3]", "7". A term is a number, a weight, an
-// activation that comes before in the same pass, FILE.safetensors:NAME, epe (the effective positional encodings,
-// sinks/positions.h) or @, the tensor that is changed. Positions and layers count from 0; an activation's index begins after the
-// batch.
+// VALUE is a sum of terms with spaces between them: "epe[1] - epe[0]", "0.5*wpe.weight[3]", "7". A term is a number, a
+// weight, an activation that comes before in the same pass, FILE.safetensors:NAME, epe (the effective positional
+// encodings, sinks/positions.h) or @, the tensor that is changed. Positions and layers count from 0; an activation's
+// index begins after the batch.
 #pragma once
 #include <map>
 #include <memory>
@@ -37,12 +38,12 @@ class Interventions {
   enum class Kind { replace, add, swap };
   struct Term {
     double factor = 1;
-    std::string name;   // empty: the factor alone
+    std::string name;  // empty: the factor alone
     TensorIndex index;
   };
   struct Change {
     Kind kind;
-    std::string text;   // for messages: "--add layers.1.residual[0]=..."
+    std::string text;  // for messages: "--add layers.1.residual[0]=..."
     NamedPart target;
     std::vector<Term> value;
     int64_t first = 0, second = 0;  // of a swap
@@ -51,8 +52,8 @@ class Interventions {
   std::vector<Change> changes_;
 };
 
-// A model under its interventions while this lives: weights are put back at its end; passes take probes(), or a copy of them.
-// Error names the intervention whose name is nowhere in the model, whose index or value does not fit.
+// A model under its interventions while this lives: weights are put back at its end; passes take probes(), or a copy of
+// them. Error names the intervention whose name is nowhere in the model, whose index or value does not fit.
 class Applied {
  public:
   Applied(LanguageModel& model, const Interventions& interventions);
@@ -78,8 +79,8 @@ class Applied {
   LanguageModel& model_;
   Probes probes_;
   WeightEdits edits_;
-  std::map<std::string, at::Tensor> seen_;                 // activations of this pass that values read
-  std::map<std::string, at::Tensor> constants_;            // of files, and epe
+  std::map<std::string, at::Tensor> seen_;       // activations of this pass that values read
+  std::map<std::string, at::Tensor> constants_;  // of files, and epe
 };
 
 }  // namespace lazy::sinks

@@ -9,7 +9,8 @@ namespace lazy::sinks {
 namespace {
 
 // What `read` holds in a pass over `ids` in which `place` holds `value`.
-at::Tensor computed_from(LanguageModel& model, const at::Tensor& ids, const char* place, const at::Tensor& value, const std::string& read) {
+at::Tensor computed_from(LanguageModel& model, const at::Tensor& ids, const char* place, const at::Tensor& value,
+                         const std::string& read) {
   const at::NoGradGuard no_grad;
   at::Tensor result;
   Probes probes;
@@ -34,11 +35,13 @@ const char* name(EffectivePositions variant) {
 
 at::Tensor position_vectors(LanguageModel& model) {
   const ModelConfig& config = model.config();
-  if (config.positions != "learned") fail("sinks", "effective positions: expected a model with learned positions, found {}", config.positions);
+  if (config.positions != "learned")
+    fail("sinks", "effective positions: expected a model with learned positions, found {}", config.positions);
   const at::NoGradGuard no_grad;
   at::Tensor result;
   Probes probes;
-  probes.read("embedding.positions", [&](const std::string&, const at::Tensor& tensor) { result = tensor.to(at::kFloat).squeeze(0); });
+  probes.read("embedding.positions",
+              [&](const std::string&, const at::Tensor& tensor) { result = tensor.to(at::kFloat).squeeze(0); });
   ForwardOptions options;
   options.probes = &probes;
   model.forward(zero_ids(model, 1, config.max_length), options);
@@ -54,7 +57,8 @@ at::Tensor effective_positions(LanguageModel& model, EffectivePositions variant)
     return computed_from(model, zero_ids(model, p.size(0), 1), "embedding", p.unsqueeze(1), after).squeeze(1);
   }
   const char* place = variant == EffectivePositions::literal ? "layers.0.mlp.input" : "layers.0.middle";
-  return p + computed_from(model, zero_ids(model, 1, p.size(0)), place, p.unsqueeze(0), "layers.0.mlp.output").squeeze(0);
+  return p +
+         computed_from(model, zero_ids(model, 1, p.size(0)), place, p.unsqueeze(0), "layers.0.mlp.output").squeeze(0);
 }
 
 }  // namespace lazy::sinks

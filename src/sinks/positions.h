@@ -1,4 +1,5 @@
-// The effective positional encoding of models with learned positions: what the first layer's MLP makes of a position alone.
+// The effective positional encoding of models with learned positions: what the first layer's MLP makes of a position
+// alone.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,8 +7,8 @@
 
 namespace lazy::sinks {
 
-// How EPE_i = p_i + MLP(p_i) of the first layer is read (SPEC section 6.1): the MLP on p_i as it stands; on the norm of p_i; or
-// the whole first layer on a sequence of p_i alone.
+// How EPE_i = p_i + MLP(p_i) of the first layer is read (SPEC section 6.1): the MLP on p_i as it stands; on the norm of
+// p_i; or the whole first layer on a sequence of p_i alone.
 enum class EffectivePositions { literal, normed, block };
 const char* name(EffectivePositions variant);
 

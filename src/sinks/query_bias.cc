@@ -16,7 +16,8 @@ BiasAndKeys bias_and_keys(const LanguageModel& model, int64_t layer) {
   const ModelConfig& c = model.config();
   const AttentionProjections p = model.projections(layer);
   const at::Tensor keys = p.k.detach().to(at::kCPU, at::kDouble).view({c.num_kv_heads, c.head_dim, c.hidden_size});
-  return {p.q_bias.detach().to(at::kCPU, at::kDouble).view({c.num_heads, c.head_dim}), keys.repeat_interleave(c.num_heads / c.num_kv_heads, 0)};
+  return {p.q_bias.detach().to(at::kCPU, at::kDouble).view({c.num_heads, c.head_dim}),
+          keys.repeat_interleave(c.num_heads / c.num_kv_heads, 0)};
 }
 
 }  // namespace
@@ -24,7 +25,9 @@ BiasAndKeys bias_and_keys(const LanguageModel& model, int64_t layer) {
 void require_query_bias(const LanguageModel& model) {
   const ModelConfig& c = model.config();
   if (!c.all_attention() || c.rotates() || c.qk_norm || !model.projections(0).q_bias.defined()) {
-    fail("sinks", "the query bias: expected attention with biases, and queries that are neither rotated nor normalized (GPT-2), found {}",
+    fail("sinks",
+         "the query bias: expected attention with biases, and queries that are neither rotated nor normalized (GPT-2), "
+         "found {}",
          c.rotates()          ? "rotated ones"
          : c.qk_norm          ? "normalized ones"
          : !c.all_attention() ? c.mixer
@@ -43,7 +46,8 @@ at::Tensor delta_by_head(const LanguageModel& model, int64_t layer, const at::Te
 
 at::Tensor alignment(const LanguageModel& model, int64_t layer, const at::Tensor& rows) {
   const auto [bias, keys] = bias_and_keys(model, layer);
-  const at::Tensor b = bias.reshape({-1}), k = at::matmul(rows.to(at::kCPU, at::kDouble), keys.reshape({b.size(0), -1}).t());
+  const at::Tensor b = bias.reshape({-1}),
+                   k = at::matmul(rows.to(at::kCPU, at::kDouble), keys.reshape({b.size(0), -1}).t());
   return at::matmul(k, b) / (k.norm(2, {1}) * b.norm()).clamp_min(1e-300);
 }
 

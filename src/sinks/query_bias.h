@@ -1,5 +1,6 @@
-// What a query bias does to attention: b_Q adds gamma . x_j to the score of every query on key j, gamma = W_k^T b_Q, whatever the
-// query. That is how a sink is made in models with learned positions and query biases (the GPT-2 study, SPEC section 6.1).
+// What a query bias does to attention: b_Q adds gamma . x_j to the score of every query on key j, gamma = W_k^T b_Q,
+// whatever the query. That is how a sink is made in models with learned positions and query biases (the GPT-2 study,
+// SPEC section 6.1).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,11 +10,12 @@
 
 namespace lazy::sinks {
 
-// Error unless queries have a bias and are neither rotated nor normalized: elsewhere the term depends on the query's place or size.
+// Error unless queries have a bias and are neither rotated nor normalized: elsewhere the term depends on the query's
+// place or size.
 void require_query_bias(const LanguageModel& model);
 
-// gamma of every query head, (heads, hidden_size) float64, undivided by the square root of the head size. Summed over heads it is
-// the study's.
+// gamma of every query head, (heads, hidden_size) float64, undivided by the square root of the head size. Summed over
+// heads it is the study's.
 at::Tensor gamma_by_head(const LanguageModel& model, int64_t layer);
 
 // Delta_j = gamma . x_j for what a layer's attention reads, (..., hidden_size) -> (..., heads) float64.

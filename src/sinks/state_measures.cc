@@ -30,8 +30,10 @@ void VectorStatistics::watch(Probes& probes) {
     const auto layer = static_cast<size_t>(layer_of(name));
     if (norm_.size() <= layer) norm_.resize(layer + 1), variance_.resize(layer + 1), samples_.resize(layer + 1);
     const at::Tensor norm = sum(at::linalg_vector_norm(tensor, 2, {-1}, false, at::kDouble));
-    const at::Tensor variance = sum(tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).var(-1, /*unbiased=*/true));
-    if (norm_[layer].defined() && norm_[layer].sizes() != norm.sizes()) fail("sinks", "samples of one length can be measured together, found two");
+    const at::Tensor variance =
+        sum(tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).var(-1, /*unbiased=*/true));
+    if (norm_[layer].defined() && norm_[layer].sizes() != norm.sizes())
+      fail("sinks", "samples of one length can be measured together, found two");
     norm_[layer] = norm_[layer].defined() ? norm_[layer] + norm : norm;
     variance_[layer] = variance_[layer].defined() ? variance_[layer] + variance : variance;
     samples_[layer] += tensor.size(0);
@@ -99,7 +101,8 @@ void Collapse::watch(Probes& probes) {
   const auto add = [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
     auto& place = places_.at(place_of(name, places_.size() - 2));
-    for (int64_t sample = 0; sample < hidden.size(0) && place.size() < most_; ++sample) place.push_back(alikeness(hidden[sample]));
+    for (int64_t sample = 0; sample < hidden.size(0) && place.size() < most_; ++sample)
+      place.push_back(alikeness(hidden[sample]));
   };
   probes.read("*residual", add);
   probes.read("final.hidden", add);

@@ -1,4 +1,5 @@
-// What vectors look like position by position, streamed over a pass: a layer's tensor is reduced when it is there, and never kept.
+// What vectors look like position by position, streamed over a pass: a layer's tensor is reduced when it is there, and
+// never kept.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +11,12 @@
 
 namespace lazy::sinks {
 
-// L2 norm and unbiased variance (over the vector's entries) of every vector at the places that a glob names, each position's
-// mean over samples.
+// L2 norm and unbiased variance (over the vector's entries) of every vector at the places that a glob names, each
+// position's mean over samples.
 class VectorStatistics {
  public:
-  // `place` after "layers.N.": "residual" (hidden states), "attention.input" (what the paper's tables call so), "attention.v", ...
+  // `place` after "layers.N.": "residual" (hidden states), "attention.input" (what the paper's tables call so),
+  // "attention.v", ...
   explicit VectorStatistics(std::string place) : place_(std::move(place)) {}
   void watch(Probes& probes);
   struct Result {
@@ -36,10 +38,10 @@ class MassiveActivations {
       : least_(least), times_(times), layers_(static_cast<size_t>(layers) + 1) {}
   void watch(Probes& probes);
   struct Place {
-    double largest = 0;            // max |a| over samples
-    double median = 0;             // mean over samples of the median |a|
-    double count = 0;              // massive entries a sample
-    int64_t position = 0, dimension = 0;               // of the largest, from 0
+    double largest = 0;                                    // max |a| over samples
+    double median = 0;                                     // mean over samples of the median |a|
+    double count = 0;                                      // massive entries a sample
+    int64_t position = 0, dimension = 0;                   // of the largest, from 0
     std::map<int64_t, int64_t> by_dimension, by_position;  // massive entries of all samples
     int64_t samples = 0;
   };

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <charconv>
 #include <fmt/ranges.h>
+#include <charconv>
 
 #include <numeric>
 
@@ -52,7 +52,8 @@ TensorIndex TensorIndex::parse(const std::string& text, const std::string& where
   return index;
 }
 
-std::vector<std::vector<int64_t>> TensorIndex::entries(const at::Tensor& tensor, int64_t skip, const std::string& where) const {
+std::vector<std::vector<int64_t>> TensorIndex::entries(const at::Tensor& tensor, int64_t skip,
+                                                       const std::string& where) const {
   const auto named = static_cast<int64_t>(ranges_.size());
   if (skip + named > tensor.dim()) {
     fail("sinks", "{}: expected at most {} entries in the brackets, found {}", where, tensor.dim() - skip, named);
@@ -71,7 +72,8 @@ std::vector<std::vector<int64_t>> TensorIndex::entries(const at::Tensor& tensor,
     for (int64_t& at : places) {
       const int64_t asked = at;
       if (at < 0) at += size;
-      if (at < 0 || at >= size) fail("sinks", "{}: expected entries below {} in dimension {}, found {}", where, size, d, asked);
+      if (at < 0 || at >= size)
+        fail("sinks", "{}: expected entries below {} in dimension {}, found {}", where, size, d, asked);
     }
     if (places.empty()) fail("sinks", "{}: nothing is left of dimension {} of size {}", where, d, size);
     out.push_back(std::move(places));
@@ -84,7 +86,8 @@ at::Tensor TensorIndex::of(const at::Tensor& tensor, int64_t skip, const std::st
   return at::index(tensor, mesh(entries(tensor, skip, where), tensor.device()));
 }
 
-void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip, const std::string& where) const {
+void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip,
+                      const std::string& where) const {
   const auto places = entries(tensor, skip, where);
   std::vector<int64_t> shape;
   for (const auto& dimension : places) shape.push_back(static_cast<int64_t>(dimension.size()));
@@ -92,7 +95,8 @@ void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_
   try {
     fitted = values.to(tensor.options()).expand(shape);
   } catch (const c10::Error&) {
-    fail("sinks", "{}: expected values of shape [{}], found [{}]", where, fmt::join(shape, ", "), fmt::join(values.sizes(), ", "));
+    fail("sinks", "{}: expected values of shape [{}], found [{}]", where, fmt::join(shape, ", "),
+         fmt::join(values.sizes(), ", "));
   }
   at::Tensor target = tensor;
   target.index_put_(mesh(places, tensor.device()), fitted);

@@ -54,14 +54,16 @@ void WeightMeasures::watch(Probes& probes, bool changed) {
 void WeightMeasures::measure(Layer& layer, const at::Tensor& q, const at::Tensor& k, int64_t index) {
   const at::NoGradGuard no_grad;
   const AttentionTerms terms = model_.attention_terms(index);
-  const int64_t length = q.size(1), block = std::clamp<int64_t>(most_entries_ / (q.size(0) * q.size(2) * length), 1, length);
+  const int64_t length = q.size(1),
+                block = std::clamp<int64_t>(most_entries_ / (q.size(0) * q.size(2) * length), 1, length);
   const auto wide = q.options().dtype(at::kDouble);
-  const at::Tensor received = at::zeros({q.size(0), q.size(2), length}, wide), entropy = at::zeros({q.size(0), q.size(2)}, wide),
-                   queries = at::zeros({q.size(0), q.size(2)}, wide);
+  const at::Tensor received = at::zeros({q.size(0), q.size(2), length}, wide),
+                   entropy = at::zeros({q.size(0), q.size(2)}, wide), queries = at::zeros({q.size(0), q.size(2)}, wide);
   for (int64_t first = 0; first < length; first += block) {
     const int64_t end = std::min(first + block, length);
     // Later keys are not visible to these queries.
-    const at::Tensor weights = normalized_weights(attention_scores(q.slice(1, first, end), k.slice(1, 0, end), terms, first), terms);
+    const at::Tensor weights =
+        normalized_weights(attention_scores(q.slice(1, first, end), k.slice(1, 0, end), terms, first), terms);
     received.slice(2, 0, end) += received_by_keys(weights);
     const Entropies e = entropies(weights);
     entropy.add_(e.sum);
@@ -70,12 +72,14 @@ void WeightMeasures::measure(Layer& layer, const at::Tensor& q, const at::Tensor
   add_sample(layer, received, entropy, queries);
 }
 
-void WeightMeasures::add_sample(Layer& layer, const at::Tensor& received, const at::Tensor& entropy, const at::Tensor& queries) {
+void WeightMeasures::add_sample(Layer& layer, const at::Tensor& received, const at::Tensor& entropy,
+                                const at::Tensor& queries) {
   const int64_t length = received.size(2);
   const at::Tensor alpha = received / at::arange(length, 0, -1, received.options());
   const auto sum = [](at::Tensor& total, const at::Tensor& values) {
     const at::Tensor more = values.sum(0, false, at::kDouble).to(at::kCPU);
-    if (total.defined() && total.sizes() != more.sizes()) fail("sinks", "samples of one length can be measured together, found two");
+    if (total.defined() && total.sizes() != more.sizes())
+      fail("sinks", "samples of one length can be measured together, found two");
     total = total.defined() ? total + more : more;
   };
   sum(layer.alpha, alpha);

@@ -19,13 +19,13 @@ class WeightMeasures {
  public:
   explicit WeightMeasures(const LanguageModel& model, double threshold = 0.3, int64_t most_entries = int64_t{1} << 24)
       : model_(model), threshold_(threshold), most_entries_(most_entries) {}
-  // Measures every pass that these probes take part in; samples must have one length. With `changed`, scores or weights are
-  // replaced by other probes: then the replaced ones are measured, whole.
+  // Measures every pass that these probes take part in; samples must have one length. With `changed`, scores or weights
+  // are replaced by other probes: then the replaced ones are measured, whole.
   void watch(Probes& probes, bool changed = false);
 
   struct Result {
-    at::Tensor alpha, sink;      // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share
-    at::Tensor entropy;          // (layers, heads) float64, nats
+    at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share
+    at::Tensor entropy;      // (layers, heads) float64, nats
     int64_t samples = 0;
     double threshold = 0.3;
   };
@@ -33,8 +33,8 @@ class WeightMeasures {
 
  private:
   struct Layer {
-    at::Tensor alpha, over;      // (heads, length), sums over samples
-    at::Tensor entropy, queries; // (heads), sums
+    at::Tensor alpha, over;       // (heads, length), sums over samples
+    at::Tensor entropy, queries;  // (heads), sums
     int64_t samples = 0;
   };
   Layer& layer(const std::string& name);

@@ -1,4 +1,5 @@
-// Studies on models with random weights and on toys: numbers against their definitions, and the recipes that judge them.
+// Studies on models with random weights and on toys: numbers against their definitions, and the recipes that judge
+// them.
 #include "repro/studies/study.h"
 
 #include <ATen/ATen.h>
@@ -35,18 +36,21 @@ class Studies : public testing::Test {
     model.save(folder_ / "model");
     tokenizer->save(folder_ / "model");
     std::ofstream text(folder_ / "text.txt");
-    for (int i = 0; i < 400; ++i) text << "Line " << i * 37 % 101 << " tells of a fox, a dog and " << i << " lazy afternoons.\n";
+    for (int i = 0; i < 400; ++i)
+      text << "Line " << i * 37 % 101 << " tells of a fox, a dog and " << i << " lazy afternoons.\n";
   }
   void TearDown() override { fs::remove_all(folder_); }
 
   StudyRun study(const char* name, Json more = Json::object()) const {
-    Json settings{{"study", name}, {"model", (folder_ / "model").string()}, {"text", {(folder_ / "text.txt").string()}}};
+    Json settings{
+        {"study", name}, {"model", (folder_ / "model").string()}, {"text", {(folder_ / "text.txt").string()}}};
     settings.update(more);
     return {settings, "cpu", false};
   }
   RecipeRun run(const char* recipe) const {
     RunOptions options;
-    options.conditions = {find_scale("tiny"), {}, {}, {}, 1, "cpu", {{"model", folder_ / "model"}}, {(folder_ / "text.txt").string()}};
+    options.conditions = {
+        find_scale("tiny"), {}, {}, {}, 1, "cpu", {{"model", folder_ / "model"}}, {(folder_ / "text.txt").string()}};
     options.output = folder_ / "out";
     options.progress = false;
     RecipeRun done = run_recipe(find_recipe(recipe), options);
@@ -63,7 +67,8 @@ TEST_F(Studies, GammaFromTheWeights) {
     const AttentionProjections p = model.projections(layer);
     const at::Tensor gamma = at::matmul(p.k.to(at::kDouble).t(), p.q_bias.to(at::kDouble)).abs();
     const Json& ours = values.at("gamma").at(static_cast<size_t>(layer));
-    for (size_t d = 0; d < 24; ++d) EXPECT_NEAR(ours.at("all").at(d).get<double>(), gamma[static_cast<int64_t>(d)].item<double>(), 1e-9);
+    for (size_t d = 0; d < 24; ++d)
+      EXPECT_NEAR(ours.at("all").at(d).get<double>(), gamma[static_cast<int64_t>(d)].item<double>(), 1e-9);
     EXPECT_NEAR(ours.at("mean").get<double>(), gamma.mean().item<double>(), 1e-9);
     EXPECT_NEAR(ours.at("std").get<double>(), gamma.std(false).item<double>(), 1e-9);
   }
@@ -72,12 +77,15 @@ TEST_F(Studies, GammaFromTheWeights) {
 TEST_F(Studies, GammaRecipeJudgesAnotherShapeAsOpen) {
   const RecipeRun done = run("gpt2-gamma");
   EXPECT_GE(done.findings.size(), 10u);
-  for (const Finding& f : done.findings) EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": " << f.reason;  // three layers are too few for a sign, too
+  for (const Finding& f : done.findings)
+    EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": " << f.reason;  // three layers are too few for a sign, too
   std::ifstream page(folder_ / "report" / "gpt2-gamma.html");
   const std::string html((std::istreambuf_iterator<char>(page)), {});
-  EXPECT_THAT(html, HasSubstr("gamma where EPE_1 is massive"));
-  EXPECT_THAT(html, testing::Not(HasSubstr("12.453 (GPT-2 study, Table 1)")));  // three layers: the seventh is not there
-  EXPECT_THAT(html, HasSubstr("24.468"));
+  const auto has = [&](const char* words) { return html.find(words) != std::string::npos; };  // the page is long
+  EXPECT_TRUE(has("gamma where EPE_1 is massive"));
+  EXPECT_TRUE(has("22.226 (GPT-2 study, Table 2)"));
+  EXPECT_FALSE(has("Scale tiny")) << "nothing was trained";
+  EXPECT_FALSE(has("12.453 (GPT-2 study, Table 1)")) << "three layers: the seventh is not there";
 }
 
 TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
@@ -94,7 +102,8 @@ TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
 }
 
 TEST_F(Studies, InterventionsOnRandomWeights) {
-  const Json values = run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
+  const Json values =
+      run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
   const auto& conditions = values.at("conditions");
   for (const char* name : {"none", "1", "2", "3", "4", "5", "2'", "3'"}) {
     ASSERT_EQ(conditions.at(name).at("first").size(), 4u) << name;
@@ -110,18 +119,21 @@ TEST_F(Studies, InterventionsOnRandomWeights) {
     }
   }
   // The first layer sees nothing of what is changed after it.
-  for (size_t text = 0; text < 4; ++text) EXPECT_EQ(conditions.at("2").at("first").at(text).at(0), conditions.at("none").at("first").at(text).at(0));
+  for (size_t text = 0; text < 4; ++text)
+    EXPECT_EQ(conditions.at("2").at("first").at(text).at(0), conditions.at("none").at("first").at(text).at(0));
   EXPECT_EQ(values.at("single").at("1").size(), 3u);
   EXPECT_EQ(values.at("single").at("2").size(), 2u);
   EXPECT_EQ(values.at("control").size(), 2u);
   // Weights are as they were: the same study gives the same numbers.
-  EXPECT_EQ(run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})), values);
+  EXPECT_EQ(run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
+            values);
 }
 
 TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
   LanguageModel model = LanguageModel::load(folder_ / "model");
   const at::NoGradGuard guard;
-  for (int64_t layer = 0; layer < 3; ++layer) model.projections(layer).q.zero_(), model.projections(layer).q_bias.zero_();
+  for (int64_t layer = 0; layer < 3; ++layer)
+    model.projections(layer).q.zero_(), model.projections(layer).q_bias.zero_();
   model.save(folder_ / "model");
   const Json values = run_study(study("repetition", {{"texts", 3}, {"length", 40}}));
   for (const char* input : {"natural", "repeated"}) {
@@ -143,7 +155,8 @@ TEST_F(Studies, RecipesOfAModelRunThroughToTheirPages) {
   const RecipeRun nothing = run_recipe(find_recipe("gpt2-interventions"), options);
   EXPECT_THAT(nothing.findings.at(0).reason, HasSubstr("no --model DIR was given"));
   options.conditions.models = {{"m", folder_ / "nowhere"}};
-  EXPECT_THAT(error_of([&] { run_recipe(find_recipe("gpt2-gamma"), options); }), HasSubstr("expected a model folder, found none"));
+  EXPECT_THAT(error_of([&] { run_recipe(find_recipe("gpt2-gamma"), options); }),
+              HasSubstr("expected a model folder, found none"));
 }
 
 TEST(Verdicts, PrintedDigits) {
@@ -193,7 +206,8 @@ TEST(Toys, ModelIsItsDefinition) {
         double total = 0;
         std::vector<double> weights;
         for (int64_t j = 0; j <= t; ++j) {
-          weights.push_back(std::exp(at::dot(at::matmul(x[t], m(1)), at::matmul(x[j], m(2))).item<double>() / std::sqrt(3.0)));
+          weights.push_back(
+              std::exp(at::dot(at::matmul(x[t], m(1)), at::matmul(x[j], m(2))).item<double>() / std::sqrt(3.0)));
           total += weights.back();
         }
         for (int64_t j = 0; j <= t; ++j) {
@@ -209,8 +223,9 @@ TEST(Toys, ModelIsItsDefinition) {
 }
 
 TEST(Toys, AShortTraining) {
-  Json settings{{"study", "toy"}, {"data", "unigram"}, {"bos", true}, {"width", 2}, {"residual", false}, {"tied", true}, {"seed", 1}, {"steps", 400}, {"snapshots", {0, 10}},
-                {"length", 10}, {"batch", 64}, {"rate", 0.01}, {"vocabulary", 100}, {"rank", 20}, {"alpha", 1.0}};
+  Json settings{{"study", "toy"}, {"data", "unigram"}, {"bos", true},       {"width", 2},           {"residual", false},
+                {"tied", true},   {"seed", 1},         {"steps", 400},      {"snapshots", {0, 10}}, {"length", 10},
+                {"batch", 64},    {"rate", 0.01},      {"vocabulary", 100}, {"rank", 20},           {"alpha", 1.0}};
   const Json values = run_study({settings, "cpu", false});
   ASSERT_EQ(values.at("snapshots").size(), 3u);
   const auto loss = [&](size_t n) { return values.at("snapshots").at(n).at("loss").get<double>(); };

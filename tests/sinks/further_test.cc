@@ -16,7 +16,9 @@ namespace lazy::sinks {
 namespace {
 using testing::HasSubstr;
 
-at::Tensor sample_ids(int64_t length, int64_t seed) { return at::remainder(at::arange(length, at::kLong) * (31 + 2 * seed) + 5 * seed, 300); }
+at::Tensor sample_ids(int64_t length, int64_t seed) {
+  return at::remainder(at::arange(length, at::kLong) * (31 + 2 * seed) + 5 * seed, 300);
+}
 
 // One pass a sample.
 void pass(LanguageModel& model, const Probes& probes, int64_t length, int64_t samples) {
@@ -57,7 +59,8 @@ TEST_P(WeightMeasuresOf, FullMatrices) {
   pass(model, probes, length, samples);
   const auto result = measures.result();
   EXPECT_EQ(result.samples, samples);
-  at::Tensor alpha = at::zeros({3, 4, length}, at::kDouble), sink = at::zeros_like(alpha), entropy = at::zeros({3, 4}, at::kDouble), queries = at::zeros_like(entropy);
+  at::Tensor alpha = at::zeros({3, 4, length}, at::kDouble), sink = at::zeros_like(alpha),
+             entropy = at::zeros({3, 4}, at::kDouble), queries = at::zeros_like(entropy);
   for (int64_t seed = 0; seed < samples; ++seed) {
     const auto weights = full_weights(model, sample_ids(length, seed));
     for (int64_t l = 0; l < 3; ++l) {
@@ -87,14 +90,17 @@ TEST_P(WeightMeasuresOf, FullMatrices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, WeightMeasuresOf,
-                         testing::Values(Kind{"softmax", 0, -1, 4, 1 << 24}, Kind{"softmax", 0, -1, 2, 4 * 29 * 3}, Kind{"elastic", -1, -1, 4, 4 * 29 * 7},
-                                         Kind{"elastic", -2, 6, 2, 1}),
-                         [](const auto& info) { return std::string(info.param.normalizer) + std::to_string(info.index); });
+                         testing::Values(Kind{"softmax", 0, -1, 4, 1 << 24}, Kind{"softmax", 0, -1, 2, 4 * 29 * 3},
+                                         Kind{"elastic", -1, -1, 4, 4 * 29 * 7}, Kind{"elastic", -2, 6, 2, 1}),
+                         [](const auto& info) {
+                           return std::string(info.param.normalizer) + std::to_string(info.index);
+                         });
 
 TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
   LanguageModel model = small_model("softmax");
   Probes probes;
-  probes.replace("layers.1.attention.weights", [](const std::string&, const at::Tensor& w) { return at::eye(w.size(-1), w.options()).expand_as(w); });
+  probes.replace("layers.1.attention.weights",
+                 [](const std::string&, const at::Tensor& w) { return at::eye(w.size(-1), w.options()).expand_as(w); });
   WeightMeasures measures(model, 0.3);
   measures.watch(probes, /*changed=*/true);
   pass(model, probes, 12, 2);
@@ -108,7 +114,8 @@ TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
 TEST(VectorStatistics, EqualTheDefinitions) {
   LanguageModel model = small_model("elastic", -1, -1, 2);
   const int64_t length = 21, samples = 3;
-  for (const char* place : {"residual", "attention.input", "attention.q.projected", "attention.k", "attention.v", "mlp.output"}) {
+  for (const char* place :
+       {"residual", "attention.input", "attention.q.projected", "attention.k", "attention.v", "mlp.output"}) {
     VectorStatistics statistics{place};
     Probes probes;
     statistics.watch(probes);
@@ -124,7 +131,12 @@ TEST(VectorStatistics, EqualTheDefinitions) {
       }
     }
     EXPECT_EQ(result.norm.size(0), 3);
-    EXPECT_EQ(result.norm.size(1), std::string(place).find(".q") != std::string::npos ? 4 : std::string(place).find("attention.i") == std::string::npos && std::string(place).starts_with("attention") ? 2 : 1) << place;
+    EXPECT_EQ(result.norm.size(1), std::string(place).find(".q") != std::string::npos ? 4
+                                   : std::string(place).find("attention.i") == std::string::npos &&
+                                           std::string(place).starts_with("attention")
+                                       ? 2
+                                       : 1)
+        << place;
     EXPECT_TRUE(at::allclose(result.norm, norm, 1e-6, 1e-7)) << place;
     EXPECT_TRUE(at::allclose(result.variance, variance, 1e-5, 1e-7)) << place;
   }
@@ -191,11 +203,14 @@ TEST(Collapse, CosineAndRankPairByPair) {
     double cosine = 0;
     for (int64_t i = 0; i < 19; ++i) {
       for (int64_t j = 0; j < 19; ++j) {
-        if (i != j) cosine += at::dot(tensor[i], tensor[j]).item<double>() / (tensor[i].norm() * tensor[j].norm()).item<double>() / (19 * 18);
+        if (i != j)
+          cosine += at::dot(tensor[i], tensor[j]).item<double>() /
+                    (tensor[i].norm() * tensor[j].norm()).item<double>() / (19 * 18);
       }
     }
     // The spectrum by another way: eigenvalues of the Gram matrix are the squares.
-    const at::Tensor values = at::linalg_eigvalsh(at::mm(tensor, tensor.t())).clamp_min(0).sqrt(), p = values / values.sum();
+    const at::Tensor values = at::linalg_eigvalsh(at::mm(tensor, tensor.t())).clamp_min(0).sqrt(),
+                     p = values / values.sum();
     EXPECT_NEAR(samples[1].cosine, cosine, 1e-10) << name;
     EXPECT_NEAR(samples[1].effective_rank, std::exp(-at::xlogy(p, p).sum().item<double>()), 1e-4) << name;
   }
@@ -206,7 +221,10 @@ TEST(Collapse, CosineAndRankPairByPair) {
 
 TEST(FurtherMeasures, RefusesAnUnknownOne) {
   LanguageModel model = small_model("softmax");
-  EXPECT_THAT(error_of([&] { FurtherMeasuring(model, {"weights", "colour"}, 0.3); }), HasSubstr("expected all or some of weights, vectors, massive, collapse, found 'colour'"));
+  EXPECT_THAT(error_of([&] {
+                FurtherMeasuring(model, {"weights", "colour"}, 0.3);
+              }),
+              HasSubstr("expected all or some of weights, vectors, massive, collapse, found 'colour'"));
 }
 
 }  // namespace

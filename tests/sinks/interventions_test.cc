@@ -58,7 +58,8 @@ std::pair<at::Tensor, at::Tensor> first_change(const Interventions& intervention
 bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-6, 1e-6); }
 
 TEST(Interventions, SetZero) {
-  auto [after, before] = first_change(Interventions().set_zero("layers.1.attention.q[2:5,1+3,0]"), "layers.1.attention.q");
+  auto [after, before] =
+      first_change(Interventions().set_zero("layers.1.attention.q[2:5,1+3,0]"), "layers.1.attention.q");
   at::Tensor expected = before.clone();
   for (int64_t position : {2, 3, 4}) {
     for (int64_t head : {1, 3}) expected.select(1, position).select(1, head).select(1, 0).zero_();
@@ -68,11 +69,13 @@ TEST(Interventions, SetZero) {
 }
 
 TEST(Interventions, AddASum) {
-  auto [after, before] = first_change(Interventions().add("layers.1.residual[0]=embedding[1] - 0.5*embedding.tokens[2] + 3"), "layers.1.residual");
+  auto [after, before] = first_change(
+      Interventions().add("layers.1.residual[0]=embedding[1] - 0.5*embedding.tokens[2] + 3"), "layers.1.residual");
   LanguageModel model = small_gpt2(21, 20);
   const Seen plain = pass_under(model, {});
   at::Tensor expected = before.clone();
-  expected.select(1, 0) += seen_at(plain, "embedding").select(1, 1) - 0.5 * seen_at(plain, "embedding.tokens").select(1, 2) + 3;
+  expected.select(1, 0) +=
+      seen_at(plain, "embedding").select(1, 1) - 0.5 * seen_at(plain, "embedding.tokens").select(1, 2) + 3;
   EXPECT_TRUE(close(after, expected));
 }
 
@@ -90,7 +93,8 @@ TEST(Interventions, SwapPositions) {
 }
 
 TEST(Interventions, ScoresAndWeights) {
-  auto [after, before] = first_change(Interventions().set_zero("layers.1.attention.weights[:,:,0]"), "layers.1.attention.weights");
+  auto [after, before] =
+      first_change(Interventions().set_zero("layers.1.attention.weights[:,:,0]"), "layers.1.attention.weights");
   EXPECT_EQ(after.select(3, 0).abs().max().item<double>(), 0);
   EXPECT_TRUE(at::equal(after.slice(3, 1), before.slice(3, 1)));
 }
@@ -100,14 +104,20 @@ TEST(Interventions, WeightsAreChangedAndPutBack) {
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : model.stored()) before[name] = tensor.detach().clone();
   {
-    const Applied applied(model, Interventions().set_zero("h.*.attn.c_attn.bias[0:24]").add("transformer.h.1.mlp.c_proj.weight[3]=1").swap_positions("wpe.weight=2,5").set_zero("model.layers.2.self_attn.k_proj.weight"));
+    const Applied applied(model, Interventions()
+                                     .set_zero("h.*.attn.c_attn.bias[0:24]")
+                                     .add("transformer.h.1.mlp.c_proj.weight[3]=1")
+                                     .swap_positions("wpe.weight=2,5")
+                                     .set_zero("model.layers.2.self_attn.k_proj.weight"));
     EXPECT_EQ(applied.probes().or_null(), nullptr);
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
       if (name.ends_with("q_proj.bias")) expected.zero_();
       if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;  // the file has it transposed
       if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
-      if (name == "model.position_embeddings.weight") expected = expected.index_select(0, at::tensor({0, 1, 5, 3, 4, 2}, at::kLong)), expected = at::cat({expected, before.at(name).slice(0, 6)});
+      if (name == "model.position_embeddings.weight")
+        expected = expected.index_select(0, at::tensor({0, 1, 5, 3, 4, 2}, at::kLong)),
+        expected = at::cat({expected, before.at(name).slice(0, 6)});
       EXPECT_TRUE(at::equal(tensor, expected)) << name;
     }
   }
@@ -130,7 +140,10 @@ TEST(Interventions, ReachWeightsInBf16) {
 TEST(Interventions, Compose) {
   LanguageModel model = small_gpt2(21, 20);
   // In order: doubled after it was set to one.
-  const Seen seen = pass_under(model, Interventions().replace("layers.0.mlp.output[3]=1").add("layers.0.mlp.output[3]=@[3]").set_zero("layers.2.attention.v"));
+  const Seen seen = pass_under(model, Interventions()
+                                          .replace("layers.0.mlp.output[3]=1")
+                                          .add("layers.0.mlp.output[3]=@[3]")
+                                          .set_zero("layers.2.attention.v"));
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.0.mlp.output").select(1, 3), at::full({2, 24}, 2.0f)));
   EXPECT_EQ(seen_at(seen, "layers.2.attention.heads").abs().max().item<double>(), 0);
 }
@@ -141,12 +154,15 @@ TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
   const at::Tensor vector = at::arange(24, at::kFloat);
   write_safetensors(file, {{"v", vector}});
   const Seen plain = pass_under(model, {});
-  const Seen seen = pass_under(model, Interventions().replace(fmt::format("layers.1.residual[4]={}:v", file.string())).add("layers.2.residual[0]=epe[1] - epe[0]"));
+  const Seen seen = pass_under(model, Interventions()
+                                          .replace(fmt::format("layers.1.residual[4]={}:v", file.string()))
+                                          .add("layers.2.residual[0]=epe[1] - epe[0]"));
   std::filesystem::remove(file);
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.1.residual").select(1, 4), vector.expand({2, 24})));
   const at::Tensor epe = effective_positions(model, EffectivePositions::literal);
   // Position 0 sees itself alone: until layer 2 nothing there has changed.
-  EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0), seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));
+  EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0),
+                    seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));
 }
 
 TEST(Interventions, SayWhatIsWrong) {
@@ -154,17 +170,26 @@ TEST(Interventions, SayWhatIsWrong) {
   const auto error = [&](const Interventions& interventions) {
     return error_of([&] { pass_under(model, interventions); });
   };
-  EXPECT_THAT(error(Interventions().set_zero("layers.1.attention.quays")), HasSubstr("--set-zero 'layers.1.attention.quays=0': the model has no tensor or place 'layers.1.attention.quays'"));
-  EXPECT_THAT(error(Interventions().add("layers.0.residual=layers.1.residual")), HasSubstr("layers.0.residual comes before layers.1.residual in a pass"));
-  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[9]")), HasSubstr("expected entries below 9 in dimension 1, found 9"));
-  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[0,0,0]")), HasSubstr("expected at most 2 entries in the brackets, found 3"));
-  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=wte.weight")), HasSubstr("expected values of shape [2, 1, 24]"));
+  EXPECT_THAT(
+      error(Interventions().set_zero("layers.1.attention.quays")),
+      HasSubstr(
+          "--set-zero 'layers.1.attention.quays=0': the model has no tensor or place 'layers.1.attention.quays'"));
+  EXPECT_THAT(error(Interventions().add("layers.0.residual=layers.1.residual")),
+              HasSubstr("layers.0.residual comes before layers.1.residual in a pass"));
+  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[9]")),
+              HasSubstr("expected entries below 9 in dimension 1, found 9"));
+  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[0,0,0]")),
+              HasSubstr("expected at most 2 entries in the brackets, found 3"));
+  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=wte.weight")),
+              HasSubstr("expected values of shape [2, 1, 24]"));
   EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=nothing")), HasSubstr("found 'nothing'"));
   EXPECT_THAT(error_of([] { Interventions().replace("layers.1.residual"); }), HasSubstr("expected NAME[INDEX]=VALUE"));
   EXPECT_THAT(error_of([] { Interventions().replace("a=1 2"); }), HasSubstr("expected + or - before '2'"));
   EXPECT_THAT(error_of([] { Interventions().swap_positions("a=1"); }), HasSubstr("expected NAME=I,J"));
-  EXPECT_THAT(error_of([] { Interventions().set_zero("a[x]"); }), HasSubstr("expected entries such as :, 3, 2:5 or 0+3, found 'x'"));
-  EXPECT_THAT(error(Interventions().swap_positions("layers.1.attention.v=0,30")), HasSubstr("expected positions below 9, found 30"));
+  EXPECT_THAT(error_of([] { Interventions().set_zero("a[x]"); }),
+              HasSubstr("expected entries such as :, 3, 2:5 or 0+3, found 'x'"));
+  EXPECT_THAT(error(Interventions().swap_positions("layers.1.attention.v=0,30")),
+              HasSubstr("expected positions below 9, found 30"));
   // A failed change leaves no other behind.
   const at::Tensor weight = model.stored().front().second.detach().clone();
   error(Interventions().set_zero(model.stored().front().first).set_zero("nowhere"));

@@ -1,11 +1,12 @@
-// Figure 2, parts b and c: variance of hidden states and values by position, of softmax attention and of its sliding-window twin.
+// Figure 2, parts b and c: variance of hidden states and values by position, of softmax attention and of its
+// sliding-window twin.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "repro/recipe.h"
 #include "report/plot.h"
 #include "report/sections.h"
+#include "repro/recipe.h"
 
 namespace lazy::repro {
 namespace {
@@ -22,7 +23,9 @@ Model windowed_model(const Scale& scale) {
 
 std::vector<Finding> judge_figure2(const Conditions&, const Results& results) {
   const Json *softmax = results.find("softmax.spread"), *windowed = results.find(std::string(kWindowed) + ".spread");
-  const Claim states{"softmax: the first token's hidden-state variance exceeds the others' (ratio less 1, mean over layers)", "much greater than that of other tokens (paper, section 3.1 and Figure 2b)", "relative", "texts"};
+  const Claim states{
+      "softmax: the first token's hidden-state variance exceeds the others' (ratio less 1, mean over layers)",
+      "much greater than that of other tokens (paper, section 3.1 and Figure 2b)", "relative", "texts"};
   if (!softmax || !windowed) return {undecided(states, "the models were not measured")};
   const auto of = [](const Json& values, const char* field) { return values.at(field).get<std::vector<double>>(); };
   const auto difference = [&](const char* field) {
@@ -31,10 +34,19 @@ std::vector<Finding> judge_figure2(const Conditions&, const Results& results) {
     for (size_t n = 0; n < out.size(); ++n) out[n] -= other[n];
     return out;
   };
-  return {judge_sign(states, bootstrap_mean(of(*softmax, "residual")), Sign::above_zero),
-          judge_sign({"softmax: the first token's value variance is below the others' (ratio less 1, mean over layers and heads)", "much smaller (paper, section 3.1)", "relative", "texts"}, bootstrap_mean(of(*softmax, "values")), Sign::below_zero),
-          judge_sign({"the first token's hidden-state variance stands out more under full attention than under a sliding window (difference of the ratios)", "when attention sink exists (paper, Figures 2b and 2c)", "relative", "texts"}, bootstrap_mean(difference("residual")), Sign::above_zero),
-          judge_sign({"full attention puts more weight on the first position than a sliding window", "the sink phenomenon (paper, Figures 2b and 2c)", "share of weight", "texts"}, bootstrap_mean(difference("sink")), Sign::above_zero)};
+  return {
+      judge_sign(states, bootstrap_mean(of(*softmax, "residual")), Sign::above_zero),
+      judge_sign(
+          {"softmax: the first token's value variance is below the others' (ratio less 1, mean over layers and heads)",
+           "much smaller (paper, section 3.1)", "relative", "texts"},
+          bootstrap_mean(of(*softmax, "values")), Sign::below_zero),
+      judge_sign({"the first token's hidden-state variance stands out more under full attention than under a sliding "
+                  "window (difference of the ratios)",
+                  "when attention sink exists (paper, Figures 2b and 2c)", "relative", "texts"},
+                 bootstrap_mean(difference("residual")), Sign::above_zero),
+      judge_sign({"full attention puts more weight on the first position than a sliding window",
+                  "the sink phenomenon (paper, Figures 2b and 2c)", "share of weight", "texts"},
+                 bootstrap_mean(difference("sink")), Sign::above_zero)};
 }
 
 std::string variance_plot(const Json& by_layer, const char* what) {
@@ -65,9 +77,12 @@ std::string variance_pictures(const Results& results) {
   for (const auto& [model, values] : results.of_kind(".spread")) {
     std::string panels;
     for (const auto& [field, title] : {std::pair{"residual", "hidden states"}, {"values", "values"}}) {
-      panels += fmt::format("<div class=\"panel\"><h4>{}: {}</h4>{}</div>", model, title, variance_plot(values->at("by_position").at(field), title));
+      panels += fmt::format("<div class=\"panel\"><h4>{}: {}</h4>{}</div>", model, title,
+                            variance_plot(values->at("by_position").at(field), title));
     }
-    body += report::figure("<div class=\"multiples\">" + panels + "</div>", "Variance over a vector's entries, mean over texts (and heads), a curve a layer; logarithmic.");
+    body +=
+        report::figure("<div class=\"multiples\">" + panels + "</div>",
+                       "Variance over a vector's entries, mean over texts (and heads), a curve a layer; logarithmic.");
   }
   return body.empty() ? "" : report::section("variance", "Variance by position", "", body);
 }
@@ -75,11 +90,20 @@ std::string variance_pictures(const Results& results) {
 }  // namespace
 
 Recipe figure2() {
-  return {"fig2", "variance of hidden states and values by position, full attention and a sliding window", "paper, Figure 2 (b, c) and section 3.1",
-          [](const Conditions& c) { return Plan(c).train(softmax_model(Budget::ablation)).train(windowed_model(c.scale)).study_trained("spread", {{"texts", 32}, {"length", 64}}).steps(); },
+  return {"fig2",
+          "variance of hidden states and values by position, full attention and a sliding window",
+          "paper, Figure 2 (b, c) and section 3.1",
+          [](const Conditions& c) {
+            return Plan(c)
+                .train(softmax_model(Budget::ablation))
+                .train(windowed_model(c.scale))
+                .study_trained("spread", {{"texts", 32}, {"length", 64}})
+                .steps();
+          },
           judge_figure2,
           {},
-          {"Part (a), Mask@k, trains a model for each position of a fixed token: not part of this recipe.", "The sliding window is a sixteenth of the context; the paper does not print its own."},
+          {"Part (a), Mask@k, trains a model for each position of a fixed token: not part of this recipe.",
+           "The sliding window is a sixteenth of the context; the paper does not print its own."},
           variance_pictures};
 }
 

@@ -1,5 +1,5 @@
-// The five interventions of the GPT-2 study, with their controls, in all layers at once and one layer at a time: what each leaves
-// of the attention to the first position.
+// The five interventions of the GPT-2 study, with their controls, in all layers at once and one layer at a time: what
+// each leaves of the attention to the first position.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,14 +18,17 @@ namespace {
 
 constexpr int64_t kMapLength = 32;
 
-// What one condition leaves: attention to the first and second position, mean over heads and over the queries behind them.
+// What one condition leaves: attention to the first and second position, mean over heads and over the queries behind
+// them.
 struct Attention {
   std::vector<std::vector<double>> first, second;  // [text][layer]
-  std::vector<std::vector<double>> sink;           // [text][layer], share of heads whose mean weight on the first key exceeds 0.3
-  std::vector<at::Tensor> map;                     // [layer], mean over heads and texts
+  std::vector<std::vector<double>>
+      sink;                     // [text][layer], share of heads whose mean weight on the first key exceeds 0.3
+  std::vector<at::Tensor> map;  // [layer], mean over heads and texts
 };
 
-Attention attention_under(StudySubject& subject, const sinks::Interventions& interventions, size_t texts, bool with_map) {
+Attention attention_under(StudySubject& subject, const sinks::Interventions& interventions, size_t texts,
+                          bool with_map) {
   const at::NoGradGuard no_grad;
   const sinks::Applied applied(subject.model, interventions);
   Attention out;
@@ -61,7 +64,8 @@ Json to_json(const Attention& a) {
 }
 
 // Zero columns of W_k in some layers, or b_Q.
-void zero_key_columns(sinks::WeightEdits& edits, const LanguageModel& model, int64_t layer, const std::vector<int64_t>& columns) {
+void zero_key_columns(sinks::WeightEdits& edits, const LanguageModel& model, int64_t layer,
+                      const std::vector<int64_t>& columns) {
   const at::Tensor& k = model.projections(layer).k;
   edits.write(k, k.detach().index_fill(1, at::tensor(columns, at::kLong).to(k.device()), 0));
 }
@@ -71,7 +75,8 @@ void zero_query_bias(sinks::WeightEdits& edits, const LanguageModel& model, int6
 }
 
 template <typename Edit>
-Attention with_weights(StudySubject& subject, int64_t first, int64_t last, size_t texts, bool with_map, const Edit& edit) {
+Attention with_weights(StudySubject& subject, int64_t first, int64_t last, size_t texts, bool with_map,
+                       const Edit& edit) {
   sinks::WeightEdits edits;
   for (int64_t layer = first; layer < last; ++layer) edit(edits, layer);
   return attention_under(subject, {}, texts, with_map);
@@ -95,7 +100,10 @@ Json interventions_study(const StudyRun& run) {
   const size_t texts = subject.texts.size(), few = std::min(texts, s.at("few_texts").get<size_t>());
   const auto pairs = s.at("random_pairs").get<int64_t>();
   // The coordinates at which EPE_1 is massive, and pairs of others that are not among its largest.
-  const at::Tensor order = sinks::effective_positions(model, sinks::EffectivePositions::literal)[0].abs().argsort(0, /*descending=*/true).to(at::kCPU);
+  const at::Tensor order = sinks::effective_positions(model, sinks::EffectivePositions::literal)[0]
+                               .abs()
+                               .argsort(0, /*descending=*/true)
+                               .to(at::kCPU);
   const std::vector<int64_t> massive{order[0].item<int64_t>(), order[1].item<int64_t>()};
   Json out{{"layers", layers}, {"texts", texts}, {"few_texts", few}, {"bos", subject.bos}, {"massive", massive}};
   const int64_t steps = 8 + pairs + 4 * layers;
@@ -112,11 +120,15 @@ Json interventions_study(const StudyRun& run) {
   using sinks::Interventions;
   const std::string away = "=epe[1] - epe[0]", there = "=epe[0] - epe[1]";
   record("none", attention_under(subject, {}, texts, true));
-  record("1", with_weights(subject, 0, layers, texts, true, [&](auto& edits, int64_t layer) { zero_query_bias(edits, model, layer); }));
+  record("1", with_weights(subject, 0, layers, texts, true,
+                           [&](auto& edits, int64_t layer) { zero_query_bias(edits, model, layer); }));
   record("2", attention_under(subject, Interventions().add("layers.1.residual[0]" + away), texts, true));
-  record("3", attention_under(subject, Interventions().add("layers.1.residual[0]" + away).add("layers.1.residual[1]" + there), texts, true));
+  record("3", attention_under(subject,
+                              Interventions().add("layers.1.residual[0]" + away).add("layers.1.residual[1]" + there),
+                              texts, true));
   record("4", attention_under(subject, Interventions().set_zero("embedding.tokens[0]"), texts, true));
-  record("5", with_weights(subject, 0, layers, texts, true, [&](auto& edits, int64_t layer) { zero_key_columns(edits, model, layer, massive); }));
+  record("5", with_weights(subject, 0, layers, texts, true,
+                           [&](auto& edits, int64_t layer) { zero_key_columns(edits, model, layer, massive); }));
   record("2'", attention_under(subject, Interventions().replace("embedding.positions[0]=@[1]"), texts, true));
   record("3'", attention_under(subject, Interventions().swap_positions("embedding.positions=0,1"), texts, true));
   Random random(1);
@@ -126,10 +138,12 @@ Json interventions_study(const StudyRun& run) {
     const int64_t top = std::min<int64_t>(10, width / 4);
     std::vector<int64_t> pair;
     while (pair.size() < 2) {
-      const int64_t coordinate = order[top + static_cast<int64_t>(random.below(static_cast<uint64_t>(width - top)))].item<int64_t>();
+      const int64_t coordinate =
+          order[top + static_cast<int64_t>(random.below(static_cast<uint64_t>(width - top)))].item<int64_t>();
       if (pair.empty() || pair[0] != coordinate) pair.push_back(coordinate);
     }
-    const Attention a = with_weights(subject, 0, layers, n == 0 ? texts : few, n == 0, [&](auto& edits, int64_t layer) { zero_key_columns(edits, model, layer, pair); });
+    const Attention a = with_weights(subject, 0, layers, n == 0 ? texts : few, n == 0,
+                                     [&](auto& edits, int64_t layer) { zero_key_columns(edits, model, layer, pair); });
     Json of_pair = to_json(a);
     of_pair["coordinates"] = pair;
     control.push_back(of_pair);
@@ -142,8 +156,10 @@ Json interventions_study(const StudyRun& run) {
       out["single"][name].push_back(in_layer(a, layer));
       tick();
     };
-    one("1", with_weights(subject, layer, layer + 1, few, false, [&](auto& edits, int64_t l) { zero_query_bias(edits, model, l); }));
-    one("5", with_weights(subject, layer, layer + 1, few, false, [&](auto& edits, int64_t l) { zero_key_columns(edits, model, l, massive); }));
+    one("1", with_weights(subject, layer, layer + 1, few, false,
+                          [&](auto& edits, int64_t l) { zero_query_bias(edits, model, l); }));
+    one("5", with_weights(subject, layer, layer + 1, few, false,
+                          [&](auto& edits, int64_t l) { zero_key_columns(edits, model, l, massive); }));
     if (layer == 0) continue;
     const std::string here = "layers." + std::to_string(layer) + ".residual";
     one("2", attention_under(subject, Interventions().add(here + "[0]" + away), few, false));

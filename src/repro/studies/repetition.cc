@@ -44,7 +44,8 @@ Json to_json(const Maps& maps) {
   Json out{{"sink", maps.sink}, {"map", Json::array()}};
   // The first, the middle and the last layer are drawn.
   const size_t layers = maps.map.size();
-  for (const size_t layer : {size_t{0}, layers / 2, layers - 1}) out["map"].push_back({{"layer", layer + 1}, {"weights", rows_of(maps.map[layer])}});
+  for (const size_t layer : {size_t{0}, layers / 2, layers - 1})
+    out["map"].push_back({{"layer", layer + 1}, {"weights", rows_of(maps.map[layer])}});
   return out;
 }
 
@@ -59,8 +60,13 @@ Json repetition_study(const StudyRun& run) {
   const ModelConfig& config = subject.model.config();
   double uniform = 0;  // what the first key of an even spread over the visible ones gets
   for (int64_t query = 2; query <= length; ++query) uniform += 1.0 / double(query) / double(length - 1);
-  return {{"layers", config.num_layers}, {"positions", config.positions}, {"normalizer", config.normalizer}, {"uniform", uniform}, {"bos", subject.bos},
-          {"natural_bos", to_json(maps_over(subject.model, subject.texts))}, {"natural", to_json(maps_over(subject.model, plain))},
+  return {{"layers", config.num_layers},
+          {"positions", config.positions},
+          {"normalizer", config.normalizer},
+          {"uniform", uniform},
+          {"bos", subject.bos},
+          {"natural_bos", to_json(maps_over(subject.model, subject.texts))},
+          {"natural", to_json(maps_over(subject.model, plain))},
           {"repeated", to_json(maps_over(subject.model, repeated))}};
 }
 

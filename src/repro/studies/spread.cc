@@ -11,9 +11,12 @@
 namespace lazy::repro {
 
 Json spread_study(const StudyRun& run) {
-  StudySubject subject = study_subject(run, run.settings.at("texts").get<int64_t>(), run.settings.at("length").get<int64_t>());
+  StudySubject subject =
+      study_subject(run, run.settings.at("texts").get<int64_t>(), run.settings.at("length").get<int64_t>());
   const at::NoGradGuard no_grad;
-  Json out{{"layers", subject.model.config().num_layers}, {"window", subject.model.config().window}, {"texts", subject.texts.size()}};
+  Json out{{"layers", subject.model.config().num_layers},
+           {"window", subject.model.config().window},
+           {"texts", subject.texts.size()}};
   // The first position's variance over the mean of the others', less 1, mean over layers and heads: a number a text.
   std::map<std::string, at::Tensor> by_position;
   for (const auto& text : subject.texts) {
@@ -25,7 +28,8 @@ Json spread_study(const StudyRun& run) {
     ForwardOptions options;
     options.probes = &probes;
     options.return_stats = true;
-    const auto stats = subject.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(subject.model.device()), options).stats;
+    const auto stats =
+        subject.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(subject.model.device()), options).stats;
     for (const auto* statistics : {&residual, &values}) {
       const at::Tensor variance = statistics->result().variance;  // (layers, heads, length)
       const std::string name = statistics == &residual ? "residual" : "values";

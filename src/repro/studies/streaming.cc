@@ -1,5 +1,5 @@
-// Does a model need its first tokens? Loss on long texts with all keys, with a sliding window alone, and with the window and the
-// first four tokens (StreamingLLM's check).
+// Does a model need its first tokens? Loss on long texts with all keys, with a sliding window alone, and with the
+// window and the first four tokens (StreamingLLM's check).
 #include <algorithm>
 #include <optional>
 
@@ -16,12 +16,18 @@ constexpr int64_t kFirst = 4;
 Json streaming_study(const StudyRun& run) {
   const auto texts = run.settings.at("texts").get<int64_t>(), times = run.settings.at("times").get<int64_t>();
   // The window is what the model was trained with, the texts are several times as long.
-  const int64_t window = std::min(run.settings.at("window").get<int64_t>(), study_model(run).config().max_length), length = times * window;
+  const int64_t window = std::min(run.settings.at("window").get<int64_t>(), study_model(run).config().max_length),
+                length = times * window;
   StudySubject subject = study_subject(run, texts, length + 1);
   std::vector<eval::Window> windows;
-  for (const auto& text : subject.texts) windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
-  Json out{{"window", window}, {"length", length}, {"positions", subject.model.config().positions}, {"bos", subject.bos}};
-  const std::pair<const char*, std::optional<StreamingCache>> caches[] = {{"full", std::nullopt}, {"window", StreamingCache{0, window - 1}}, {"first", StreamingCache{kFirst, window - 1 - kFirst}}};
+  for (const auto& text : subject.texts)
+    windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
+  Json out{
+      {"window", window}, {"length", length}, {"positions", subject.model.config().positions}, {"bos", subject.bos}};
+  const std::pair<const char*, std::optional<StreamingCache>> caches[] = {
+      {"full", std::nullopt},
+      {"window", StreamingCache{0, window - 1}},
+      {"first", StreamingCache{kFirst, window - 1 - kFirst}}};
   for (const auto& [name, cache] : caches) {
     eval::ScoreOptions how{1, run.progress ? name : "", cache, /*targets=*/true};
     for (const eval::Score& score : eval::score(subject.model, windows, how)) {

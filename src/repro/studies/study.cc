@@ -37,14 +37,17 @@ const KnownStudy& known_study(const Json& settings) {
   return found->second;
 }
 
-std::vector<std::vector<int64_t>> spread_texts(const StudyRun& run, const Tokenizer& tokenizer, int64_t texts, int64_t length, std::optional<int32_t> bos) {
+std::vector<std::vector<int64_t>> spread_texts(const StudyRun& run, const Tokenizer& tokenizer, int64_t texts,
+                                               int64_t length, std::optional<int32_t> bos) {
   std::vector<int32_t> ids;
   if (run.settings.contains("corpus")) {
     ids = sinks::corpus_source(tokenizer, run.settings.at("corpus").get<std::string>(), "validation").ids;
   } else {
     auto paths = run.settings.at("text").get<std::vector<std::string>>();
     if (paths.empty()) paths = demo_text();
-    if (paths.empty()) fail("repro", "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+    if (paths.empty())
+      fail("repro",
+           "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
     ids = text_tokens(paths, tokenizer);
   }
   auto out = sinks::spread_samples(ids, length, texts, bos);

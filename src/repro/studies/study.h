@@ -1,5 +1,5 @@
-// Studies: what recipes measure on a model folder that the user gives, or on toys that are trained on the spot. Settings in,
-// numbers out as JSON; a step of kind `study` is one of them.
+// Studies: what recipes measure on a model folder that the user gives, or on toys that are trained on the spot.
+// Settings in, numbers out as JSON; a step of kind `study` is one of them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,7 +33,8 @@ Json vectors_study(const StudyRun& run);
 Json streaming_study(const StudyRun& run);
 Json spread_study(const StudyRun& run);
 
-// What several of them share: the model on its device, and texts of one length that begin with BOS where the vocabulary has one.
+// What several of them share: the model on its device, and texts of one length that begin with BOS where the vocabulary
+// has one.
 struct StudySubject {
   LanguageModel model;
   std::vector<std::vector<int64_t>> texts;

@@ -11,7 +11,9 @@ namespace lazy::repro {
 ToyModel::ToyModel(const ToyShape& shape, uint64_t seed) : shape_(shape) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   const auto add = [&](const char* name, int64_t rows) {
-    parameters_.emplace_back(name, (0.02 * at::randn({rows, shape.width}, generator, at::TensorOptions().dtype(at::kFloat))).requires_grad_(true));
+    parameters_.emplace_back(
+        name,
+        (0.02 * at::randn({rows, shape.width}, generator, at::TensorOptions().dtype(at::kFloat))).requires_grad_(true));
   };
   add("embedding", shape.tokens);
   for (const char* name : {"query", "key", "value", "output"}) add(name, shape.width);
