@@ -96,7 +96,7 @@ LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass
   command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
   command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_flag("--bos", a->options.bos, "BOS first in every sample");
-  command.add_option("--maps", a->options.maps, "Attention maps: auto, none, or LAYER:HEAD,... from 1")->capture_default_str();
+  command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")->capture_default_str();
   command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
   command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
   command.add_option("--measures", a->options.measures, "Further measures: weights, vectors, massive, collapse, or all")->delimiter(',');

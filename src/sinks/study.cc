@@ -70,17 +70,19 @@ Heads telling_heads(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
-// "2:3,4:1" -> the heads it names; "none" and "auto" name none.
+// "2:3,4:1" -> the heads it names; "all" names all, "none" and "auto" none.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
+  for (int64_t n = 0; maps == "all" && n < config.num_layers * config.num_heads; ++n) heads.emplace_back(n / config.num_heads, n % config.num_heads);
+  if (!heads.empty()) return heads;
   for (const std::string& item : split(maps, ',')) {
     int64_t layer = 0, head = 0;
     const char *begin = item.data(), *end = begin + item.size();
     const auto [colon, error] = std::from_chars(begin, end, layer);
     const auto last = error == std::errc() && colon != end && *colon == ':' ? std::from_chars(colon + 1, end, head) : std::from_chars_result{begin, std::errc::invalid_argument};
     if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers || head > config.num_heads) {
-      fail("sinks", "--maps {}: expected auto, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
+      fail("sinks", "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
            config.num_heads, item);
     }
     heads.emplace_back(layer - 1, head - 1);

@@ -23,7 +23,7 @@ struct StudyOptions {
   int64_t sink_length = 64;      // T of Sink_1^0.3 (SPEC section 4)
   int64_t sink_samples = 100;
   double threshold = 0.3;
-  std::string maps = "auto";     // "auto", "none", or "LAYER:HEAD,..." counted from 1
+  std::string maps = "auto";     // "auto", "all", "none", or "LAYER:HEAD,..." counted from 1
   std::string map_text;          // words of the maps; empty: the first paragraph of prose in the text
   int64_t map_tokens = 24;       // of the maps, at most 64
   std::vector<std::string> measures;  // further ones, of kFurtherMeasures
