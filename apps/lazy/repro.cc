@@ -26,7 +26,7 @@ using namespace lazy::repro;
 
 struct ReproArguments {
   std::string recipe, scale = "tiny", device = "auto", output = "repro", data, corpus;
-  std::vector<std::string> text, domains, only;
+  std::vector<std::string> text, domains, models, only;
   int64_t seeds = 1;
   bool dry_run = false, json = false;
 };
@@ -86,16 +86,29 @@ Json latency(const Json& settings) {
   return out;
 }
 
+std::pair<std::string, fs::path> named_folder(const char* option, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) lazy::fail("repro", "{}: expected NAME=DIR, found '{}'", option, text);
+  const std::string name = text.substr(0, equals);
+  if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != std::string::npos) {
+    lazy::fail("repro", "{}: expected a name of letters, digits, - and _, found '{}'", option, name);
+  }
+  return {name, text.substr(equals + 1)};
+}
+
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
   Conditions c{scale, a.corpus, a.data, {}, a.seeds, lazy::train::resolve_device(a.device)};
+  for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
   for (const std::string& domain : a.domains) {
-    const size_t equals = domain.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == domain.size()) lazy::fail("repro", "--domain: expected NAME=DIR, found '{}'", domain);
-    const std::string name = domain.substr(0, equals);
-    if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != std::string::npos) {
-      lazy::fail("repro", "--domain: expected a name of letters, digits, - and _, found '{}'", name);
+    const auto [name, folder] = named_folder("--domain", domain);
+    if (!c.domains.emplace(name, folder).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
+  }
+  for (const std::string& model : a.models) {
+    // A folder alone is the model called "model".
+    c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model) : named_folder("--model", model));
+    for (size_t n = 0; n + 1 < c.models.size(); ++n) {
+      if (c.models[n].first == c.models.back().first) lazy::fail("repro", "--model: '{}' is given twice; name each: NAME=DIR", c.models[n].first);
     }
-    if (!c.domains.emplace(name, domain.substr(equals + 1)).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
   }
   return c;
 }
@@ -143,6 +156,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& text : a.text) line += " --text " + text;
   if (!a.data.empty()) line += " --data " + a.data;
   for (const std::string& domain : a.domains) line += " --domain " + domain;
+  for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
   return line + " --output " + a.output;
 }
@@ -198,9 +212,10 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("recipe", a->recipe, "list, all, or a recipe's name")->required();
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")->capture_default_str();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
-  command.add_option("--text", a->text, "tiny: files or folders to make a corpus of (default: the prose of Perl's manual)");
+  command.add_option("--text", a->text, "Files or folders: tiny scale makes a corpus of them, studies read them (default: the prose of Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command.add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
+  command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
   command.add_option("--seeds", a->seeds, "Train every model this many times")->check(CLI::Range(1, 100))->capture_default_str();
   command.add_option("--only", a->only, "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
   command.add_option("--device", a->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
@@ -213,6 +228,8 @@ Examples:
   lazy repro fig10 --scale tiny
   lazy repro fig6 --scale small --corpus corpus --data data/eval
   lazy repro cross-domain --scale tiny --domain code=src --domain science=papers
+  lazy repro gpt2-gamma --model gpt2
+  lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
 

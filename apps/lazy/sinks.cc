@@ -1,6 +1,7 @@
 // `lazy sinks MODEL_DIR --text FILE`: where attention's weight goes, layer by layer and head by head.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -20,8 +21,27 @@ namespace fs = std::filesystem;
 
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32";
+  std::vector<std::pair<std::string, std::string>> changes;  // option and text, in their order on the command line
   lazy::sinks::StudyOptions options;
 };
+
+// The interventions in the order in which they were given.
+void collect(SinksArguments& a, const CLI::App& command) {
+  using lazy::sinks::Interventions;
+  const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{{"--set-zero", &Interventions::set_zero},
+                                                                                          {"--replace", &Interventions::replace},
+                                                                                          {"--add", &Interventions::add},
+                                                                                          {"--swap-positions", &Interventions::swap_positions}};
+  std::map<std::string, size_t> seen;
+  for (const CLI::Option* option : command.parse_order()) {
+    const auto kind = kinds.find(option->get_name());
+    if (kind == kinds.end()) continue;
+    const std::string& text = option->results().at(seen[kind->first]++);
+    (a.options.interventions.*kind->second)(text);
+    a.changes.emplace_back(kind->first, text);
+  }
+  if (a.options.measures == std::vector<std::string>{"all"}) a.options.measures = lazy::sinks::kFurtherMeasures;
+}
 
 std::string command_line(const SinksArguments& a) {
   std::string line = fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
@@ -29,6 +49,8 @@ std::string command_line(const SinksArguments& a) {
   if (a.options.bos) line += " --bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
   if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
+  for (const auto& [option, text] : a.changes) line += fmt::format(" {} '{}'", option, text);
+  if (!a.options.measures.empty()) line += fmt::format(" --measures {}", fmt::join(a.options.measures, ","));
   if (a.dtype != "fp32") line += " --dtype " + a.dtype;
   return line;
 }
@@ -74,9 +96,17 @@ LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass
   command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
   command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_flag("--bos", a->options.bos, "BOS first in every sample");
-  command.add_option("--maps", a->options.maps, "Attention maps: auto, none, or LAYER:HEAD,... from 1")->capture_default_str();
+  command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")->capture_default_str();
   command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
   command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
+  command.add_option("--measures", a->options.measures, "Further measures: weights, vectors, massive, collapse, or all")->delimiter(',');
+  const auto change = [&](const char* option, const std::string what) {
+    command.add_option(option, what)->type_name("TEXT")->expected(1)->take_all()->allow_extra_args(false)->group("Interventions");
+  };
+  change("--set-zero", "NAME[INDEX]: zeros in a weight or an activation");
+  change("--replace", "NAME[INDEX]=VALUE");
+  change("--add", "NAME[INDEX]=VALUE");
+  change("--swap-positions", "NAME=I,J: positions of an activation, rows of a weight");
   command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
   command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
   command.add_option("--report", a->report, "Write a page with pictures here");
@@ -85,12 +115,15 @@ Examples:
   lazy sinks runs/lazy/model --text book.txt
   lazy sinks runs/lazy/model --text book.txt --json runs/lazy/sinks.json --report sinks.html
   lazy sinks runs/lazy/model --text book.txt --length 32768 --samples 1 --maps 1:2,4:1
+  lazy sinks gpt2 --text book.txt --bos --set-zero 'layers.*.attention.q.projected' --measures all
+  lazy sinks gpt2 --text book.txt --bos --add 'layers.1.residual[0]=epe[1] - epe[0]'
 
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
-  command.callback([a] {
+  command.callback([a, &command] {
     lazy::install_stop_handlers();
+    collect(*a, command);
     measure(*a);
   });
 });

@@ -140,9 +140,6 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
   return matched;
 }
 
-namespace {
-
-// The model's tensors, in the order of stored.parts.
 std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor) {
   switch (stored.interleaving) {
     case Interleaving::plain: return {tensor};
@@ -169,8 +166,6 @@ at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& par
   }
   return {};
 }
-
-}  // namespace
 
 void load_weights(const WeightsFile& file, const fs::path& directory, const ModelConfig& config,
                   const NamedTensors& targets) {

@@ -4,11 +4,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "model/safetensors.h"
 
 namespace lazy {
+
+struct StoredTensor;  // model/families/family.h
 
 // model.safetensors, or model.safetensors.index.json beside its shards, or the same two of pytorch_model.bin. Error when the folder
 // has none of them.
@@ -28,6 +31,10 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
 // tied head that differs from the embedding.
 void load_weights(const WeightsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
                   const NamedTensors& targets);
+
+// A tensor of a file from the model's, stored.parts in their order, and the reverse.
+at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& parts);
+std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor);
 
 // A file's tensors from the model's: those of a family's layout, or the same.
 NamedTensors packed(const ModelConfig& config, const NamedTensors& tensors);

@@ -112,13 +112,13 @@ struct LanguageModel::Impl {
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
     const LayerProbes probe(options.probes, -1);
     const at::Tensor tokens = probe("embedding.tokens", at::embedding(embedding, ids));
-    if (config.positions != "learned" && config.positions != "sinusoidal") return probe("embedding", tokens.to(dtype));
+    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
     const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
                                                                : sinusoidal_positions(places, config.hidden_size);
-    return probe("embedding", (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype));
+    return (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
@@ -241,6 +241,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     const PartUse use(hooks, Impl::kEmbedding);
     stream.branch = impl_->embed(ids, options);
     if (impl_->config.embedding_norm) stream = {normalize(stream, impl_->embedding_norm, impl_->config.norm_eps).value, {}};
+    stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;

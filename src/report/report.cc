@@ -41,6 +41,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));
   body += section("distance-bias", "Learned distance bias", "", learned_distance_bias(runs));
+  body += section("further", "By position and layer", "", further_measures(runs));
   body += section("maps", "Attention over real words", "", attention_maps(runs));
   body += section("samples", "What the models write", "", text_samples(runs));
   body += section("run", "What was run", "", what_was_run(runs, info));

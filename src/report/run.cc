@@ -140,6 +140,35 @@ std::string kind_of(const RunData& run) {
   return normalizer == "elastic" ? "lazy" : normalizer;
 }
 
+FurtherReport parse_further(const Field& field) {
+  FurtherReport out;
+  const auto mean = [](const std::vector<double>& values) {
+    double sum = 0;
+    for (const double v : values) sum += v;
+    return values.empty() ? 0 : sum / static_cast<double>(values.size());
+  };
+  if (field.has("weights")) {
+    out.sink_k = field["weights"]["sink_k"].numbers();
+    out.entropy = field["weights"]["entropy"].matrix();
+  }
+  if (field.has("vectors")) {
+    for (const auto& [place, values] : field["vectors"].json().items()) {
+      const Field of_place = field["vectors"][place];
+      out.vectors.push_back({place, {of_place["norm"].matrix(), of_place["variance"].matrix()}});
+    }
+  }
+  for (size_t n = 0; field.has("massive") && n < field["massive"].size(); ++n) {
+    const Field place = field["massive"].at(n);
+    out.massive.push_back({place["per_sample"].number(), place["largest"].number(), place["median"].number(), static_cast<int64_t>(place["position"].number()),
+                           static_cast<int64_t>(place["dimension"].number())});
+  }
+  for (size_t n = 0; field.has("collapse") && n < field["collapse"].size(); ++n) {
+    out.cosine.push_back(mean(field["collapse"].at(n)["cosine"].numbers()));
+    out.effective_rank.push_back(mean(field["collapse"].at(n)["effective_rank"].numbers()));
+  }
+  return out;
+}
+
 }  // namespace
 
 SinkReport parse_sinks(const Json& json, const std::string& file) {
@@ -170,6 +199,7 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
   report.text = top["text"]["path"].string();
   report.normalizer = top["model"]["normalizer"].string();
   if (top.has("command")) report.command = top["command"].string();
+  if (top.has("further")) report.further = parse_further(top["further"]);
   if (top.has("attention_maps")) {
     const Field maps = top["attention_maps"];
     for (size_t i = 0; i < maps.size(); ++i) report.maps.push_back(parse_map(maps.at(i)));

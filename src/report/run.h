@@ -17,6 +17,20 @@ struct SinkMeasures {
   double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0, sink_1 = 0;
 };
 
+// What `lazy sinks --measures` adds (docs/sinks.md); what was not asked for is empty.
+struct FurtherReport {
+  using Rows = std::vector<std::vector<double>>;
+  std::vector<double> sink_k;                              // shares, k = 1, 2, ...
+  Rows entropy;                                            // [layer][head], nats
+  std::vector<std::pair<std::string, std::pair<Rows, Rows>>> vectors;  // place, norms and variances [layer][position]
+  struct Massive {
+    double per_sample, largest, median;
+    int64_t position, dimension;                           // of the largest, from 0
+  };
+  std::vector<Massive> massive;                            // before each layer, after the last
+  std::vector<double> cosine, effective_rank;              // the same places and after the last norm, means over samples
+};
+
 struct SinkReport {
   SinkMeasures overall;
   std::vector<std::vector<double>> density, sink_ratio, released_mass, alive_fraction, sink_1;  // [layer][head]
@@ -24,6 +38,7 @@ struct SinkReport {
   std::string text, command, normalizer;
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0;
   bool bos = false;
+  FurtherReport further;
 };
 
 // What the model learned beside its matrices. Filled by whoever can read model weights; the report library cannot.

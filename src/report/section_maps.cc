@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "core/text.h"
 #include "report/format.h"
+#include "report/map_browser.h"
 #include "report/palette.h"
 #include "report/sections.h"
 
@@ -26,6 +29,26 @@ std::string shaded_text(const AttentionMap& map) {
   return "<p class=\"shaded\">" + html + "</p>";
 }
 
+// More maps than these are chosen from, one at a time.
+constexpr size_t kMostPanels = 8;
+
+std::string browser(const std::vector<AttentionMap>& maps, const std::string& id) {
+  MapAxis layers{"layer", {}}, heads{"head", {}};
+  std::map<std::pair<int, int>, const AttentionMap*> found;
+  std::set<int> layer_numbers, head_numbers;
+  for (const AttentionMap& map : maps) {
+    found[{map.layer, map.head}] = &map;
+    layer_numbers.insert(map.layer);
+    head_numbers.insert(map.head);
+  }
+  for (const int n : layer_numbers) layers.labels.push_back(std::to_string(n));
+  for (const int n : head_numbers) heads.labels.push_back(std::to_string(n));
+  return map_browser(id, {layers, heads}, [&](size_t layer, size_t head) {
+    const auto map = found.find({std::stoi(layers.labels[layer]), std::stoi(heads.labels[head])});
+    return map == found.end() ? std::string("<p>not drawn</p>") : draw_compact(*map->second);
+  });
+}
+
 }  // namespace
 
 std::string attention_maps(const std::vector<RunData>& runs) {
@@ -33,6 +56,11 @@ std::string attention_maps(const std::vector<RunData>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].sinks || runs[i].sinks->maps.empty()) continue;
     std::string panels;
+    if (runs[i].sinks->maps.size() > kMostPanels) {
+      body += fmt::format("<h3>{}</h3>{}", run_name(runs, i), browser(runs[i].sinks->maps, fmt::format("maps{}", i)));
+      if (!runs[i].sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(runs[i].sinks->command);
+      continue;
+    }
     for (const AttentionMap& map : runs[i].sinks->maps) {
       double first = 0, released = 0;
       for (const auto& row : map.weights) {

@@ -15,6 +15,7 @@ std::string weight_pictures(const std::vector<RunData>& runs);     // density, s
 std::string learned_offsets(const std::vector<RunData>& runs);
 std::string learned_distance_bias(const std::vector<RunData>& runs);
 std::string attention_maps(const std::vector<RunData>& runs);
+std::string further_measures(const std::vector<RunData>& runs);    // those of lazy sinks --measures
 std::string text_samples(const std::vector<RunData>& runs);
 std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info);
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "repro/configs.h"
+#include "repro/studies/study.h"
 #include "train/planning/speed.h"
 #include "train/throughput.h"
 
@@ -57,6 +58,10 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
   for (const Step& step : recipe.plan(conditions)) {
     if (step.kind == StepKind::latency || step.kind == StepKind::datasets) {
       total.seconds += step.kind == StepKind::latency ? 60 : 1;
+      continue;
+    }
+    if (step.kind == StepKind::study) {
+      total.seconds += study_seconds(step.settings);
       continue;
     }
     total.seconds += step.kind == StepKind::learned ? 0.1 : kEachSeconds;

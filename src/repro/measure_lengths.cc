@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "core/log.h"
@@ -13,6 +12,7 @@
 #include "eval/length/text_set.h"
 #include "repro/subject.h"
 #include "sinks/source.h"
+#include "sinks/state_measures.h"
 
 namespace lazy::repro {
 namespace {
@@ -37,20 +37,6 @@ std::map<std::string, std::vector<int32_t>> streams(const Subject& subject, cons
   return out;
 }
 
-struct Alikeness {
-  double cosine = 0;          // mean over pairs of positions
-  double effective_rank = 0;  // exp of the entropy of the normalized singular values (Roy and Vetterli 2007)
-};
-
-Alikeness alikeness(const at::Tensor& hidden) {
-  const at::Tensor rows = hidden.to(at::kCPU, at::kDouble), unit = rows / rows.norm(2, {1}, true).clamp_min(1e-12);
-  const auto n = static_cast<double>(rows.size(0));
-  const double all = unit.sum(0).square().sum().item<double>();  // of all pairs, each position with itself among them
-  at::Tensor p = at::linalg_svdvals(rows);
-  p = p / p.sum();
-  return {(all - n) / (n * (n - 1)), std::exp(-at::xlogy(p, p).sum().item<double>())};
-}
-
 Json collapse(Loaded& loaded, const std::vector<int32_t>& ids, int64_t length) {
   const at::NoGradGuard no_grad;
   const int64_t texts = std::min<int64_t>(kCollapseTexts, static_cast<int64_t>(ids.size()) / length);
@@ -59,7 +45,7 @@ Json collapse(Loaded& loaded, const std::vector<int32_t>& ids, int64_t length) {
     std::vector<int64_t> text(ids.begin() + n * length, ids.begin() + (n + 1) * length);
     if (const auto bos = loaded.tokenizer->bos_id()) text.front() = *bos;
     const auto hidden = loaded.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(loaded.model.device())).hidden;
-    const Alikeness a = alikeness(hidden[0]);
+    const sinks::Alikeness a = sinks::alikeness(hidden[0]);
     cosine.push_back(a.cosine);
     rank.push_back(a.effective_rank);
   }

@@ -17,7 +17,7 @@ namespace lazy::repro {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kMostDomainBytes = 16 << 20;
+constexpr int64_t kMostBytes = 16 << 20;
 
 // A few zero bytes tell a picture or an archive from text.
 bool is_text(const fs::path& path) {
@@ -28,21 +28,35 @@ bool is_text(const fs::path& path) {
   return !head.empty() && head.find('\0') == std::string::npos;
 }
 
-std::vector<int32_t> folder_tokens(const fs::path& folder, const Tokenizer& tokenizer) {
-  if (!fs::is_directory(folder)) fail("repro", "--domain {}: expected a folder, found {}", folder.string(), fs::exists(folder) ? "a file" : "nothing");
+Json to_json(const SampleMeasures& m) {
+  return {{"sink_ratio", m.sink_ratio}, {"density", m.density}, {"released_mass", m.released_mass}, {"alive_fraction", m.alive_fraction}, {"by_layer", m.by_layer}};
+}
+
+}  // namespace
+
+std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
   std::vector<std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string extension = entry.path().extension().string();
-    const bool packed = extension == ".gz" || extension == ".zst" || extension == ".parquet";
-    if (entry.is_regular_file() && (packed || is_text(entry.path()))) files.push_back(entry.path().string());
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path)) {
+      if (!fs::exists(path)) fail("repro", "{}: expected a file or folder of text, found nothing", path);
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> inside;
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      const std::string extension = entry.path().extension().string();
+      const bool packed = extension == ".gz" || extension == ".zst" || extension == ".parquet";
+      if (entry.is_regular_file() && (packed || is_text(entry.path()))) inside.push_back(entry.path().string());
+    }
+    if (inside.empty()) fail("repro", "{}: expected files of text, found none", path);
+    std::sort(inside.begin(), inside.end());
+    files.insert(files.end(), inside.begin(), inside.end());
   }
-  std::sort(files.begin(), files.end());
-  if (files.empty()) fail("repro", "--domain {}: expected files of text, found none", folder.string());
   DocumentReader reader(find_sources(files, TextFormat::plain), {});
   std::vector<int32_t> ids;
   RawBatch raw;
   int64_t bytes = 0;
-  while (bytes < kMostDomainBytes && reader.next(raw)) {
+  while (bytes < kMostBytes && reader.next(raw)) {
     for (const std::string& document : extract_documents(std::move(raw), reader.options()).documents) {
       const auto more = tokenizer.encode(document);
       ids.insert(ids.end(), more.begin(), more.end());
@@ -52,12 +66,6 @@ std::vector<int32_t> folder_tokens(const fs::path& folder, const Tokenizer& toke
   }
   return ids;
 }
-
-Json to_json(const SampleMeasures& m) {
-  return {{"sink_ratio", m.sink_ratio}, {"density", m.density}, {"released_mass", m.released_mass}, {"alive_fraction", m.alive_fraction}, {"by_layer", m.by_layer}};
-}
-
-}  // namespace
 
 Json measure_heldout(const Subject& subject, const Json& settings) {
   Loaded loaded = load(subject);
@@ -95,7 +103,7 @@ Json measure_sinks(const Subject& subject, const Json& settings) {
 Json measure_domain(const Subject& subject, const Json& settings) {
   Loaded loaded = load(subject);
   const int64_t length = loaded.model.config().max_length, blocks = settings.at("blocks").get<int64_t>();
-  const auto ids = folder_tokens(subject.domain, *loaded.tokenizer);
+  const auto ids = text_tokens({subject.domain.string()}, *loaded.tokenizer);
   const auto bos = loaded.tokenizer->bos_id();
   const auto samples = sinks::spread_samples(ids, length, blocks, bos);
   if (samples.empty()) fail("repro", "--domain {}: expected at least {} tokens of text, found {}", subject.domain.string(), length, ids.size());

@@ -31,6 +31,7 @@ struct Recipe {
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;
   std::vector<std::string> notes;  // what a reader must know: what is not available here, what was decided
+  std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
 };
 
 const std::vector<Recipe>& recipes();
@@ -53,5 +54,16 @@ Recipe cross_domain();
 Recipe rope_base();
 Recipe offset_start();
 Recipe latency();
+Recipe gpt2_gamma();
+Recipe gpt2_delta();
+Recipe gpt2_positions();
+Recipe gpt2_interventions();
+Recipe toy_unigram();
+Recipe toy_bigram();
+Recipe figure2();
+Recipe figure3();
+Recipe figure7();
+Recipe streaming_check();
+std::vector<Recipe> tables4to7();
 
 }  // namespace lazy::repro

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/file.h"
@@ -61,6 +62,10 @@ std::string verdict_text(const Finding& f, const Scale& scale) {
   return fmt::format("{} at {} scale", name(f.verdict), scale.name);
 }
 
+bool has_scale(const RecipeRun& run) {
+  return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind == StepKind::train; });
+}
+
 std::string summary(const RecipeRun& run) {
   int64_t counts[3] = {};
   for (const Finding& f : run.findings) ++counts[static_cast<int>(f.verdict)];
@@ -86,8 +91,10 @@ Json to_json(const RecipeRun& run) {
   const Conditions& c = run.conditions;
   Json domains = Json::object();
   for (const auto& [domain, folder] : c.domains) domains[domain] = folder.string();
+  Json models = Json::object();
+  for (const auto& [model, folder] : c.models) models[model] = folder.string();
   Json out{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}, {"scale", c.scale.name}, {"scale_means", c.scale.means},
-           {"device", c.device}, {"seeds", c.seeds}, {"corpus", c.corpus.string()}, {"data", c.data.string()}, {"domains", domains}, {"command", run.command},
+           {"device", c.device}, {"seeds", c.seeds}, {"corpus", c.corpus.string()}, {"data", c.data.string()}, {"domains", domains}, {"models", models}, {"command", run.command},
            {"date", run.date}, {"version", LAZY_VERSION}, {"summary", summary(run)}};
   out["findings"] = Json::array();
   for (const Finding& f : run.findings) {
@@ -116,15 +123,17 @@ Json to_json(const RecipeRun& run) {
 std::string to_markdown(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
-  std::string out = fmt::format("# {}: {}\n\nReproduces {}. Scale {}: {}; {}, {} training seed{}. {}.\n", recipe.name, recipe.title, recipe.source, c.scale.name,
-                                c.scale.means, c.device, c.seeds, c.seeds == 1 ? "" : "s", run.date);
+  std::string out = fmt::format("# {}: {}\n\nReproduces {}. ", recipe.name, recipe.title, recipe.source);
+  if (has_scale(run)) out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, c.device, c.seeds, c.seeds == 1 ? "" : "s");
+  for (const auto& [name, folder] : c.models) out += fmt::format("Model {}: {}. ", name, folder.string());
+  out += run.date + ".\n";
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
   out += fmt::format("\n**{}.** Intervals are 95 %.", summary(run));
-  if (!c.scale.is_paper()) out += fmt::format(" What holds or fails at {} scale says nothing certain of the paper's.", c.scale.name);
+  if (has_scale(run) && !c.scale.is_paper()) out += fmt::format(" What holds or fails at {} scale says nothing certain of the paper's.", c.scale.name);
   out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
-                       verdict_text(f, c.scale), cell(f.reason));
+                       has_scale(run) ? verdict_text(f, c.scale) : name(f.verdict), cell(f.reason));
   }
   const auto rows = measured_rows(run);
   if (!rows.empty()) {

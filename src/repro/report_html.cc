@@ -1,6 +1,8 @@
 // The HTML page of a recipe, in the frame of lazy report's pages, with its pictures of offsets and distance biases.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "core/text.h"
 #include "report/report.h"
 #include "report/sections.h"
@@ -43,14 +45,16 @@ std::string to_html(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Scale& scale = run.conditions.scale;
   const std::string title = fmt::format("{}: {}", recipe.name, recipe.title);
+  std::string subject = has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means), run.conditions.device) : "";
+  for (const auto& [name, folder] : run.conditions.models) subject += fmt::format("Model {}: {}. ", html_escape(name), report::code(folder.string()));
   std::string body = fmt::format(
-      "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. {}. Scale {}: {}; {}.</p></header>\n<main>\n",
-      run.date, html_escape(title), html_escape(recipe.source), summary(run), scale.name, html_escape(scale.means), run.conditions.device);
+      "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. {}. {}</p></header>\n<main>\n", run.date,
+      html_escape(title), html_escape(recipe.source), summary(run), subject);
   std::vector<std::vector<std::string>> rows;
   for (const Finding& f : run.findings) {
-    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", verdict_text(f, scale), f.reason});
+    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
   }
-  body += report::section("verdicts", "Verdicts", scale.is_paper() ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name),
+  body += report::section("verdicts", "Verdicts", scale.is_paper() || !has_scale(run) ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name),
                           table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {
@@ -64,6 +68,13 @@ std::string to_html(const RecipeRun& run) {
   if (!learned.empty()) {
     body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));
     body += report::section("distance-bias", "Learned distance bias", "", report::learned_distance_bias(learned));
+  }
+  if (recipe.pictures) {
+    std::map<std::string, Json> values;
+    for (const StepRun& s : run.steps) {
+      if (s.record.is_object()) values[s.step.id] = s.record.at("values");
+    }
+    body += recipe.pictures(Results(run.conditions.seeds, std::move(values)));
   }
   rows.clear();
   for (const PublishedRow& row : recipe.published.rows) {

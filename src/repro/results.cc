@@ -24,6 +24,14 @@ const Json* Results::find(const std::string& step) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+std::vector<std::pair<std::string, const Json*>> Results::of_kind(const std::string& ending) const {
+  std::vector<std::pair<std::string, const Json*>> out;
+  for (const auto& [step, values] : values_) {
+    if (step.ends_with(ending)) out.emplace_back(step.substr(0, step.size() - ending.size()), &values);
+  }
+  return out;
+}
+
 Groups Results::numbers(const std::string& model, StepKind kind, const std::string& field) const {
   Groups groups;
   for (int64_t seed = 1; seed <= seeds_; ++seed) {

@@ -17,6 +17,8 @@ class Results {
   Results(int64_t seeds, std::map<std::string, Json> values) : seeds_(seeds), values_(std::move(values)) {}
   const Json* find(const std::string& step) const;  // nullptr: the step was left out
   int64_t seeds() const { return seeds_; }
+  // Steps whose names end so, by what stands before: ".gamma" -> model, values.
+  std::vector<std::pair<std::string, const Json*>> of_kind(const std::string& ending) const;
 
   // The numbers of a step, one group a seed: "heldout" "loss", "lengths" "heldout/512". Empty when it was left out.
   Groups numbers(const std::string& model, StepKind kind, const std::string& field) const;

@@ -14,6 +14,7 @@
 #include "data/prepare.h"
 #include "repro/configs.h"
 #include "repro/measure.h"
+#include "repro/studies/study.h"
 #include "repro/temporary_folder.h"
 #include "report/run.h"
 #include "train/trainer.h"
@@ -67,8 +68,21 @@ fs::path ensure_corpus(const RunOptions& options) {
 // What is missing for a step, for people; empty when nothing is.
 std::string missing(const Step& step, const RunOptions& options) {
   if (step.needs == "data" && options.conditions.data.empty()) return "no --data DIR was given";
+  if (step.needs == "model" && options.conditions.models.empty()) return "no --model DIR was given";
   if (step.kind == StepKind::latency && !options.latency) return "the benchmarks are not part of this program";
   return "";
+}
+
+// What tells whether a model folder has changed: its files' names, sizes and times.
+std::string folder_state(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (!entry.is_regular_file()) continue;
+    files.push_back(fmt::format("{} {} {}\n", entry.path().filename().string(), entry.file_size(), entry.last_write_time().time_since_epoch().count()));
+  }
+  std::sort(files.begin(), files.end());
+  return fmt::format("{}", fmt::join(files, ""));
 }
 
 std::vector<std::string> on_device(const RunOptions& options) { return {"training.device=\"" + options.conditions.device + "\""}; }
@@ -87,6 +101,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     }
     if (!s.step.model.empty()) text += keys.at(s.step.model);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets) text += data;
+    if (s.step.needs == "model" && !options.conditions.models.empty()) text += folder_state(s.step.settings.at("model").get<std::string>());
     if (s.step.kind == StepKind::domain) text += fs::absolute(options.conditions.domains.at(s.step.settings.at("domain").get<std::string>())).string();
     keys[s.step.id] = hash(text);
     s.left_out = missing(s.step, options);
@@ -126,6 +141,11 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
       return measure_domain(subject, s.step.settings);
     case StepKind::latency: return options.latency(s.step.settings);
     case StepKind::datasets: return count_datasets(c.data);
+    case StepKind::study: {
+      StudyRun study{s.step.settings, c.device, options.progress};
+      if (!s.step.model.empty()) study.settings["model"] = subject.model.string(), study.settings["corpus"] = corpus.string();
+      return run_study(study);
+    }
   }
   return train_step(s, options, corpus);
 }
@@ -204,6 +224,9 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   }
   if (!options.conditions.data.empty() && !fs::is_directory(options.conditions.data)) {
     fail("repro", "--data {}: expected a folder, found {}", options.conditions.data.string(), fs::exists(options.conditions.data) ? "a file" : "nothing");
+  }
+  for (const auto& [name, folder] : options.conditions.models) {
+    if (!fs::exists(folder / "config.json")) fail("repro", "--model {}={}: expected a model folder, found {}", name, folder.string(), fs::is_directory(folder) ? "no config.json in it" : "none");
   }
   RecipeRun run = prepare_run(recipe, options);
   const std::vector<bool> wanted = wanted_steps(run, options.only);

@@ -5,7 +5,7 @@
 namespace lazy::repro {
 
 const char* name(StepKind kind) {
-  constexpr const char* names[] = {"train", "heldout", "sinks", "tasks", "lengths", "learned", "domain", "latency", "datasets"};
+  constexpr const char* names[] = {"train", "heldout", "sinks", "tasks", "lengths", "learned", "domain", "latency", "datasets", "study"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -63,6 +63,28 @@ Plan& Plan::measure(StepKind kind, const Json& more) {
     } else {
       steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings, kind == StepKind::tasks ? "data" : ""});
     }
+  }
+  return *this;
+}
+
+Plan& Plan::study(const std::string& study, const Json& settings) {
+  auto models = conditions_.models;
+  if (models.empty()) models.emplace_back("model", "");
+  for (const auto& [name, folder] : models) {
+    Json all{{"study", study}, {"model", folder.empty() ? "" : std::filesystem::absolute(folder).string()}, {"text", conditions_.text}};
+    all.update(settings);
+    steps_.push_back({fmt::format("{}.{}", name, study), StepKind::study, "", all, "model"});
+  }
+  return *this;
+}
+
+Plan& Plan::study_trained(const std::string& study, const Json& settings) {
+  const std::vector<Step> before = steps_;
+  for (const Step& step : before) {
+    if (step.kind != StepKind::train) continue;
+    Json all{{"study", study}};
+    all.update(settings);
+    steps_.push_back({fmt::format("{}.{}", step.id, study), StepKind::study, step.id, all, ""});
   }
   return *this;
 }

@@ -12,7 +12,7 @@ namespace lazy::repro {
 
 using Json = nlohmann::ordered_json;
 
-enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets };
+enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets, study };
 const char* name(StepKind kind);
 
 struct Step {
@@ -20,7 +20,7 @@ struct Step {
   StepKind kind;
   std::string model;  // id of the training that it measures; empty for training itself and for what needs no model
   Json settings;      // all that decides the outcome, but for data and model
-  std::string needs;  // "", "data" or "domain": without it the step is left out and the report says so
+  std::string needs;  // "", "data", "domain" or "model": without it the step is left out and the report says so
 };
 
 // What a recipe is run on.
@@ -30,6 +30,8 @@ struct Conditions {
   std::map<std::string, std::filesystem::path> domains;  // name -> folder of text
   int64_t seeds = 1;
   std::string device = "cpu";
+  std::vector<std::pair<std::string, std::filesystem::path>> models = {};  // name, folder: what studies are about
+  std::vector<std::string> text = {};                                      // files or folders that studies read
 };
 
 // A model of a comparison: which of the two kinds it starts from, and what differs.
@@ -54,6 +56,9 @@ class Plan {
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
   Plan& measure(StepKind kind, const Json& more = Json::object());
+  // A study (studies/study.h) of every model that was given, "NAME.STUDY"; of every model trained before, the same.
+  Plan& study(const std::string& study, const Json& settings);
+  Plan& study_trained(const std::string& study, const Json& settings);
   Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
   std::vector<Step> steps() const { return steps_; }
 

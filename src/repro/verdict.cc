@@ -50,6 +50,16 @@ Finding judge_count(const Claim& claim, double ours, double published, const std
   return finding(claim, exact, equal ? Verdict::reproduced : Verdict::refuted, equal ? "the counts are equal" : "the counts differ");
 }
 
+Finding judge_printed(const Claim& claim, double ours, const std::string& printed, const std::string& obstacle) {
+  const Estimate exact{ours, ours, ours, 1};
+  if (!std::isfinite(ours)) return finding(claim, std::nullopt, Verdict::open, "the measured value is not a finite number");
+  if (!obstacle.empty()) return finding(claim, exact, Verdict::open, obstacle);
+  const size_t point = printed.find('.');
+  const double decimals = point == std::string::npos ? 0 : static_cast<double>(printed.size() - point - 1);
+  const bool equal = std::abs(ours - std::stod(printed)) <= 0.5 * std::pow(10, -decimals) * (1 + 1e-6);
+  return finding(claim, exact, equal ? Verdict::reproduced : Verdict::refuted, equal ? "it rounds to the printed digits" : "it does not round to the printed digits");
+}
+
 Finding undecided(const Claim& claim, const std::string& reason) { return finding(claim, std::nullopt, Verdict::open, reason); }
 
 }  // namespace lazy::repro

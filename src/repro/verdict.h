@@ -2,6 +2,7 @@
 //
 //   a relation   ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies wholly on
 //                the published side of zero, refuted when wholly on the other, open when it contains zero
+//   printed      (a number computed from a published checkpoint's weights, without any text) is compared with its printed digits
 //   a value      ("59.58 %") is compared only where model, data and measure are the paper's: reproduced when the interval
 //                contains it, refuted when not; anywhere else open, with the reason
 #pragma once
@@ -39,6 +40,8 @@ Finding judge_sign(const Claim& claim, const Estimate& difference, Sign publishe
 Finding judge_value(const Claim& claim, const Estimate& ours, double published, const std::string& obstacle);
 // A count that either agrees or not. `obstacle` as above.
 Finding judge_count(const Claim& claim, double ours, double published, const std::string& obstacle);
+// A number that follows from given weights alone, against the digits that were printed: reproduced when it rounds to them.
+Finding judge_printed(const Claim& claim, double ours, const std::string& printed, const std::string& obstacle);
 // Nothing was measured, and why.
 Finding undecided(const Claim& claim, const std::string& reason);
 

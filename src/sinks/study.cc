@@ -34,9 +34,10 @@ namespace {
 constexpr int64_t kTokensPerPass = 4096;  // short samples share a pass; a longer one has its own
 
 template <typename Use>
-void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Use& use) {
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Probes* probes, const Use& use) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
+  options.probes = probes;
   options.return_stats = true;
   const auto length = static_cast<int64_t>(samples.front().size());
   const size_t batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
@@ -69,17 +70,19 @@ Heads telling_heads(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
-// "2:3,4:1" -> the heads it names; "none" and "auto" name none.
+// "2:3,4:1" -> the heads it names; "all" names all, "none" and "auto" none.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
+  for (int64_t n = 0; maps == "all" && n < config.num_layers * config.num_heads; ++n) heads.emplace_back(n / config.num_heads, n % config.num_heads);
+  if (!heads.empty()) return heads;
   for (const std::string& item : split(maps, ',')) {
     int64_t layer = 0, head = 0;
     const char *begin = item.data(), *end = begin + item.size();
     const auto [colon, error] = std::from_chars(begin, end, layer);
     const auto last = error == std::errc() && colon != end && *colon == ':' ? std::from_chars(colon + 1, end, head) : std::from_chars_result{begin, std::errc::invalid_argument};
     if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers || head > config.num_heads) {
-      fail("sinks", "--maps {}: expected auto, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
+      fail("sinks", "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
            config.num_heads, item);
     }
     heads.emplace_back(layer - 1, head - 1);
@@ -125,13 +128,22 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   result.samples = static_cast<int64_t>(samples.size());
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
 
+  const Applied applied(model, options.interventions);
+  FurtherMeasuring further(model, options.measures, options.threshold);
+  const auto probed = [&](bool short_samples) {
+    Probes probes = applied.probes();
+    further.watch(probes, short_samples, changes_weights(applied.probes(), model.config()));
+    return probes;
+  };
   MeasureSum sums;
   const auto windows = layer_windows(model.config());
-  pass_over(model, samples, options.progress ? "sinks" : "", [&](const auto& stats) { sums.add(stats, windows); });
+  const Probes of_samples = probed(false), of_sink_samples = probed(true);
+  pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
   SinkRate rate(options.threshold);
-  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", [&](const auto& stats) { rate.add(stats); });
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(), [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
+  result.further = further.result();
 
   if (options.maps == "auto") heads = telling_heads(result.measures.sink_ratio);
   if (heads.empty()) return result;
@@ -141,7 +153,7 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));
   std::vector<int64_t> map_ids(excerpt.begin(), excerpt.end());
   if (bos) map_ids.insert(map_ids.begin(), *bos);
-  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads);
+  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads, &applied.probes());
   const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
   for (size_t n = 0; n < heads.size(); ++n) result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
   return result;

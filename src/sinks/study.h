@@ -8,6 +8,8 @@
 
 #include "data/tokenizer.h"
 #include "model/language_model.h"
+#include "sinks/further.h"
+#include "sinks/interventions.h"
 #include "sinks/measures.h"
 #include "sinks/source.h"
 #include "sinks/weights.h"
@@ -21,9 +23,11 @@ struct StudyOptions {
   int64_t sink_length = 64;      // T of Sink_1^0.3 (SPEC section 4)
   int64_t sink_samples = 100;
   double threshold = 0.3;
-  std::string maps = "auto";     // "auto", "none", or "LAYER:HEAD,..." counted from 1
+  std::string maps = "auto";     // "auto", "all", "none", or "LAYER:HEAD,..." counted from 1
   std::string map_text;          // words of the maps; empty: the first paragraph of prose in the text
   int64_t map_tokens = 24;       // of the maps, at most 64
+  std::vector<std::string> measures;  // further ones, of kFurtherMeasures
+  Interventions interventions;   // what the model is under
   bool progress = true;
 };
 
@@ -38,6 +42,7 @@ struct Study {
   HeadMatrix sink_1;             // Sink_1^0.3 of each head
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0, text_tokens = 0;
   std::vector<Map> maps;
+  FurtherMeasures further;       // as far as they were asked for
 };
 
 // Error when the source has fewer tokens than one sample needs, or `maps` names a head that is not there.

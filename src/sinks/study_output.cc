@@ -43,6 +43,7 @@ ordered_json to_json(const Study& s, const ModelConfig& config, const std::strin
   for (const Map& map : s.maps) {
     out["attention_maps"].push_back({{"layer", map.layer}, {"head", map.head}, {"tokens", map.tokens}, {"weights", rounded(map.weights)}});
   }
+  if (const ordered_json further = to_json(s.further); !further.empty()) out["further"] = further;
   out["command"] = command;
   return out;
 }
@@ -60,7 +61,7 @@ std::string to_table(const Study& s) {
   }
   line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass), mean(s.measures.alive_fraction), mean(s.sink_1));
   table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3 from {} of {} tokens\n", s.samples, s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
-  return table;
+  return table + to_table(s.further);
 }
 
 }  // namespace lazy::sinks

@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 #include "lazy/attention.h"
+#include "model/probes.h"
+#include "sinks/weight_measures.h"
 
 namespace lazy::sinks {
 namespace {
@@ -18,6 +20,17 @@ kernels::Normalizer normalizer_of(const std::string& name) {
     if (name == kernels::name(n)) return n;
   }
   fail("sinks", "normalizer '{}': no definition of its weights", name);
+}
+
+// The lower triangle of (length, length).
+WeightRows causal_rows(const at::Tensor& weights) {
+  const at::Tensor wide = weights.to(at::kCPU, at::kDouble).contiguous();
+  WeightRows rows;
+  for (int64_t i = 0; i < wide.size(0); ++i) {
+    const double* row = wide.data_ptr<double>() + i * wide.size(1);
+    rows.emplace_back(row, row + i + 1);
+  }
+  return rows;
 }
 
 // With the identity as values, the attention output of query i is its row of weights.
@@ -53,22 +66,36 @@ WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const
   f.sink = data(sink);
   f.alibi_slopes = data(slope);
   kernels::reference::forward(p, f);
-  WeightRows rows;
-  for (int64_t i = 0; i < length; ++i) {
-    const double* row = out.data_ptr<double>() + i * length;
-    rows.emplace_back(row, row + i + 1);
-  }
-  return rows;
+  return causal_rows(out);
 }
 
 }  // namespace
 
-std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids, const std::vector<std::pair<int64_t, int64_t>>& heads) {
+bool changes_weights(const Probes& probes, const ModelConfig& config) {
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (probes.wants(layer, "attention.scores") || probes.wants(layer, "attention.weights")) return true;
+  }
+  return false;
+}
+
+std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids, const std::vector<std::pair<int64_t, int64_t>>& heads,
+                                          const Probes* probes) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   std::vector<WeightRows> result(heads.size());
   ForwardOptions options;
+  Probes all = probes ? *probes : Probes();
+  const bool changed = changes_weights(all, config);
+  if (changed) {
+    all.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& weights) {
+      for (size_t n = 0; n < heads.size(); ++n) {
+        if (heads[n].first == layer_of(name)) result[n] = causal_rows(weights[0][heads[n].second]);
+      }
+    });
+  }
+  options.probes = all.or_null();
   options.on_attention_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
+    if (changed) return;
     for (size_t n = 0; n < heads.size(); ++n) {
       if (heads[n].first != layer) continue;
       const int64_t head = heads[n].second, kv_head = head / (config.num_heads / config.num_kv_heads);

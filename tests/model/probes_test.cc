@@ -53,13 +53,16 @@ std::vector<ModelConfig> probed_configs() {
   std::vector<ModelConfig> out;
   for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"})
     out.push_back(probed_config(normalizer));
-  out[0].qk_norm = out[0].attention_bias = true;
+  out[0].family = "qwen3";
+  out[0].qk_norm = out[0].attention_bias = out[0].output_bias = true;
   out[1].window = 4;
   out[2].positions = "learned";
   out[3].positions = "alibi";
   out[4].num_kv_heads = 4;
   out.push_back(probed_config("softmax"));
   out.back().mixer = "delta_net";
+  out.back().mix.heads = 2;
+  out.back().mix.key_dim = out.back().mix.value_dim = 8;
   out.back().attention_layers = {1};
   return out;
 }
@@ -197,8 +200,10 @@ TEST(Probes, GradientsPassThroughAReplacement) {
                             "layers.1.mlp.input", "final.hidden"}) {
     const auto value = [&](const at::Tensor& scale) {
       Probes probes;
-      probes.replace(
-          place, [&](const std::string&, const at::Tensor& t) { return t.isneginf().logical_not() * 0 + t * scale; });
+      probes.replace(place, [&](const std::string&, const at::Tensor& t) {
+        const at::Tensor hidden = t.isneginf();  // pairs that are not visible stay so, and have no gradient
+        return at::where(hidden, t.detach(), t.masked_fill(hidden, 0) * scale);
+      });
       ForwardOptions options;
       options.probes = &probes;
       return model.forward(probed_ids(), options).hidden.square().mean() +

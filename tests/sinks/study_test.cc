@@ -94,13 +94,42 @@ TEST(Study, ChosenHeadsAndBadInput) {
   EXPECT_EQ(result.maps[0].tokens, (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
   for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
-    EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, none or LAYER:HEAD")) << bad;
+    EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, all, none or LAYER:HEAD")) << bad;
   }
+  options.maps = "all";
+  EXPECT_EQ(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.size(), 12u);
   options.maps = "none";
   EXPECT_TRUE(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.empty());
   EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }), HasSubstr("s.txt: expected at least 64 tokens"));
   options.length = 100000;
   EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected at least 100000 tokens"));
+}
+
+// Under an intervention every number and map is that of the changed model; afterwards the model is what it was.
+TEST(Study, UnderInterventions) {
+  LanguageModel model = small_model("softmax");
+  const auto tokenizer = load_tokenizer("bytes");
+  const auto source = text_source(*tokenizer, kText, "text.txt");
+  StudyOptions options;
+  options.samples = 2;
+  options.progress = false;
+  options.maps = "2:1";
+  options.measures = kFurtherMeasures;
+  const auto json = [&](const StudyOptions& o) { return to_json(study(model, *tokenizer, source, o), model.config(), "m", "t", o, "c"); };
+  const auto before = json(options);
+  EXPECT_NEAR(before["further"]["weights"]["sink_1_by_head"][1][2].get<double>(), before["per_head"]["sink_1_0.3"][1][2].get<double>(), 1e-9);
+  StudyOptions changed = options;
+  changed.interventions.set_zero("layers.1.attention.weights[:,:,0]");
+  const auto after = json(changed);
+  EXPECT_EQ(after["per_layer"]["sink_ratio"][1].get<double>(), 0);
+  EXPECT_EQ(after["per_layer"]["sink_ratio"][0], before["per_layer"]["sink_ratio"][0]);
+  EXPECT_GT(after["per_layer"]["released_mass"][1].get<double>(), 0.001);
+  EXPECT_EQ(after["attention_maps"][0]["weights"][5][0].get<double>(), 0);
+  EXPECT_EQ(after["further"]["weights"]["sink_k_by_layer"][1][0].get<double>(), 0);
+  changed.interventions = Interventions().set_zero("layers.*.self_attn.q_proj.weight");
+  const auto even = json(changed);
+  EXPECT_NEAR(even["attention_maps"][0]["weights"][3][1].get<double>(), 0.25, 1e-6) << "scores of zero";
+  EXPECT_EQ(json(options)["overall"], before["overall"]);
 }
 
 TEST(Learned, ReadFromAModelFolder) {

@@ -1,0 +1,90 @@
+#include "repro/studies/study.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "repro/runner.h"
+#include "repro/subject.h"
+#include "sinks/study.h"
+
+namespace lazy::repro {
+namespace {
+
+struct KnownStudy {
+  Json (*run)(const StudyRun&);
+  double seconds;
+};
+
+const std::map<std::string, KnownStudy>& known_studies() {
+  static const std::map<std::string, KnownStudy> all{{"gamma", {gamma_study, 10}},
+                                                     {"delta", {delta_study, 60}},
+                                                     {"positions", {positions_study, 30}},
+                                                     {"interventions", {interventions_study, 900}},
+                                                     {"toy", {toy_study, 20}},
+                                                     {"repetition", {repetition_study, 60}},
+                                                     {"vectors", {vectors_study, 10}},
+                                                     {"streaming", {streaming_study, 60}},
+                                                     {"spread", {spread_study, 10}}};
+  return all;
+}
+
+const KnownStudy& known_study(const Json& settings) {
+  const auto name = settings.at("study").get<std::string>();
+  const auto found = known_studies().find(name);
+  if (found == known_studies().end()) fail("repro", "no study '{}'", name);
+  return found->second;
+}
+
+std::vector<std::vector<int64_t>> spread_texts(const StudyRun& run, const Tokenizer& tokenizer, int64_t texts,
+                                               int64_t length, std::optional<int32_t> bos) {
+  std::vector<int32_t> ids;
+  if (run.settings.contains("corpus")) {
+    ids = sinks::corpus_source(tokenizer, run.settings.at("corpus").get<std::string>(), "validation").ids;
+  } else {
+    auto paths = run.settings.at("text").get<std::vector<std::string>>();
+    if (paths.empty()) paths = demo_text();
+    if (paths.empty())
+      fail("repro",
+           "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+    ids = text_tokens(paths, tokenizer);
+  }
+  auto out = sinks::spread_samples(ids, length, texts, bos);
+  if (out.empty()) fail("repro", "--text: expected at least {} tokens, found {}", length, ids.size());
+  return out;
+}
+
+}  // namespace
+
+Json run_study(const StudyRun& run) { return known_study(run.settings).run(run); }
+double study_seconds(const Json& settings) { return known_study(settings).seconds; }
+
+LanguageModel study_model(const StudyRun& run) {
+  LanguageModel model = LanguageModel::load(run.settings.at("model").get<std::string>());
+  if (run.device == "cuda") model.to(at::Device(at::kCUDA, 0));
+  return model;
+}
+
+std::vector<std::vector<int64_t>> texts_without_bos(const StudyRun& run, int64_t texts, int64_t length) {
+  return spread_texts(run, *load_tokenizer(run.settings.at("model").get<std::string>()), texts, length, std::nullopt);
+}
+
+StudySubject study_subject(const StudyRun& run, int64_t texts, int64_t length) {
+  const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
+  const auto bos = tokenizer->bos_id();
+  return {study_model(run), spread_texts(run, *tokenizer, texts, length, bos), bos.has_value()};
+}
+
+std::vector<double> numbers_of(const at::Tensor& tensor) {
+  const at::Tensor t = tensor.detach().to(at::kCPU, at::kDouble).contiguous();
+  return {t.data_ptr<double>(), t.data_ptr<double>() + t.numel()};
+}
+
+std::vector<std::vector<double>> rows_of(const at::Tensor& tensor) {
+  std::vector<std::vector<double>> rows;
+  for (int64_t i = 0; i < tensor.size(0); ++i) rows.push_back(numbers_of(tensor[i]));
+  return rows;
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,200 @@
+// Each intervention changes what it says, by the value it says, and nothing before its place; weights come back.
+#include "sinks/interventions.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "model/safetensors.h"
+#include "sinks/positions.h"
+#include "support/error_of.h"
+#include "support/small_gpt2.h"
+
+namespace lazy::sinks {
+namespace {
+using testing::HasSubstr;
+
+at::Tensor two_texts() { return at::remainder(at::arange(2 * 9, at::kLong) * 7 + 1, 50).view({2, 9}); }
+
+using Seen = std::vector<std::pair<std::string, at::Tensor>>;
+
+Seen pass_under(LanguageModel& model, const Interventions& interventions) {
+  const at::NoGradGuard guard;
+  const Applied applied(model, interventions);
+  Seen seen;
+  Probes probes = applied.probes();
+  probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen.emplace_back(name, t.clone()); });
+  ForwardOptions options;
+  options.probes = &probes;
+  model.forward(two_texts(), options);
+  return seen;
+}
+
+at::Tensor seen_at(const Seen& seen, const std::string& name) {
+  for (const auto& [place, tensor] : seen) {
+    if (place == name) return tensor;
+  }
+  ADD_FAILURE() << name;
+  return {};
+}
+
+// The first place that differs is `first`; returns what is there now and what was.
+std::pair<at::Tensor, at::Tensor> first_change(const Interventions& interventions, const std::string& first) {
+  LanguageModel model = small_gpt2(21, 20);
+  const Seen before = pass_under(model, {}), after = pass_under(model, interventions);
+  for (size_t n = 0; n < before.size(); ++n) {
+    if (at::equal(before[n].second, after[n].second)) continue;
+    EXPECT_EQ(before[n].first, first);
+    return {after[n].second, before[n].second};
+  }
+  ADD_FAILURE() << "nothing changed";
+  return {};
+}
+
+bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-6, 1e-6); }
+
+TEST(Interventions, SetZero) {
+  auto [after, before] =
+      first_change(Interventions().set_zero("layers.1.attention.q[2:5,1+3,0]"), "layers.1.attention.q");
+  at::Tensor expected = before.clone();
+  for (int64_t position : {2, 3, 4}) {
+    for (int64_t head : {1, 3}) expected.select(1, position).select(1, head).select(1, 0).zero_();
+  }
+  EXPECT_TRUE(at::equal(after, expected));
+  EXPECT_FALSE(at::equal(after, before));
+}
+
+TEST(Interventions, AddASum) {
+  auto [after, before] = first_change(
+      Interventions().add("layers.1.residual[0]=embedding[1] - 0.5*embedding.tokens[2] + 3"), "layers.1.residual");
+  LanguageModel model = small_gpt2(21, 20);
+  const Seen plain = pass_under(model, {});
+  at::Tensor expected = before.clone();
+  expected.select(1, 0) +=
+      seen_at(plain, "embedding").select(1, 1) - 0.5 * seen_at(plain, "embedding.tokens").select(1, 2) + 3;
+  EXPECT_TRUE(close(after, expected));
+}
+
+TEST(Interventions, ReplaceByItsOwnPart) {
+  auto [after, before] = first_change(Interventions().replace("layers.2.mlp.output[-1]=-@[0]"), "layers.2.mlp.output");
+  EXPECT_TRUE(at::equal(after.select(1, 8), -before.select(1, 0)));
+  EXPECT_TRUE(at::equal(after.slice(1, 0, 8), before.slice(1, 0, 8)));
+}
+
+TEST(Interventions, SwapPositions) {
+  auto [after, before] = first_change(Interventions().swap_positions("embedding.positions=0,1"), "embedding.positions");
+  EXPECT_TRUE(at::equal(after.select(1, 0), before.select(1, 1)));
+  EXPECT_TRUE(at::equal(after.select(1, 1), before.select(1, 0)));
+  EXPECT_TRUE(at::equal(after.slice(1, 2), before.slice(1, 2)));
+}
+
+TEST(Interventions, ScoresAndWeights) {
+  auto [after, before] =
+      first_change(Interventions().set_zero("layers.1.attention.weights[:,:,0]"), "layers.1.attention.weights");
+  EXPECT_EQ(after.select(3, 0).abs().max().item<double>(), 0);
+  EXPECT_TRUE(at::equal(after.slice(3, 1), before.slice(3, 1)));
+}
+
+TEST(Interventions, WeightsAreChangedAndPutBack) {
+  LanguageModel model = small_gpt2(21, 20);
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, tensor] : model.stored()) before[name] = tensor.detach().clone();
+  {
+    const Applied applied(model, Interventions()
+                                     .set_zero("h.*.attn.c_attn.bias[0:24]")
+                                     .add("transformer.h.1.mlp.c_proj.weight[3]=1")
+                                     .swap_positions("wpe.weight=2,5")
+                                     .set_zero("model.layers.2.self_attn.k_proj.weight"));
+    EXPECT_EQ(applied.probes().or_null(), nullptr);
+    for (const auto& [name, tensor] : model.stored()) {
+      at::Tensor expected = before.at(name).clone();
+      if (name.ends_with("q_proj.bias")) expected.zero_();
+      if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;  // the file has it transposed
+      if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
+      if (name == "model.position_embeddings.weight")
+        expected = expected.index_select(0, at::tensor({0, 1, 5, 3, 4, 2}, at::kLong)),
+        expected = at::cat({expected, before.at(name).slice(0, 6)});
+      EXPECT_TRUE(at::equal(tensor, expected)) << name;
+    }
+  }
+  for (const auto& [name, tensor] : model.stored()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+}
+
+// The product of several projections is cached in other precisions: a change must reach it.
+TEST(Interventions, ReachWeightsInBf16) {
+  const at::NoGradGuard guard;
+  LanguageModel model = small_gpt2(21, 20);
+  model.set_compute_dtype(at::kBFloat16);
+  const at::Tensor before = model.forward(two_texts()).hidden;
+  {
+    const Applied applied(model, Interventions().set_zero("model.layers.2.self_attn.v_proj.weight"));
+    EXPECT_FALSE(at::equal(model.forward(two_texts()).hidden, before));
+  }
+  EXPECT_TRUE(at::equal(model.forward(two_texts()).hidden, before));
+}
+
+TEST(Interventions, Compose) {
+  LanguageModel model = small_gpt2(21, 20);
+  // In order: doubled after it was set to one.
+  const Seen seen = pass_under(model, Interventions()
+                                          .replace("layers.0.mlp.output[3]=1")
+                                          .add("layers.0.mlp.output[3]=@[3]")
+                                          .set_zero("layers.2.attention.v"));
+  EXPECT_TRUE(at::equal(seen_at(seen, "layers.0.mlp.output").select(1, 3), at::full({2, 24}, 2.0f)));
+  EXPECT_EQ(seen_at(seen, "layers.2.attention.heads").abs().max().item<double>(), 0);
+}
+
+TEST(Interventions, ValuesFromAFileAndEffectivePositions) {
+  LanguageModel model = small_gpt2(21, 20);
+  const auto file = std::filesystem::path(testing::TempDir()) / fmt::format("values_{}.safetensors", ::getpid());
+  const at::Tensor vector = at::arange(24, at::kFloat);
+  write_safetensors(file, {{"v", vector}});
+  const Seen plain = pass_under(model, {});
+  const Seen seen = pass_under(model, Interventions()
+                                          .replace(fmt::format("layers.1.residual[4]={}:v", file.string()))
+                                          .add("layers.2.residual[0]=epe[1] - epe[0]"));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(at::equal(seen_at(seen, "layers.1.residual").select(1, 4), vector.expand({2, 24})));
+  const at::Tensor epe = effective_positions(model, EffectivePositions::literal);
+  // Position 0 sees itself alone: until layer 2 nothing there has changed.
+  EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0),
+                    seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));
+}
+
+TEST(Interventions, SayWhatIsWrong) {
+  LanguageModel model = small_gpt2(21, 20);
+  const auto error = [&](const Interventions& interventions) {
+    return error_of([&] { pass_under(model, interventions); });
+  };
+  EXPECT_THAT(
+      error(Interventions().set_zero("layers.1.attention.quays")),
+      HasSubstr(
+          "--set-zero 'layers.1.attention.quays=0': the model has no tensor or place 'layers.1.attention.quays'"));
+  EXPECT_THAT(error(Interventions().add("layers.0.residual=layers.1.residual")),
+              HasSubstr("layers.0.residual comes before layers.1.residual in a pass"));
+  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[9]")),
+              HasSubstr("expected entries below 9 in dimension 1, found 9"));
+  EXPECT_THAT(error(Interventions().set_zero("layers.1.residual[0,0,0]")),
+              HasSubstr("expected at most 2 entries in the brackets, found 3"));
+  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=wte.weight")),
+              HasSubstr("expected values of shape [2, 1, 24]"));
+  EXPECT_THAT(error(Interventions().replace("layers.1.residual[0]=nothing")), HasSubstr("found 'nothing'"));
+  EXPECT_THAT(error_of([] { Interventions().replace("layers.1.residual"); }), HasSubstr("expected NAME[INDEX]=VALUE"));
+  EXPECT_THAT(error_of([] { Interventions().replace("a=1 2"); }), HasSubstr("expected + or - before '2'"));
+  EXPECT_THAT(error_of([] { Interventions().swap_positions("a=1"); }), HasSubstr("expected NAME=I,J"));
+  EXPECT_THAT(error_of([] { Interventions().set_zero("a[x]"); }),
+              HasSubstr("expected entries such as :, 3, 2:5 or 0+3, found 'x'"));
+  EXPECT_THAT(error(Interventions().swap_positions("layers.1.attention.v=0,30")),
+              HasSubstr("expected positions below 9, found 30"));
+  // A failed change leaves no other behind.
+  const at::Tensor weight = model.stored().front().second.detach().clone();
+  error(Interventions().set_zero(model.stored().front().first).set_zero("nowhere"));
+  EXPECT_TRUE(at::equal(model.stored().front().second, weight));
+}
+
+}  // namespace
+}  // namespace lazy::sinks

@@ -1,0 +1,165 @@
+// The identities of the GPT-2 study on random weights.
+#include "sinks/query_bias.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/probes.h"
+#include "sinks/positions.h"
+#include "sinks/weight_edits.h"
+#include "support/error_of.h"
+#include "support/small_gpt2.h"
+
+namespace lazy::sinks {
+namespace {
+
+struct Read {
+  std::map<std::string, at::Tensor> at;
+};
+
+Read read(LanguageModel& model, const at::Tensor& ids) {
+  const at::NoGradGuard guard;
+  Read out;
+  Probes probes;
+  probes.read("layers.*", [&](const std::string& name, const at::Tensor& t) { out.at[name] = t.to(at::kDouble); });
+  ForwardOptions options;
+  options.probes = &probes;
+  model.forward(ids, options);
+  return out;
+}
+
+at::Tensor some_text() { return at::remainder(at::arange(2 * 11, at::kLong) * 13 + 2, 40).view({2, 11}); }
+
+// Scores are a sum of four terms; the third is Delta_j, whatever the query.
+TEST(QueryBias, DeltaIsGammaTimesTheInput) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    LanguageModel model = small_gpt2(seed);
+    const Read with = read(model, some_text());
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const std::string place = fmt::format("layers.{}.attention.", layer);
+      const at::Tensor x = with.at.at(place + "input");
+      const AttentionProjections p = model.projections(layer);
+      const at::Tensor q = at::matmul(x, p.q.to(at::kDouble).t()), k = at::matmul(x, p.k.to(at::kDouble).t());
+      const at::Tensor delta = delta_by_head(model, layer, x);  // (batch, length, heads)
+      for (int64_t head = 0; head < 4; ++head) {
+        const auto of = [&](const at::Tensor& t) { return t.to(at::kDouble).slice(-1, 6 * head, 6 * head + 6); };
+        const at::Tensor bq = of(p.q_bias), bk = of(p.k_bias), Q = of(q), K = of(k);
+        EXPECT_TRUE(at::allclose(delta.select(2, head), at::matmul(K, bq), 1e-12, 1e-12))
+            << "gamma . x_j = b_Q . W_k x_j";
+        const at::Tensor scores = at::matmul(Q, K.transpose(1, 2)) + at::matmul(Q, bk).unsqueeze(2) +
+                                  delta.select(2, head).unsqueeze(1) + at::dot(bq, bk);
+        const at::Tensor seen = with.at.at(place + "scores").select(1, head) * std::sqrt(6.0),
+                         visible = seen.isneginf().logical_not();
+        EXPECT_TRUE(at::allclose(seen.masked_select(visible), scores.masked_select(visible), 1e-4, 1e-4));
+      }
+      const at::Tensor gamma = at::matmul(p.k.to(at::kDouble).t(), p.q_bias.to(at::kDouble));
+      EXPECT_TRUE(at::allclose(gamma_by_head(model, layer).sum(0), gamma, 1e-12, 1e-12))
+          << "over heads it is W_k^T b_Q";
+    }
+  }
+}
+
+TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    LanguageModel model = small_gpt2(seed);
+    const Read with = read(model, some_text());
+    WeightEdits edits;
+    for (int64_t layer = 0; layer < 3; ++layer) edits.write(model.projections(layer).k_bias, at::zeros({24}));
+    const Read without = read(model, some_text());
+    double of_scores = 0;
+    for (const auto& [name, tensor] : with.at) {
+      const at::Tensor& other = without.at.at(name);
+      if (name.ends_with("scores"))
+        of_scores = std::max(of_scores, (tensor - other).nan_to_num(0).abs().max().item<double>());
+      if (name.ends_with("weights") || name.ends_with("residual")) {
+        EXPECT_TRUE(at::allclose(tensor, other, 1e-4, 1e-5)) << name;
+      }
+    }
+    EXPECT_GT(of_scores, 0.1) << "the scores do change";
+  }
+}
+
+TEST(QueryBias, AlignmentIsACosine) {
+  LanguageModel model = small_gpt2(4);
+  const at::Tensor rows = at::sin(at::arange(5 * 24, at::kDouble)).view({5, 24}), cosines = alignment(model, 1, rows);
+  const AttentionProjections p = model.projections(1);
+  for (int64_t n = 0; n < 5; ++n) {
+    const at::Tensor k = at::matmul(p.k.to(at::kDouble), rows[n]), b = p.q_bias.to(at::kDouble);
+    EXPECT_NEAR(cosines[n].item<double>(),
+                at::dot(k, b).item<double>() / std::sqrt(at::dot(k, k).item<double>() * at::dot(b, b).item<double>()),
+                1e-12);
+  }
+}
+
+// Heads in groups: each query head's own keys.
+TEST(QueryBias, GroupedHeads) {
+  ModelConfig c;
+  c.vocab_size = 30;
+  c.hidden_size = 24;
+  c.num_layers = 2;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 6;
+  c.intermediate_size = 40;
+  c.family = "qwen2";
+  c.attention_bias = true;
+  LanguageModel model(c, 6);
+  const AttentionProjections p = model.projections(1);
+  const at::NoGradGuard guard;
+  p.q_bias.copy_(at::cos(at::arange(24, at::kFloat)));
+  for (int64_t head = 0; head < 4; ++head) {
+    const at::Tensor keys = p.k.to(at::kDouble).slice(0, head / 2 * 6, head / 2 * 6 + 6),
+                     bias = p.q_bias.to(at::kDouble).slice(0, 6 * head, 6 * head + 6);
+    EXPECT_TRUE(at::allclose(gamma_by_head(model, 1)[head], at::matmul(bias, keys), 1e-12, 1e-12));
+  }
+  EXPECT_THAT(error_of([&] { require_query_bias(model); }), testing::HasSubstr("found rotated ones"));
+}
+
+TEST(QueryBias, RefusesModelsWithoutOne) {
+  ModelConfig c;
+  c.vocab_size = 30;
+  c.hidden_size = 24;
+  c.num_layers = 1;
+  c.num_heads = c.num_kv_heads = 4;
+  c.head_dim = 6;
+  c.intermediate_size = 40;
+  c.positions = "learned";
+  EXPECT_THAT(error_of([&] { require_query_bias(LanguageModel(c, 1)); }), testing::HasSubstr("found no bias"));
+  require_query_bias(small_gpt2(1));
+}
+
+// EPE from its definition, with the model's own weights.
+TEST(EffectivePositions, ThreeReadings) {
+  LanguageModel model = small_gpt2(5);
+  std::map<std::string, at::Tensor> w;
+  for (const auto& [name, tensor] : model.stored()) w[name] = tensor.detach().to(at::kDouble);
+  const std::string layer = "model.layers.0.";
+  const at::Tensor p = w.at("model.position_embeddings.weight");
+  const auto norm = [&](const at::Tensor& x, const std::string& name) {
+    const at::Tensor centred = x - x.mean(-1, true);
+    return centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * w.at(layer + name + ".weight") +
+           w.at(layer + name + ".bias");
+  };
+  const auto product = [&](const at::Tensor& x, const std::string& name) {
+    return at::matmul(x, w.at(layer + name + ".weight").t()) + w.at(layer + name + ".bias");
+  };
+  const auto mlp = [&](const at::Tensor& x) {
+    return product(at::gelu(product(x, "mlp.up_proj"), "tanh"), "mlp.down_proj");
+  };
+  const auto close = [](const at::Tensor& ours, const at::Tensor& exact) {
+    return at::allclose(ours.to(at::kDouble), exact, 1e-5, 1e-5);
+  };
+  EXPECT_TRUE(close(position_vectors(model), p));
+  EXPECT_TRUE(close(effective_positions(model, EffectivePositions::literal), p + mlp(p)));
+  EXPECT_TRUE(
+      close(effective_positions(model, EffectivePositions::normed), p + mlp(norm(p, "post_attention_layernorm"))));
+  // A sequence of one token attends to itself alone: attention passes its value on.
+  const at::Tensor h = p + product(product(norm(p, "input_layernorm"), "self_attn.v_proj"), "self_attn.o_proj");
+  EXPECT_TRUE(
+      close(effective_positions(model, EffectivePositions::block), h + mlp(norm(h, "post_attention_layernorm"))));
+}
+
+}  // namespace
+}  // namespace lazy::sinks
