@@ -22,6 +22,9 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   offset = attention + "softmax_offset";
   sink = attention + "sinks";
   slopes = attention + "alibi_slopes";
+  r_proj = attention + "r_proj.weight";  // the three as Transformer-XL's own program abbreviates them
+  content_bias = attention + "r_w_bias";
+  position_bias = attention + "r_r_bias";
   if (config.mixer == "ttt_linear" || config.mixer == "ttt_mlp") {  // ttt-lm-pytorch
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";

@@ -66,7 +66,8 @@ TEST(Positions, LearnedOnesEnd) {
 
 TEST(Positions, ASavedModelComesBack) {
   for (const char* keys : {"positions = \"learned\"", "positions = \"sinusoidal\"", "positions = \"alibi\"\nalibi_trainable = true",
-                           "positions = \"none\"", "partial_rotary_factor = 0.5\nrope_interleaved = true", "normalizer = \"softmax_sink\""}) {
+                           "positions = \"none\"", "positions = \"transformer_xl\"\nsegment_length = 8\nmemory_length = 5\nclamp_length = 9",
+                           "partial_rotary_factor = 0.5\nrope_interleaved = true", "normalizer = \"softmax_sink\""}) {
     const ModelConfig config = from_toml("kind = \"transformer\"\n" + std::string(keys));
     EXPECT_EQ(config.architecture(), "LazyForCausalLM") << keys;
     LanguageModel model(config, 3);
@@ -96,7 +97,7 @@ TEST(Positions, FixedSlopesAreNotTrained) {
 }
 
 TEST(Positions, WhatTheyRefuse) {
-  EXPECT_THAT(error("positions = \"absolute\""), HasSubstr("expected one of rope, none, learned, sinusoidal, alibi"));
+  EXPECT_THAT(error("positions = \"absolute\""), HasSubstr("expected one of rope, none, learned, sinusoidal, alibi, transformer_xl"));
   EXPECT_THAT(error("partial_rotary_factor = 0.2"), HasSubstr("partial_rotary_factor: expected an even number of head_dim's 16"));
   EXPECT_THAT(error("partial_rotary_factor = 2"), HasSubstr("partial_rotary_factor"));
   LanguageModel model(from_toml("positions = \"alibi\""), 1);
