@@ -1,5 +1,7 @@
 #include "model/checkpoint_names.h"
 
+#include "model/mixers/mamba2_native.h"
+
 namespace lazy {
 
 CheckpointNames::CheckpointNames(const ModelConfig& config) {
@@ -31,7 +33,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
     mlp_norm = "ffn_norm.weight";
   }
   if (config.mixer == "mamba2") {
-    embedding = "backbone.embeddings.weight";
+    embedding = config.family == kNativeMamba2 ? "backbone.embedding.weight" : "backbone.embeddings.weight";
     layers = "backbone.layers.";
     mixer_norm = "norm.weight";
     final_norm = "backbone.norm_f.weight";

@@ -14,6 +14,8 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/mixers/attention.h"
+#include "model/mixers/mamba2_native.h"
+#include "model/parameter_shapes.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"
 #include "ops/linear_cross_entropy.h"
@@ -351,10 +353,16 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
     const bool wide = dtype == "fp32" || stays_wide(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
-  nlohmann::ordered_json config = impl_->config.to_json();
-  config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
+  const ModelConfig& c = impl_->config;
+  nlohmann::ordered_json config = c.to_json();
+  if (c.family == kNativeMamba2) {  // its program knows no other fields, and wants a tied head by name
+    if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
+  } else {
+    config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
+  }
+  const auto token = [](int64_t id) { return id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(id); };
   const nlohmann::ordered_json generation = {
-      {"_from_model_config", true}, {"bos_token_id", config["bos_token_id"]}, {"eos_token_id", config["eos_token_id"]}};
+      {"_from_model_config", true}, {"bos_token_id", token(c.bos_token_id)}, {"eos_token_id", token(c.eos_token_id)}};
   write_safetensors_sharded(directory, "model", out);
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
   write_file_atomic(directory / "config.json", config.dump(2) + "\n");
