@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -27,6 +28,7 @@ struct LanguageModel::Impl {
   Impl(const ModelConfig& model, at::Device where) : config(model), device(where), names(model) {
     config.validate();
     config.intermediate_size = config.intermediate();
+    for (ParameterShape& p : parameter_shapes(config)) shapes.emplace(p.name, std::move(p));
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     if (config.positions == "learned") {
@@ -92,6 +94,12 @@ struct LanguageModel::Impl {
     if (head.defined()) normal(head);
   }
 
+  const ParameterShape& shape(const std::string& name) const {
+    const auto found = shapes.find(name);
+    if (found == shapes.end()) fail("model", "parameter {}: expected one of the model's", name);
+    return found->second;
+  }
+
   // One of a layer's tensors, undefined where another mixer is.
   at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::* tensor) const {
     const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
@@ -132,6 +140,7 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
+  std::map<std::string, ParameterShape> shapes;  // by name
   at::Tensor embedding, position_table, final_norm, head;  // head is undefined when it is the embedding
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
@@ -209,6 +218,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input;
+  if (options.cache && at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   const std::string& positions = impl_->config.positions;
   if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
@@ -300,19 +310,8 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   return {log_prob, best};
 }
 
-bool LanguageModel::decays(const std::string& name) {
-  for (const char* part : {"norm", "bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "mixer.D"}) {
-    if (name.find(part) != std::string::npos) return false;
-  }
-  return true;
-}
-
-bool LanguageModel::stays_wide(const std::string& name) {
-  for (const char* part : {"learnable_bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "dt_bias", "mixer.D"}) {
-    if (name.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
+bool LanguageModel::decays(const std::string& name) const { return impl_->shape(name).decays(); }
+bool LanguageModel::stays_wide(const std::string& name) const { return impl_->shape(name).wide; }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   return impl_->of_attention(layer, &AttentionMixer::distance_bias);

@@ -305,9 +305,9 @@ TEST(LanguageModel, DecayLeavesOutNormsBiasesAndOffsets) {
   const LanguageModel model(small("lazy"), 1);
   int64_t decayed = 0, others = 0;
   for (const auto& [name, tensor] : model.parameters()) {
-    (LanguageModel::decays(name) ? decayed : others) += tensor.numel();
+    (model.decays(name) ? decayed : others) += tensor.numel();
     const bool lazy_bias = name.find("learnable_bias") != std::string::npos;
-    EXPECT_EQ(LanguageModel::decays(name), tensor.dim() == 2 && !lazy_bias) << name;
+    EXPECT_EQ(model.decays(name), tensor.dim() == 2 && !lazy_bias) << name;
   }
   EXPECT_EQ(decayed + others, count_parameters(model.config()).total);
 }

@@ -87,7 +87,7 @@ TEST(Positions, FixedSlopesAreNotTrained) {
     size_t found = 0;
     for (const auto& item : model.parameters()) found += item.first.find("alibi_slopes") != std::string::npos;
     EXPECT_EQ(found, trained ? 2u : 0u);
-    EXPECT_FALSE(LanguageModel::decays("model.layers.0.attn.alibi_slopes"));
+    EXPECT_FALSE(model.decays("model.layers.0.attn.alibi_slopes"));
     EXPECT_EQ(count_parameters(model.config()).total, [&] {
       int64_t sum = 0;
       for (const auto& item : model.parameters()) sum += item.second.numel();
