@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "lazy/attention.h"
+#include "model/checkpoint_names.h"
 #include "model/config.h"
 #include "model/parameter_shapes.h"
 #include "ops/load_cuda.h"
@@ -137,8 +138,8 @@ Json model_info(const ModelConfig& model) {
   out["config"] = model.to_json();
   out["parameters"] = {
       {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
-  out["kv_cache_bytes_per_token"] = {{"fp32", 8 * model.num_layers * model.num_kv_heads * model.head_dim},
-                                     {"bf16", 4 * model.num_layers * model.num_kv_heads * model.head_dim}};
+  const int64_t kept = model.keeping_layers() * model.num_kv_heads * model.head_dim;  // keys, and as many values
+  out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
   out["tensors"] = Json::array();
   for (const ParameterShape& p : parameter_shapes(model)) {
     out["tensors"].push_back({{"name", p.name}, {"shape", p.shape}, {"count", p.count()}, {"trained", p.trained}});
@@ -146,12 +147,15 @@ Json model_info(const ModelConfig& model) {
   return out;
 }
 
-void print_model(const ModelConfig& m) {
-  const ParameterCount count = count_parameters(m);
-  fmt::print("{}: {} layers, width {}, {} heads of {}{}, MLP {}\n", m.kind(), m.num_layers, m.hidden_size, m.num_heads,
-             m.head_dim, m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads),
-             m.intermediate());
-  fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
+std::string heads(const ModelConfig& m) {
+  std::string mixer = m.all_attention() ? "" : fmt::format("{} heads of {} (values {})", m.mix.heads, m.mix.key_dim, m.mix.value_dim);
+  if (!m.attends()) return mixer;
+  const std::string groups = m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads);
+  const std::string attention = fmt::format("{} heads of {}{}", m.num_heads, m.head_dim, groups);
+  return mixer.empty() ? attention : mixer + ", attention's " + attention;
+}
+
+void print_attention(const ModelConfig& m) {
   std::string positions = m.positions == "rope" && !m.rotates() ? "none" : m.positions;
   if (m.rotates()) {
     positions = fmt::format("RoPE base {:g}", m.rope_base);
@@ -166,15 +170,30 @@ void print_model(const ModelConfig& m) {
                  : "",
              m.window > 0 ? fmt::format(", window {}", m.window) : "");
   if (m.distance_bias_window > 0) fmt::print("distance bias {} distances a head\n", m.distance_bias_window);
+}
+
+void print_model(const ModelConfig& m) {
+  const ParameterCount count = count_parameters(m);
+  fmt::print("{}: {} layers, width {}, {}, {}\n", m.kind(), m.num_layers, m.hidden_size, heads(m),
+             m.mlp ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
+  fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
+  if (m.attends()) print_attention(m);
   fmt::print("parameters    {} ({} tied, {} untied; embedding {})\n\n", millions(count.total), millions(count.tied),
              millions(count.untied), millions(count.embedding));
-  const std::string first = "model.layers.0.";
+  // Layers of one mixer are alike: the first stands for all.
+  const CheckpointNames names(m);
+  std::map<std::string, std::pair<int64_t, int64_t>> alike;  // mixer -> its first layer, how many there are
+  for (int64_t i = 0; i < m.num_layers; ++i) ++alike.try_emplace(m.mixer_of(i), i, 0).first->second.second;
   for (const ParameterShape& p : parameter_shapes(m)) {
-    const bool layer = p.name.rfind("model.layers.", 0) == 0;
-    if (layer && p.name.rfind(first, 0) != 0) continue;  // all layers are alike
-    const std::string name = layer ? "model.layers.*." + p.name.substr(first.size()) : p.name;
-    fmt::print("  {:48} {:>16} {:>12}{}\n", name, fmt::format("[{}]", fmt::join(p.shape, ", ")), p.count(),
-               layer ? fmt::format(" x {}", m.num_layers) : "");
+    std::string name = p.name, times;
+    if (name.starts_with(names.layers)) {
+      const int64_t layer = std::stoll(name.substr(names.layers.size()));
+      const auto [first, count_of] = alike.at(m.mixer_of(layer));
+      if (layer != first) continue;
+      name = names.layers + "*." + name.substr(names.layer(layer).size());
+      times = fmt::format(" x {}", count_of);
+    }
+    fmt::print("  {:48} {:>16} {:>12}{}\n", name, fmt::format("[{}]", fmt::join(p.shape, ", ")), p.count(), times);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "model/checkpoint_names.h"
 
+#include "model/mixers/mamba2_native.h"
+
 namespace lazy {
 
 CheckpointNames::CheckpointNames(const ModelConfig& config) {
@@ -22,13 +24,16 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   offset = attention + "softmax_offset";
   sink = attention + "sinks";
   slopes = attention + "alibi_slopes";
+  r_proj = attention + "r_proj.weight";  // the three as Transformer-XL's own program abbreviates them
+  content_bias = attention + "r_w_bias";
+  position_bias = attention + "r_r_bias";
   if (config.mixer == "ttt_linear" || config.mixer == "ttt_mlp") {  // ttt-lm-pytorch
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";
     mlp_norm = "ffn_norm.weight";
   }
   if (config.mixer == "mamba2") {
-    embedding = "backbone.embeddings.weight";
+    embedding = config.family == kNativeMamba2 ? "backbone.embedding.weight" : "backbone.embeddings.weight";
     layers = "backbone.layers.";
     mixer_norm = "norm.weight";
     final_norm = "backbone.norm_f.weight";

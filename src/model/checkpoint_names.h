@@ -17,6 +17,7 @@ struct CheckpointNames {
   // Within a layer:
   std::string mixer_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset, sink, slopes;
   std::string mixer_norm_bias = "input_layernorm.bias", mlp_norm_bias = "post_attention_layernorm.bias";
+  std::string r_proj, content_bias, position_bias;
   std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";
   std::string up_bias = "mlp.up_proj.bias", down_bias = "mlp.down_proj.bias";
   std::string router = "mlp.router.weight", router_bias = "mlp.router.bias";

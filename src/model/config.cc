@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "model/checkpoint_names.h"
 #include "model/families/family.h"
+#include "model/limits.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
 
@@ -17,17 +18,12 @@ namespace lazy {
 
 namespace {
 
-const std::vector<std::string> kPositions = {"rope", "none", "learned", "sinusoidal", "alibi"};
+const std::vector<std::string> kPositions = {"rope", "none", "learned", "sinusoidal", "alibi", "transformer_xl"};
 const std::vector<std::string> kNormalizers = {"softmax",  "elastic", "sparsemax",
                                                "entmax15", "sigmoid", "softmax_sink"};
 
 void check(bool ok, const char* field, const std::string& expected, double found) {
   if (!ok) fail("model", "{}: expected {}, found {}", field, expected, found);
-}
-
-void check_whole(int64_t value, const char* field, int64_t minimum, int64_t maximum) {
-  if (value < minimum || value > maximum)
-    fail("model", "{}: expected {} to {}, found {}", field, minimum, maximum, value);
 }
 
 void check_rope_scaling(const ModelConfig& c) {
@@ -53,6 +49,23 @@ void check_rope_scaling(const ModelConfig& c) {
           fmt::format("at least beta_slow ({})", s.beta_slow), s.beta_fast);
     check(std::isfinite(s.attention_factor) && s.attention_factor >= 0, "rope_scaling.attention_factor", "more than 0",
           s.attention_factor);
+  }
+}
+
+void check_relative(const ModelConfig& c) {
+  const bool relative = c.positions == "transformer_xl";
+  for (const auto& [field, value] : {std::pair{"segment_length", c.segment_length}, {"memory_length", c.memory_length},
+                                     {"clamp_length", c.clamp_length}}) {
+    check_whole(value, field, 0, c.max_length);
+    if (value > 0 && !relative) fail("model", "{}: expected 0, positions {} have none, found {}", field, c.positions, value);
+  }
+  if (!relative) return;
+  if (c.memory_length > 0 && c.segment_length == 0) {
+    fail("model", "memory_length: expected 0 without segment_length (the text is one segment), found {}", c.memory_length);
+  }
+  if (c.hidden_size % 2 != 0) fail("model", "hidden_size: expected an even number (sines and cosines of distances), found {}", c.hidden_size);
+  if (c.normalizer == "sparsemax" || c.normalizer == "entmax15") {
+    fail("model", "normalizer: expected softmax, elastic, sigmoid or softmax_sink with positions transformer_xl, found {}", c.normalizer);
   }
 }
 
@@ -92,6 +105,15 @@ std::string ModelConfig::mixer_of(int64_t layer) const {
 }
 
 bool ModelConfig::attends() const { return all_attention() || !attention_layers.empty() || mixer_kind(*this).window; }
+
+int64_t ModelConfig::keeping_layers() const {
+  if (positions == "transformer_xl" && segment_length > 0) return 0;
+  if (all_attention()) return num_layers;
+  const auto attending = static_cast<int64_t>(attention_layers.size());
+  // Titans keeps keys of a window, or, without one, of all tokens; MAC those of its segment.
+  const bool all = mixer_kind(*this).window && mixer != "titans_mac" && window < 0;
+  return all ? num_layers : attending;
+}
 
 int64_t ModelConfig::window_of(int64_t layer) const {
   return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? -1 : window;
@@ -157,6 +179,7 @@ void ModelConfig::validate() const {
   if (std::find(kNormalizers.begin(), kNormalizers.end(), normalizer) == kNormalizers.end()) {
     fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
   }
+  check_relative(*this);
   check_rope_scaling(*this);
   if (rope_scaling.type != "none" && !rotates()) fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
   for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
@@ -187,11 +210,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     family->defaults(m);
     m.query_bias = s.boolean("query_bias", m.query_bias);
   } else if (const MixerKind* mixer = find_mixer(kind)) {
-    m.mixer = kind;
-    m.mlp = mixer->mlp;
-    m.hidden_ratio = mixer->hidden_ratio;
-    m.norm_eps = mixer->norm_eps;
-    m.mix = mixer->defaults;
+    use_mixer(m, *mixer);
   }
   m.vocab_size = s.integer("vocab_size", m.vocab_size, 0);
   m.hidden_size = s.integer("hidden_size", m.hidden_size, 1);
@@ -219,6 +238,9 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.rotary_share = s.number("partial_rotary_factor", m.rotary_share);
   m.rope_interleaved = s.boolean("rope_interleaved", m.rope_interleaved);
   m.alibi_trainable = s.boolean("alibi_trainable", m.alibi_trainable);
+  m.segment_length = s.integer("segment_length", m.segment_length, 0);
+  m.memory_length = s.integer("memory_length", m.segment_length, 0);
+  m.clamp_length = s.integer("clamp_length", m.clamp_length, 0);
   m.max_length = s.integer("max_position_embeddings", m.max_length, 1);
   m.window = s.integer("window_size", m.window, -1);
   m.init_std = s.number("initializer_range", m.init_std);

@@ -38,12 +38,15 @@ struct ModelConfig {
   double hidden_ratio = 4;
   bool tie_embeddings = false;
   double norm_eps = 1e-6;
-  // rope, none, learned, sinusoidal or alibi. A distance bias comes on top of any. rope with rope_base 0 is none.
+  // rope, none, learned, sinusoidal, alibi or transformer_xl. A distance bias comes on top of any. rope with rope_base 0 is none.
   std::string positions = "rope";
   double rope_base = 1e4;              // decision A6: Lazy defaults to 1.5e5
   double rotary_share = 1;             // of every head's dimensions, the first ones, that RoPE turns
   bool rope_interleaved = false;       // RoPE turns the pairs (2n, 2n + 1), not (n, n + half)
   bool alibi_trainable = false;        // ALiBi's slopes are trained from their usual values
+  // transformer_xl: tokens of a segment (0: the text is one), tokens before it that it remembers, and the distance beyond which
+  // all are alike (0: none).
+  int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
   ops::RopeScaling rope_scaling;       // the operator's types and "dynamic", see rope_at
   int64_t max_length = 4096;           // training length
   std::string normalizer = "softmax";  // "softmax", "elastic", ... (the operator's names)
@@ -86,6 +89,7 @@ struct ModelConfig {
   std::string mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer == "attention"; }
   bool attends() const;  // some layer has attention, or its mixer contains it
+  int64_t keeping_layers() const;  // whose cache holds a key and a value of every token, however long the text
   int64_t window_of(int64_t layer) const;  // -1: none
   bool is_lazy() const;          // Elastic-Softmax with a distance bias
   std::string kind() const;      // "lazy", "transformer", the mixer's name, or the normalizer's for what lies between
@@ -104,7 +108,7 @@ struct ModelConfig {
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
   // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and ours:
   // normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std, positions,
-  // rope_interleaved, alibi_trainable, query_bias.
+  // rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
   // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5), "gpt2" those of
   // GPT-2, which is then saved as one; `kind` may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of n layers).
   // vocab_size = 0 is allowed here and means the tokenizer's; whoever builds the model fills it in.

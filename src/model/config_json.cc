@@ -10,6 +10,7 @@
 #include "model/families/family.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
+#include "model/mixers/mamba2_native.h"
 
 namespace lazy {
 
@@ -58,17 +59,23 @@ void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfi
   }
 }
 
+ModelConfig validated(ModelConfig m, const std::string& file) {
+  try {
+    m.validate();
+    m.intermediate_size = m.intermediate();
+  } catch (const Error& e) {
+    throw Error(fmt::format("config.json: {}: {}", file, std::string(e.what()).substr(std::string("model: ").size())));
+  }
+  return m;
+}
+
 // What the families of Llama, our models and other mixers have in common.
 void read_decoder(const Fields& fields, const std::string& type, const MixerKind* kind, ModelConfig& m) {
   const bool lazy = type == "lazy_attention";
   fields.required_integer({"hidden_size"}, m.hidden_size);
   fields.required_integer({"num_hidden_layers"}, m.num_layers);
   if (kind) {
-    m.mixer = kind->name;
-    m.mlp = kind->mlp;
-    m.hidden_ratio = kind->hidden_ratio;
-    m.norm_eps = kind->norm_eps;
-    m.mix = kind->defaults;
+    use_mixer(m, *kind);
     read_hybrid(fields, m);
     kind->read(fields, m);
     complete_mixer(m);
@@ -127,6 +134,7 @@ void config_json::divide_heads(const Fields& fields, const char* name, ModelConf
 
 ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!root.is_object()) fail(kOperation, "{}: expected a JSON object", file);
+  if (is_native_mamba2(root)) return validated(read_native_mamba2(root, file), file);
   const Fields fields(root, file);
   std::string type;
   fields.string({"model_type"}, type);
@@ -169,13 +177,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
       fields.wrong("tokenizer_fingerprint", "16 hexadecimal digits", json(fingerprint));
     }
   }
-  try {
-    m.validate();
-    m.intermediate_size = m.intermediate();
-  } catch (const Error& e) {
-    throw Error(fmt::format("config.json: {}: {}", file, std::string(e.what()).substr(std::string("model: ").size())));
-  }
-  return m;
+  return validated(std::move(m), file);
 }
 
 ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) {
@@ -189,6 +191,7 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
 }
 
 nlohmann::ordered_json ModelConfig::to_json() const {
+  if (family == kNativeMamba2) return write_native_mamba2(*this);
   nlohmann::ordered_json out;
   const std::string transformers_class = architecture();
   const bool lazy = transformers_class == "LazyForCausalLM";

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -14,6 +15,8 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/mixers/attention.h"
+#include "model/mixers/mamba2_native.h"
+#include "model/parameter_shapes.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"
 #include "model/probes.h"
@@ -26,6 +29,7 @@ struct LanguageModel::Impl {
   Impl(const ModelConfig& model, at::Device where) : config(model), device(where), names(model) {
     config.validate();
     config.intermediate_size = config.intermediate();
+    for (ParameterShape& p : parameter_shapes(config)) shapes.emplace(p.name, std::move(p));
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
     if (config.embedding_norm) embedding_norm = make_norm(config, device);
@@ -96,6 +100,12 @@ struct LanguageModel::Impl {
     if (head.defined()) normal(head, config.init_std);
   }
 
+  const ParameterShape& shape(const std::string& name) const {
+    const auto found = shapes.find(name);
+    if (found == shapes.end()) fail("model", "parameter {}: expected one of the model's", name);
+    return found->second;
+  }
+
   // One of a layer's tensors, undefined where another mixer is.
   at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::* tensor) const {
     const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
@@ -143,6 +153,7 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
+  std::map<std::string, ParameterShape> shapes;  // by name
   at::Tensor embedding, position_table, head;  // head is undefined when it is the embedding
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
@@ -221,6 +232,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
+  if (options.cache && at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
   const std::string& positions = impl_->config.positions;
@@ -318,19 +330,8 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   return {log_prob, best};
 }
 
-bool LanguageModel::decays(const std::string& name) {
-  for (const char* part : {"norm", "bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "mixer.D"}) {
-    if (name.find(part) != std::string::npos) return false;
-  }
-  return true;
-}
-
-bool LanguageModel::stays_wide(const std::string& name) {
-  for (const char* part : {"learnable_bias", "softmax_offset", "attn.sinks", "alibi_slopes", "A_log", "dt_bias", "mixer.D"}) {
-    if (name.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
+bool LanguageModel::decays(const std::string& name) const { return impl_->shape(name).decays(); }
+bool LanguageModel::stays_wide(const std::string& name) const { return impl_->shape(name).wide; }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   return impl_->of_attention(layer, &AttentionMixer::distance_bias);
@@ -380,11 +381,17 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
     const bool wide = dtype == "fp32" || stays_wide(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
-  out = packed(impl_->config, out);
-  nlohmann::ordered_json config = impl_->config.to_json();
-  config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
+  const ModelConfig& c = impl_->config;
+  out = packed(c, out);
+  nlohmann::ordered_json config = c.to_json();
+  if (c.family == kNativeMamba2) {  // its program knows no other fields, and wants a tied head by name
+    if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
+  } else {
+    config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";
+  }
+  const auto token = [](int64_t id) { return id < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(id); };
   const nlohmann::ordered_json generation = {
-      {"_from_model_config", true}, {"bos_token_id", config["bos_token_id"]}, {"eos_token_id", config["eos_token_id"]}};
+      {"_from_model_config", true}, {"bos_token_id", token(c.bos_token_id)}, {"eos_token_id", token(c.eos_token_id)}};
   write_safetensors_sharded(directory, "model", out);
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
   write_file_atomic(directory / "config.json", config.dump(2) + "\n");

@@ -102,10 +102,8 @@ class LanguageModel {
   // a copy. They must live as long as the model, or until null takes their place.
   const std::vector<ModelPart>& parts() const;
   void set_part_hooks(PartHooks* hooks);
-  static bool decays(const std::string& parameter_name);  // weight decay applies (decision A2)
-  // Whether a saved bf16 model keeps it in fp32: offsets and distance biases decide which pairs are alive, and a
-  // recurrence's decay is exponentiated over its whole length.
-  static bool stays_wide(const std::string& parameter_name);
+  bool decays(const std::string& parameter_name) const;      // ParameterShape's
+  bool stays_wide(const std::string& parameter_name) const;  // its `wide`
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined, as in layers that do not attend
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined

@@ -26,10 +26,15 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
     out.push_back({names.q_norm, {c.head_dim}});
     out.push_back({names.k_norm, {c.head_dim}});
   }
-  if (c.distance_bias_window > 0) out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}});
-  if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable});
-  if (c.has_sink()) out.push_back({names.sink, {c.num_heads}});
-  if (c.positions == "alibi") out.push_back({names.slopes, {c.num_heads}, c.alibi_trainable});
+  if (c.distance_bias_window > 0) out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}, true, /*wide=*/true, /*decayed=*/false});
+  if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable, /*wide=*/true});
+  if (c.has_sink()) out.push_back({names.sink, {c.num_heads}, true, /*wide=*/true});
+  if (c.positions == "alibi") out.push_back({names.slopes, {c.num_heads}, c.alibi_trainable, /*wide=*/true});
+  if (c.positions == "transformer_xl") {
+    out.push_back({names.r_proj, {q, d}});
+    out.push_back({.name = names.content_bias, .shape = {c.num_heads, c.head_dim}, .decayed = false});
+    out.push_back({.name = names.position_bias, .shape = {c.num_heads, c.head_dim}, .decayed = false});
+  }
   return out;
 }
 

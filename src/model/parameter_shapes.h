@@ -1,6 +1,7 @@
 // Every tensor of a decoder by name and shape, without making the decoder.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@ struct ParameterShape {
   std::string name;  // the checkpoint's
   std::vector<int64_t> shape;
   bool trained = true;    // false: a fixed offset
+  // A saved bf16 model keeps it in fp32 all the same: offsets and distance biases decide which pairs are alive, and a
+  // recurrence's decay is exponentiated over its whole length.
+  bool wide = false;
+  std::optional<bool> decayed;  // by weight decay (decision A2); not given: as matrices are, and vectors are not
+  bool decays() const { return decayed.value_or(shape.size() > 1); }
   int64_t count() const;  // elements
 };
 

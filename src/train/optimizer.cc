@@ -7,18 +7,18 @@
 #include <set>
 
 #include "core/error.h"
-#include "model/language_model.h"
 
 namespace lazy::train {
 
-AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options) : options_(options) {
+AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options, const std::function<bool(const std::string&)>& decays)
+    : options_(options) {
   at::NoGradGuard no_grad;
   groups_.resize(2);
   groups_[0].weight_decay = options.weight_decay;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
     if (!steps_tensor_.defined()) steps_tensor_ = at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false));
-    Group& group = groups_[LanguageModel::decays(name) ? 0 : 1];
+    Group& group = groups_[!decays || decays(name) ? 0 : 1];
     group.names.push_back(name);
     group.parameters.push_back(parameter);
     group.exp_avg.push_back(at::zeros_like(parameter, at::MemoryFormat::Contiguous));

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,8 +18,8 @@ namespace lazy::train {
 class AdamW {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
-  // Takes those that require a gradient; weight decay where LanguageModel::decays(name).
-  AdamW(const Parameters& parameters, const AdamWOptions& options);
+  // Takes those that require a gradient; weight decay of the names that `decays` says, of all without it.
+  AdamW(const Parameters& parameters, const AdamWOptions& options, const std::function<bool(const std::string&)>& decays = {});
 
   // Euclidean norm of all gradients together. A parameter that got no gradient counts as zero.
   double gradient_norm() const;

@@ -1,16 +1,16 @@
 #include "seeds.h"
 
-#include <gtest/gtest.h>
 #include <fmt/ranges.h>
+#include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "core/config.h"
 #include "core/file.h"
 #include "data/bpe_files.h"
 #include "data/compressed.h"
 #include "data/shards/corpus.h"
 #include "data/support.h"
-#include "core/config.h"
 #include "model/config.h"
 #include "model/mixers/kinds.h"
 #include "model/safetensors_format.h"

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::run_command;
 using ::testing::StartsWith;
 using testing::TemporaryFolder;
@@ -63,6 +64,25 @@ TEST_F(Commands, InfoPrintsTheSpecifiedCounts) {
   int64_t sum = 0;
   for (const auto& tensor : info["tensors"]) sum += tensor["count"].get<int64_t>();
   EXPECT_EQ(info["parameters"]["total"], sum);
+}
+
+TEST_F(Commands, InfoPrintsLayersThatAreAlikeOnce) {
+  const std::string models = LAZY_SOURCE_DIR "/configs/models/";
+  const auto [status, out] = lazy("info " + models + "mamba2-340m.toml");
+  ASSERT_EQ(status, 0) << out;
+  EXPECT_THAT(out, HasSubstr("mamba2: 48 layers, width 1024, 32 heads of 128 (values 64), no MLP"));
+  EXPECT_THAT(out, HasSubstr("backbone.layers.*.mixer.in_proj.weight"));
+  EXPECT_THAT(out, Not(HasSubstr("layers.1.")));
+  EXPECT_THAT(out, HasSubstr(" x 48"));
+  const auto [other, hybrid] = lazy("info " + models + "retnet-340m.toml --set model.attention_every=4");
+  ASSERT_EQ(other, 0) << hybrid;
+  EXPECT_THAT(hybrid, HasSubstr("attn.g_norm_swish_gate.weight"));
+  EXPECT_THAT(hybrid, HasSubstr(" x 18"));
+  EXPECT_THAT(hybrid, HasSubstr(" x 6"));
+  const json pure = json::parse(lazy("info " + models + "retnet-340m.toml --json").second);
+  EXPECT_EQ(pure["kv_cache_bytes_per_token"]["fp32"], 0);
+  const json mixed = json::parse(lazy("info " + models + "retnet-340m.toml --json --set model.attention_every=4").second);
+  EXPECT_EQ(mixed["kv_cache_bytes_per_token"]["fp32"], 6 * 2 * 4 * 1024);
 }
 
 TEST_F(Commands, InfoRefusesWhatTrainWouldRefuse) {

@@ -71,6 +71,14 @@ std::vector<Shape> shapes() {
   out.push_back({"lazy_alibi", small("lazy")});
   out.back().config.positions = "alibi";
   out.back().config.alibi_trainable = true;
+  out.push_back({"transformer_xl", small("transformer")});
+  out.back().config.positions = "transformer_xl";
+  out.push_back({"lazy_transformer_xl_segments", small("lazy")});
+  out.back().config.positions = "transformer_xl";
+  out.back().config.num_kv_heads = 2;
+  out.back().config.segment_length = 8;
+  out.back().config.memory_length = 11;
+  out.back().config.clamp_length = 15;
   out.push_back({"rope_of_half_the_head", small("transformer")});
   out.back().config.rotary_share = 0.5;
   out.push_back({"rope_of_neighbours", small("lazy")});
@@ -297,9 +305,9 @@ TEST(LanguageModel, DecayLeavesOutNormsBiasesAndOffsets) {
   const LanguageModel model(small("lazy"), 1);
   int64_t decayed = 0, others = 0;
   for (const auto& [name, tensor] : model.parameters()) {
-    (LanguageModel::decays(name) ? decayed : others) += tensor.numel();
+    (model.decays(name) ? decayed : others) += tensor.numel();
     const bool lazy_bias = name.find("learnable_bias") != std::string::npos;
-    EXPECT_EQ(LanguageModel::decays(name), tensor.dim() == 2 && !lazy_bias) << name;
+    EXPECT_EQ(model.decays(name), tensor.dim() == 2 && !lazy_bias) << name;
   }
   EXPECT_EQ(decayed + others, count_parameters(model.config()).total);
 }

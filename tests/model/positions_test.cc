@@ -66,7 +66,8 @@ TEST(Positions, LearnedOnesEnd) {
 
 TEST(Positions, ASavedModelComesBack) {
   for (const char* keys : {"positions = \"learned\"", "positions = \"sinusoidal\"", "positions = \"alibi\"\nalibi_trainable = true",
-                           "positions = \"none\"", "partial_rotary_factor = 0.5\nrope_interleaved = true", "normalizer = \"softmax_sink\""}) {
+                           "positions = \"none\"", "positions = \"transformer_xl\"\nsegment_length = 8\nmemory_length = 5\nclamp_length = 9",
+                           "partial_rotary_factor = 0.5\nrope_interleaved = true", "normalizer = \"softmax_sink\""}) {
     const ModelConfig config = from_toml("kind = \"transformer\"\n" + std::string(keys));
     EXPECT_EQ(config.architecture(), "LazyForCausalLM") << keys;
     LanguageModel model(config, 3);
@@ -86,7 +87,7 @@ TEST(Positions, FixedSlopesAreNotTrained) {
     size_t found = 0;
     for (const auto& item : model.parameters()) found += item.first.find("alibi_slopes") != std::string::npos;
     EXPECT_EQ(found, trained ? 2u : 0u);
-    EXPECT_FALSE(LanguageModel::decays("model.layers.0.attn.alibi_slopes"));
+    EXPECT_FALSE(model.decays("model.layers.0.attn.alibi_slopes"));
     EXPECT_EQ(count_parameters(model.config()).total, [&] {
       int64_t sum = 0;
       for (const auto& item : model.parameters()) sum += item.second.numel();
@@ -96,7 +97,7 @@ TEST(Positions, FixedSlopesAreNotTrained) {
 }
 
 TEST(Positions, WhatTheyRefuse) {
-  EXPECT_THAT(error("positions = \"absolute\""), HasSubstr("expected one of rope, none, learned, sinusoidal, alibi"));
+  EXPECT_THAT(error("positions = \"absolute\""), HasSubstr("expected one of rope, none, learned, sinusoidal, alibi, transformer_xl"));
   EXPECT_THAT(error("partial_rotary_factor = 0.2"), HasSubstr("partial_rotary_factor: expected an even number of head_dim's 16"));
   EXPECT_THAT(error("partial_rotary_factor = 2"), HasSubstr("partial_rotary_factor"));
   LanguageModel model(from_toml("positions = \"alibi\""), 1);

@@ -39,8 +39,9 @@ class ReferenceDecoder {
     x = round(x.view({ids.size(0), ids.size(1), c_.hidden_size}) + positions(ids.size(1)));
     for (int64_t i = 0; i < c_.num_layers; ++i) {
       const std::string p = "model.layers." + std::to_string(i) + ".";
-      const at::Tensor normed = norm(x, p + (llama ? "input_layernorm.weight" : "attn_norm.weight"));
-      x = round(x + attention(normed, p + (llama ? "self_attn." : "attn.")));
+      const std::string first_norm = p + (llama ? "input_layernorm.weight" : "attn_norm.weight");
+      const at::Tensor normed = norm(x, first_norm), remembered = norm(x.detach(), first_norm);
+      x = round(x + attention(normed, remembered, p + (llama ? "self_attn." : "attn.")));
       const at::Tensor h = norm(x, p + (llama ? "post_attention_layernorm.weight" : "mlp_norm.weight"));
       const at::Tensor gate = project(h, p + "mlp.gate_proj.weight"), up = project(h, p + "mlp.up_proj.weight");
       x = round(x + project(round(gate * at::sigmoid(gate) * up), p + "mlp.down_proj.weight"));
@@ -135,17 +136,42 @@ class ReferenceDecoder {
     return at::relu(p + tau.view({1, -1, 1, 1}) / (c_.offset == "per_visible" ? count : at::ones_like(count))) * visible;
   }
 
-  at::Tensor attention(const at::Tensor& x, const std::string& prefix) const {
+  // Transformer-XL: (q + v) W_r r of every pair, by distance.
+  at::Tensor position_scores(const at::Tensor& q, const at::Tensor& distance, const std::string& prefix) const {
+    const int64_t n = distance.size(0);
+    const auto wide = at::TensorOptions().dtype(at::kDouble);
+    at::Tensor steps = at::arange(n, wide);
+    if (c_.clamp_length > 0) steps = steps.clamp_max(static_cast<double>(c_.clamp_length));
+    const at::Tensor angles = steps.unsqueeze(1) * at::pow(10000.0, at::arange(0, c_.hidden_size, 2, wide) / -static_cast<double>(c_.hidden_size));
+    const at::Tensor encodings = at::cat({angles.sin(), angles.cos()}, 1).to(q.scalar_type());
+    const at::Tensor r = heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0), c_.num_heads);  // (1, heads, n, head_dim)
+    const at::Tensor by_distance = at::matmul(q + w_.at(prefix + "r_r_bias").unsqueeze(1), r.transpose(2, 3));
+    return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.num_heads, n, n}));
+  }
+
+  at::Tensor attention(const at::Tensor& x, const at::Tensor& remembered, const std::string& prefix) const {
     const int64_t n = x.size(1);
     const at::Tensor q = rotate(heads(project(x, prefix + "q_proj.weight"), c_.num_heads));
     const int64_t group = c_.num_heads / c_.num_kv_heads;
-    const at::Tensor k =
-        rotate(heads(project(x, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
-    const at::Tensor v = heads(project(x, prefix + "v_proj.weight"), c_.num_kv_heads).repeat_interleave(group, 1);
-    at::Tensor s = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(c_.head_dim));
+    const auto keys = [&](const at::Tensor& of) {
+      return rotate(heads(project(of, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
+    };
+    const auto values = [&](const at::Tensor& of) {
+      return heads(project(of, prefix + "v_proj.weight"), c_.num_kv_heads).repeat_interleave(group, 1);
+    };
     const at::Tensor index = at::arange(n, at::kLong);
     const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);  // (i, j) -> i - j
-    at::Tensor visible = distance.ge(0);
+    at::Tensor visible = distance.ge(0), own = at::ones_like(visible);
+    if (c_.segment_length > 0) {
+      const at::Tensor segment = index.div(c_.segment_length, "floor");
+      own = segment.unsqueeze(1).eq(segment.unsqueeze(0));
+      visible = visible & (segment * c_.segment_length - c_.memory_length).unsqueeze(1).le(index.unsqueeze(0));
+    }
+    const bool relative = c_.positions == "transformer_xl";
+    const at::Tensor asks = relative ? q + w_.at(prefix + "r_w_bias").unsqueeze(1) : q;
+    at::Tensor s = at::where(own, at::matmul(asks, keys(x).transpose(2, 3)), at::matmul(asks, keys(remembered).transpose(2, 3)));
+    if (relative) s = s + position_scores(q, distance, prefix);
+    s = s / std::sqrt(static_cast<double>(c_.head_dim));
     if (c_.window > 0) visible = visible & distance.lt(c_.window);
     if (c_.distance_bias_window > 0) {
       const at::Tensor within = distance.ge(0) & distance.lt(c_.distance_bias_window);
@@ -157,7 +183,8 @@ class ReferenceDecoder {
       s = s - w_.at(prefix + "alibi_slopes").view({1, -1, 1, 1}) * distance.to(s.scalar_type());
     }
     const at::Tensor p = normalized(s, visible, prefix);
-    const at::Tensor out = round(at::matmul(p, v)).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
+    const at::Tensor mixed = at::matmul(p * own, values(x)) + at::matmul(p * own.logical_not(), values(remembered));
+    const at::Tensor out = round(mixed).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
     return project(out, prefix + "o_proj.weight");
   }
 

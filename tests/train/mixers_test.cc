@@ -81,6 +81,12 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
            {"mixer.chunk=128", "mixer.chunk: expected 1 to max_position_embeddings (64)"},
            {"mixer.heads=5", "mixer.heads: expected a divisor of 32"},
            {"mixer.head=2", "did you mean 'heads'"},
+           {"mixer.memory_depth=3", "mixer.memory_depth: expected none in retnet, it is of titans_lmm, titans_mac"},
+           {"mixer.state_size=64", "mixer.state_size: expected none in retnet, it is of mamba2"},
+           {"mixer.conv_size=4", "mixer.conv_size: expected 0, retnet has no convolution"},
+           {"mixer.key_dim=7", "mixer.key_dim: expected an even number"},
+           {"model.positions=\"alibi\"", "positions: only attention takes it"},
+           {"model.segment_length=16", "segment_length: only attention takes it"},
            {"model.attention_every=3", "attention_every"},
            {"model.attention_layers=[0,1]", "expected a layer left to retnet"}}) {
     const Ended ended = run_lazy({config, "--set", setting, "--dry-run"}, scratch.path());

@@ -10,7 +10,10 @@
 #include "core/file.h"
 #include "counting_allocator.h"
 #include "data/sequences.h"
+#include "model/blocks/linear.h"
 #include "model/language_model.h"
+#include "model/mixers/kinds.h"
+#include "model/parts.h"
 #include "tiny_run.h"
 #include "train/optimizer.h"
 #include "train/planning/memory.h"
@@ -88,6 +91,53 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
       EXPECT_NEAR(static_cast<double>(counter.live - before), static_cast<double>(state[2].bytes), kScalars);
     }
   }
+}
+
+ModelConfig of_mixer(const MixerKind& kind) {
+  ModelConfig m{.vocab_size = 50, .hidden_size = 96, .num_layers = 3, .num_heads = 6, .num_kv_heads = 6, .head_dim = 16, .intermediate_size = 160,
+                .max_length = 128};
+  use_mixer(m, kind);
+  complete_mixer(m);
+  return m;
+}
+
+TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
+  std::vector<ModelConfig> models;
+  for (const MixerKind* kind : mixer_kinds()) {
+    models.push_back(of_mixer(*kind));
+    models.push_back(models.back());
+    models.back().attention_layers = {1};
+  }
+  models.push_back(tiny("softmax", false).model);
+  models.back().positions = "transformer_xl";
+  for (const ModelConfig& config : models) {
+    const LanguageModel model(config, 1);
+    int64_t weights = 0;
+    for (const ModelPart& part : model.parts()) {
+      for (const Linear* product : part.products) {
+        for (const at::Tensor& weight : product->parts()) weights += weight.numel();
+      }
+    }
+    EXPECT_EQ(product_weights(config), weights) << config.mixer << " " << config.attention_layers.size();
+  }
+}
+
+// A layer that keeps a state counts 12 a number of it, one that attends 12 a key and dimension.
+TEST(Throughput, CountsStatesWhereNothingAttends) {
+  const ModelConfig retnet = of_mixer(*find_mixer("retnet"));
+  const auto weights = static_cast<double>(count_parameters(retnet).untied - retnet.vocab_size * retnet.hidden_size);
+  const auto state = static_cast<double>(3 * retnet.mix.heads * retnet.mix.key_dim * retnet.mix.value_dim);
+  EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), 6 * weights + 12 * state);
+  EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), flops_per_token(retnet, 4096));
+  EXPECT_EQ(retnet.keeping_layers(), 0);
+  ModelConfig hybrid = retnet;
+  hybrid.attention_layers = {2};
+  EXPECT_EQ(hybrid.keeping_layers(), 1);
+  EXPECT_GT(flops_per_token(hybrid, 4096), flops_per_token(hybrid, 64));
+  ModelConfig mal = of_mixer(*find_mixer("titans_mal"));
+  EXPECT_EQ(mal.keeping_layers(), 3);
+  mal.window = 16;
+  EXPECT_EQ(mal.keeping_layers(), 0);
 }
 
 TEST(PlannedMemory, ShardingDividesWhatItSays) {

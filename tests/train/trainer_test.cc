@@ -87,7 +87,7 @@ std::vector<double> first_losses(const TrainConfig& config, double disturbance =
   LanguageModel model(shape, config.seed);
   at::globalContext().setFlushDenormal(true);
   at::manual_seed(seed);
-  AdamW optimizer(model.parameters(), config.optimizer);
+  AdamW optimizer(model.parameters(), config.optimizer, [&](const std::string& name) { return model.decays(name); });
   std::vector<double> out;
   for (int64_t step = 0, position = 0; step < 10; ++step) {
     if (disturbance > 0) {

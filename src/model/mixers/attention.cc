@@ -18,7 +18,6 @@ namespace {
 
 // The layer's place in the cache.
 size_t place_in(KVCache& cache, int64_t layer) {
-  if (at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
   const auto index = static_cast<size_t>(layer);
   if (cache.keys.size() <= index) {
     cache.keys.resize(index + 1);
@@ -63,6 +62,11 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   if (c.positions == "alibi") {
     slopes = at::tensor(alibi_slopes(heads_), at::kFloat).to(device).requires_grad_(c.alibi_trainable);
   }
+  if (c.positions == "transformer_xl") {
+    r_proj = at::zeros({heads_ * head_dim_, c.hidden_size}, options).requires_grad_(true);
+    content_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
+    position_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
+  }
   const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
   if (c.attention_bias) {
     q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.query_bias);
@@ -82,7 +86,8 @@ NamedTensors AttentionMixer::parameters() const {
   for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias}, {&names.k_bias, &k_bias}, {&names.v_bias, &v_bias},
                                      {&names.o_bias, &o_bias}, {&names.q_norm, &q_norm}, {&names.k_norm, &k_norm},
                                      {&names.distance_bias, &distance_bias}, {&names.offset, &tau},
-                                     {&names.sink, &sink}, {&names.slopes, &slopes}}) {
+                                     {&names.sink, &sink}, {&names.slopes, &slopes}, {&names.r_proj, &r_proj},
+                                     {&names.content_bias, &content_bias}, {&names.position_bias, &position_bias}}) {
     if (tensor->defined()) out.emplace_back(*name, *tensor);
   }
   return out;
@@ -144,6 +149,7 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
     if (stats || options.on_attention_input) fail("model", "a streaming cache serves neither statistics nor maps of attention");
     return project(stream(parts, layer, *options.cache));
   }
+  if (r_proj.defined()) return project(attend_relative(x, parts, layer, options, stats));
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;

@@ -9,13 +9,29 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "model/config_json.h"
+#include "model/limits.h"
 #include "model/mixers/kinds.h"
 
 namespace lazy {
+
 namespace {
 
-void check_range(int64_t value, const char* field, int64_t minimum, int64_t maximum) {
-  if (value < minimum || value > maximum) fail("model", "mixer.{}: expected {} to {}, found {}", field, minimum, maximum, value);
+// Keys of [mixer] that not every mixer reads, and whose they are. RetNet and Mamba2 say themselves what their one value is.
+void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
+  static const std::vector<std::pair<const char*, std::vector<std::string>>> owners = {
+      {"conv_size",
+       {"retnet", "mamba2", "delta_net", "gated_delta_net", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
+      {"state_size", {"mamba2"}},
+      {"groups", {"mamba2"}},
+      {"gate", {"retnet", "mamba2", "delta_net", "gated_delta_net", "ttt_linear", "ttt_mlp", "titans_lmm", "titans_mal"}},
+      {"memory_depth", {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
+      {"memory_expansion", {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
+      {"persistent", {"titans_mac", "titans_mag", "titans_mal"}},
+      {"segment", {"titans_mac"}}};
+  for (const auto& [key, mixers] : owners) {
+    if (!s.has(key) || std::find(mixers.begin(), mixers.end(), mixer) != mixers.end()) continue;
+    fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer, fmt::join(mixers, ", "));
+  }
 }
 
 }  // namespace
@@ -42,6 +58,7 @@ void read_mixer(Config& config, ModelConfig& m) {
   }
   std::sort(m.attention_layers.begin(), m.attention_layers.end());
   ConfigSection s = config.section("mixer");
+  refuse_foreign_keys(s, m.mixer);
   MixerConfig& x = m.mix;
   x.heads = s.integer("heads", x.heads, 0);
   x.key_dim = s.integer("key_dim", x.key_dim, 0);
@@ -62,7 +79,7 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
   ConfigSection s = config.section("model");
   for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset", "offset_trainable",
                           "offset_init", "distance_bias_window", "distance_bias_init_std", "positions", "rope_theta", "partial_rotary_factor",
-                          "rope_interleaved", "alibi_trainable"}) {
+                          "rope_interleaved", "alibi_trainable", "segment_length", "memory_length", "clamp_length"}) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model", "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes in [mixer]",
            s.where(key), key, m.mixer);
@@ -73,16 +90,16 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
 void check_mixer(const ModelConfig& m) {
   const MixerKind& kind = mixer_kind(m);
   const MixerConfig& x = m.mix;
-  check_range(x.heads, "heads", 1, 1 << 14);
-  check_range(x.key_dim, "key_dim", 1, 1 << 14);
-  check_range(x.value_dim, "value_dim", 1, 1 << 14);
-  check_range(x.conv_size, "conv_size", 0, 1 << 10);
-  check_range(x.state_size, "state_size", 1, 1 << 14);
-  check_range(x.groups, "groups", 1, x.heads);
-  check_range(x.memory_depth, "memory_depth", 1, 1 << 10);
-  check_range(x.memory_expansion, "memory_expansion", 1, 1 << 10);
-  check_range(x.persistent, "persistent", 0, 1 << 14);
-  check_range(x.segment, "segment", 1, 1 << 24);
+  check_whole(x.heads, "mixer.heads", 1, 1 << 14);
+  check_whole(x.key_dim, "mixer.key_dim", 1, 1 << 14);
+  check_whole(x.value_dim, "mixer.value_dim", 1, 1 << 14);
+  check_whole(x.conv_size, "mixer.conv_size", 0, 1 << 10);
+  check_whole(x.state_size, "mixer.state_size", 1, 1 << 14);
+  check_whole(x.groups, "mixer.groups", 1, x.heads);
+  check_whole(x.memory_depth, "mixer.memory_depth", 1, 1 << 10);
+  check_whole(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
+  check_whole(x.persistent, "mixer.persistent", 0, 1 << 14);
+  check_whole(x.segment, "mixer.segment", 1, 1 << 24);
   if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's own, where it is a matter of speed alone
     fail("model", "mixer.chunk: expected 1 to max_position_embeddings ({}), found {}", m.max_length, x.chunk);
   }
@@ -104,6 +121,9 @@ void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
   fields.number({"partial_rotary_factor"}, m.rotary_share);
   fields.boolean({"rope_interleaved"}, m.rope_interleaved);
   fields.boolean({"alibi_trainable"}, m.alibi_trainable);
+  fields.integer({"segment_length"}, m.segment_length);
+  fields.integer({"memory_length"}, m.memory_length);
+  fields.integer({"clamp_length"}, m.clamp_length);
   fields.string({"normalizer"}, m.normalizer);
   fields.string({"offset"}, m.offset);
   fields.boolean({"offset_trainable"}, m.offset_trainable);
@@ -117,6 +137,11 @@ void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (m.rotary_share != 1) out["partial_rotary_factor"] = m.rotary_share;
   if (m.rope_interleaved) out["rope_interleaved"] = true;
   if (m.positions == "alibi") out["alibi_trainable"] = m.alibi_trainable;
+  if (m.positions == "transformer_xl") {
+    out["segment_length"] = m.segment_length;
+    out["memory_length"] = m.memory_length;
+    out["clamp_length"] = m.clamp_length;
+  }
   out["normalizer"] = m.normalizer;
   out["offset"] = m.offset;
   out["offset_trainable"] = m.offset_trainable;

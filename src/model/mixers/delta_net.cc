@@ -78,11 +78,9 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
 at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                                   at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
-  std::vector<at::Tensor> state(4);  // of the delta rule, of the convolutions of q, k and v
-  std::vector<at::Tensor>* cached = options.cache ? &layer_state(*options.cache, layer) : nullptr;
-  if (cached && !cached->empty()) state = *cached;
+  RememberedState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v
   const auto heads = [&](const char* weight, size_t part, int64_t dim) {
-    return convolved(weight, parts[part], options, cached ? &state[1 + part] : nullptr).unflatten(2, {heads_, dim});
+    return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr).unflatten(2, {heads_, dim});
   };
   recurrence::Inputs in{.q = unit(heads("attn.q_conv1d.weight", 0, key_dim_)),
                         .k = unit(heads("attn.k_conv1d.weight", 1, key_dim_)),
@@ -93,10 +91,8 @@ at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const Forw
   if (decays_) in.log_decay = log_decay(step_size(rates[1], table_["attn.dt_bias"]), table_["attn.A_log"]);
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
   const recurrence::Outputs y = recurrence::delta_rule(in, chunk_);
-  if (cached) {
-    state[0] = y.state;
-    *cached = state;
-  }
+  state[0] = y.state;
+  state.keep();
   return output_.forward(
       output_norm(y.out, table_["attn.o_norm.weight"], norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }

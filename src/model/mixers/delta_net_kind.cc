@@ -30,7 +30,7 @@ std::vector<ParameterShape> delta_net_shapes(const ModelConfig& m) {
   const int64_t d = m.hidden_size, key = x.heads * x.key_dim, value = x.heads * x.value_dim;
   const bool gated = m.mixer == kGatedDeltaNet.name;
   std::vector<ParameterShape> out;
-  if (gated) out = {{"attn.A_log", {x.heads}}, {"attn.dt_bias", {x.heads}}};
+  if (gated) out = {{"attn.A_log", {x.heads}, true, /*wide=*/true}, {"attn.dt_bias", {x.heads}, true, /*wide=*/true}};
   out.push_back({"attn.q_proj.weight", {key, d}});
   out.push_back({"attn.k_proj.weight", {key, d}});
   out.push_back({"attn.v_proj.weight", {value, d}});

@@ -1,6 +1,9 @@
 #include "model/mixers/kinds.h"
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "model/limits.h"
 #include "model/mixers/delta_net_kind.h"
 #include "model/mixers/mamba2_kind.h"
 #include "model/mixers/retnet_kind.h"
@@ -29,14 +32,19 @@ const MixerKind* find_mixer_type(const std::string& type) {
   return nullptr;
 }
 
+void use_mixer(ModelConfig& m, const MixerKind& kind) {
+  m.mixer = kind.name;
+  m.mlp = kind.mlp;
+  m.hidden_ratio = kind.hidden_ratio;
+  m.norm_eps = kind.norm_eps;
+  m.mix = kind.defaults;
+}
+
 void complete_mixer(ModelConfig& m) {
-  const auto check = [](int64_t value, const char* field, int64_t minimum, int64_t maximum) {
-    if (value < minimum || value > maximum) fail("model", "{}: expected {} to {}, found {}", field, minimum, maximum, value);
-  };
-  check(m.hidden_size, "hidden_size", 1, int64_t{1} << 20);
-  check(m.mix.heads, "mixer.heads", 0, 1 << 14);
-  check(m.mix.key_dim, "mixer.key_dim", 0, 1 << 14);
-  check(m.mix.value_dim, "mixer.value_dim", 0, 1 << 14);
+  check_whole(m.hidden_size, "hidden_size", 1, int64_t{1} << 20);
+  check_whole(m.mix.heads, "mixer.heads", 0, 1 << 14);
+  check_whole(m.mix.key_dim, "mixer.key_dim", 0, 1 << 14);
+  check_whole(m.mix.value_dim, "mixer.value_dim", 0, 1 << 14);
   mixer_kind(m).complete(m);
 }
 
@@ -47,6 +55,23 @@ int64_t even_key_dim(const ModelConfig& m, int64_t above, int64_t below) {
          width % below == 0 ? width / below : width, m.hidden_size, m.mix.heads);
   }
   return width / parts;
+}
+
+void complete_square_heads(ModelConfig& m) {
+  MixerConfig& x = m.mix;
+  if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
+  if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
+  if (x.value_dim == 0) x.value_dim = x.key_dim;
+}
+
+void check_square_heads(const ModelConfig& m) {
+  const MixerConfig& x = m.mix;
+  if (x.heads * x.key_dim != m.hidden_size) {
+    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
+         x.heads, x.key_dim);
+  }
+  if (x.value_dim != x.key_dim)
+    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
 }
 
 const MixerKind& mixer_kind(const ModelConfig& config) {

@@ -37,11 +37,16 @@ struct MixerKind {
 const std::vector<const MixerKind*>& mixer_kinds();
 const MixerKind* find_mixer(const std::string& name);       // by name; null: none, as for "attention"
 const MixerKind* find_mixer_type(const std::string& type);  // by model_type
+// Makes the mixer that of `config`, with its defaults.
+void use_mixer(ModelConfig& config, const MixerKind& kind);
 // Replaces the mixer's sizes that are 0. Error when those that are given, or hidden_size, are out of range.
 void complete_mixer(ModelConfig& config);
 // The key_dim that follows from hidden_size, shared evenly by the heads: hidden_size times above / below. Error when that is no
 // whole number.
 int64_t even_key_dim(const ModelConfig& config, int64_t above = 1, int64_t below = 1);
+// Heads that share hidden_size and have values as wide as keys (TTT, Titans): 64 wide unless they are given, and their check.
+void complete_square_heads(ModelConfig& config);
+void check_square_heads(const ModelConfig& config);
 const MixerKind& mixer_kind(const ModelConfig& config);     // of a model whose mixer is not attention
 
 }  // namespace lazy

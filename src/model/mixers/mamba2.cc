@@ -62,9 +62,7 @@ at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const Forwar
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
   const auto parts =
       input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
-  std::vector<at::Tensor> state(2);  // of the recurrence, of the convolution
-  std::vector<at::Tensor>* cached = options.cache ? &layer_state(*options.cache, layer) : nullptr;
-  if (cached && !cached->empty()) state = *cached;
+  RememberedState state(options, layer, 2);  // of the recurrence, of the convolution
   recurrence::ConvolutionInputs wave{
       .x = parts[1], .weight = table_["mixer.conv1d.weight"], .bias = table_["mixer.conv1d.bias"], .state = state[1]};
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;
@@ -81,7 +79,8 @@ at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const Forwar
                                                    .initial_state = state[0],
                                                    .cu_seqlens = wave.cu_seqlens},
                                                   chunk_);
-  if (cached) *cached = {y.state, convolved.state};
+  state[0] = y.state, state[1] = convolved.state;
+  state.keep();
   return output_.forward(normed(ops::swiglu(parts[0], y.out.flatten(2, 3))))[0];
 }
 

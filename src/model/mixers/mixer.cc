@@ -27,14 +27,6 @@ bool Mixer::start(const std::string&, at::Tensor& fresh, const ModelConfig& conf
   return true;
 }
 
-NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Device device) {
-  NamedTensors out;
-  for (const ParameterShape& p : shapes) {
-    out.emplace_back(p.name, at::zeros(p.shape, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(p.trained));
-  }
-  return out;
-}
-
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
   const std::string name = config.mixer_of(layer);
   if (name == "attention") return std::make_unique<AttentionMixer>(config, layer, device);

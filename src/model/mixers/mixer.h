@@ -16,7 +16,6 @@ namespace lazy {
 
 struct ForwardOptions;
 class Linear;
-struct ParameterShape;
 
 class Mixer {
  public:
@@ -39,8 +38,5 @@ class Mixer {
 
 // The mixer of a layer: config.mixer_of(layer).
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device);
-
-// Fresh leaves of the kind's shapes, zeros, for a mixer to keep.
-NamedTensors make_parameters(const std::vector<ParameterShape>& shapes, at::Device device);
 
 }  // namespace lazy

@@ -61,10 +61,11 @@ at::Tensor RetNetMixer::forward(const Normalized& x, int64_t layer, const Forwar
                         .log_decay = log_decay_,
                         .scale = 1 / std::sqrt(static_cast<double>(key_dim_))};
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
-  std::vector<at::Tensor>* state = options.cache ? &layer_state(*options.cache, layer) : nullptr;
-  if (state && !state->empty()) in.initial_state = state->at(0);
+  RememberedState state(options, layer, 1);
+  in.initial_state = state[0];
   const recurrence::Outputs y = recurrence::decay(in, chunk_);
-  if (state) *state = {y.state};
+  state[0] = y.state;
+  state.keep();
   const at::Tensor weight = table_[gate_ ? "attn.g_norm_swish_gate.weight" : "attn.g_norm.weight"];
   return output_.forward(output_norm(y.out, weight, norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }

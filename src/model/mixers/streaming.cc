@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "model/mixers/block_weights.h"
 #include "ops/decode.h"
 #include "ops/rope.h"
 
@@ -39,7 +40,7 @@ class BlockedForm {
     const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
     visible_ = at::cat({at::ones_like(to_sinks, at::kBool), to_recent.ge(0) & to_recent.le(cache.recent)}, 1);
     if (in.attention.window > 0) visible_ = visible_ & distance.lt(in.attention.window);
-    count_ = visible_.select(0, 0).sum().item<double>();  // every query's
+    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // every query's
     added_ = at::zeros({1, kBlock, distance.size(1)}, whole.dtype(at::kFloat));
     if (in.distance_bias.defined()) {
       const int64_t width = in.distance_bias.size(1);
@@ -68,7 +69,7 @@ class BlockedForm {
       at::Tensor s_BHLK = at::cat({to_sinks, to_recent}, 3);
       const int64_t keys = s_BHLK.size(3);
       s_BHLK.add_(added_.narrow(1, 0, rows).narrow(2, 0, keys));
-      const at::Tensor w_BHLK = weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys));
+      const at::Tensor w_BHLK = block_weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys), count_, in_.tau, in_.attention);
       const at::Tensor v_BKGD = at::cat({in_.v.narrow(1, 0, cache_.sinks), in_.v.narrow(1, from, recent)}, 1);
       out.narrow(1, begin, rows).copy_(mix(w_BHLK, v_BKGD));
     }
@@ -84,14 +85,6 @@ class BlockedForm {
     return at::matmul(q, k_BKGD.to(at::kFloat).permute({0, 2, 3, 1})).view({B, H, L, k_BKGD.size(1)});
   }
 
-  at::Tensor weights(const at::Tensor& s_BHLK, const at::Tensor& visible_LK) const {
-    if (in_.attention.normalizer == "sigmoid") return at::sigmoid(s_BHLK - std::log(count_));
-    const at::Tensor p = at::softmax(s_BHLK, 3);
-    if (in_.attention.normalizer == "softmax") return p;
-    const double divisor = in_.attention.offset == "per_visible" ? count_ : 1;
-    return at::relu(p + (in_.tau.to(at::kFloat) / divisor).view({1, -1, 1, 1})) * visible_LK;
-  }
-
   static at::Tensor mix(const at::Tensor& w_BHLK, const at::Tensor& v_BKGD) {
     const int64_t B = w_BHLK.size(0), H = w_BHLK.size(1), L = w_BHLK.size(2), K = w_BHLK.size(3), G = v_BKGD.size(2), D = v_BKGD.size(3);
     const at::Tensor w = w_BHLK.view({B, G, H / G * L, K});
@@ -101,7 +94,7 @@ class BlockedForm {
   const StreamingInputs& in_;
   StreamingCache cache_;
   at::Tensor visible_, added_;  // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
-  double count_ = 0;
+  at::Tensor count_;            // one number
 };
 
 // The definition: each token from the keys that its cache holds.

@@ -14,20 +14,13 @@ bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
 void complete_titans(ModelConfig& m) {
   MixerConfig& x = m.mix;
-  if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
-  if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
-  if (x.value_dim == 0) x.value_dim = x.key_dim;
+  complete_square_heads(m);
   if (x.chunk == 0) x.chunk = is_mac(m) ? x.segment : 64;
 }
 
 void check_titans(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
-  if (x.heads * x.key_dim != m.hidden_size) {
-    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
-         x.heads, x.key_dim);
-  }
-  if (x.value_dim != x.key_dim)
-    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
+  check_square_heads(m);
   if (!has_attention(m)) return;
   if (m.num_heads * m.head_dim != m.hidden_size || m.num_kv_heads != m.num_heads) {
     fail("model",
@@ -38,6 +31,13 @@ void check_titans(const ModelConfig& m) {
   if (m.normalizer != "softmax" || m.distance_bias_window > 0) {
     fail("model", "normalizer: expected softmax without a distance bias beside a neural memory, found {}",
          m.normalizer);
+  }
+  if (m.positions == "alibi" || m.positions == "transformer_xl") {
+    fail("model", "positions: expected rope, none, learned or sinusoidal beside a neural memory, found {}", m.positions);
+  }
+  if (m.rotary_share != 1 || m.rope_interleaved) {
+    fail("model", "partial_rotary_factor, rope_interleaved: expected RoPE on whole heads beside a neural memory, found {}, {}", m.rotary_share,
+         m.rope_interleaved);
   }
   if (!is_mac(m)) return;
   if (m.window > 0)

@@ -1,24 +1,19 @@
 // The neural memory of Titans (arXiv 2501.00663) as a token mixer of its own: LMM.
 #pragma once
-#include "model/mixers/titans/memory_branch.h"
 #include "model/mixers/titans/memory_output.h"
+#include "model/mixers/titans/titans_mixer.h"
 
 namespace lazy {
 
-class TitansLmm final : public Mixer {
+class TitansLmm final : public TitansMixer {
  public:
   TitansLmm(const ModelConfig& config, int64_t layer, at::Device device);
   at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
-  NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
 
  private:
-  MemoryBranch memory_;
   MemoryOutput output_;
-  ParameterTable table_;
 };
 
 }  // namespace lazy

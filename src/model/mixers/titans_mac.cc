@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
 #include "model/mixers/layer_state.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/recurrence/short_convolution.h"
@@ -108,26 +107,18 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
 }  // namespace
 
 TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
-    : config_(c),
-      memory_(c, device),
+    : TitansMixer(c, device),
       attention_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
       product_(c, device) {
-  NamedTensors made = memory_.made();
-  for (size_t n = 0; n < 3; ++n) made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.parts()[n]);
+  NamedTensors made = attention_projections(attention_);
   for (auto& item : product_.made()) made.push_back(item);
-  table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
-  memory_.adopt(table_);
+  list(made, device);
   product_.adopt(table_);
   table_.fill("memory.recalled_norm.weight", 1);
 }
 
 std::vector<const Linear*> TitansMac::products() const {
   return {&product_.output()};  // the pieces read the others' weights themselves
-}
-
-bool TitansMac::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                      at::Generator& generator) const {
-  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
 // The state: the inputs of the convolution that recalls, then that of the pieces.

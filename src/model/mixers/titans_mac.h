@@ -1,27 +1,21 @@
 // Memory as context (Titans, arXiv 2501.00663), segment by segment: a segment attends to the persistent tokens, to what
 // the memory of the segments before recalls of it, and to itself; the memory then learns from what attention made.
 #pragma once
-#include "model/mixers/titans/memory_branch.h"
 #include "model/mixers/titans/product.h"
+#include "model/mixers/titans/titans_mixer.h"
 
 namespace lazy {
 
-class TitansMac final : public Mixer {
+class TitansMac final : public TitansMixer {
  public:
   TitansMac(const ModelConfig& config, int64_t layer, at::Device device);
   at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
-  NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
 
  private:
-  ModelConfig config_;
-  MemoryBranch memory_;
   Linear attention_;  // parts: q_proj, k_proj, v_proj
   BranchProduct product_;
-  ParameterTable table_;
 };
 
 }  // namespace lazy

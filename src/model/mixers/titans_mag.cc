@@ -4,19 +4,15 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
 #include "model/mixers/titans/branch_states.h"
 
 namespace lazy {
 
 TitansMag::TitansMag(const ModelConfig& c, int64_t layer, at::Device device)
-    : config_(c), memory_(c, device), attention_(c, layer, device), product_(c, device) {
-  NamedTensors made = memory_.made();
-  for (size_t n = 0; n < 3; ++n)
-    made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
+    : TitansMixer(c, device), attention_(c, layer, device), product_(c, device) {
+  NamedTensors made = attention_projections(attention_.qkv);
   for (auto& item : product_.made()) made.push_back(item);
-  table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
-  memory_.adopt(table_);
+  list(made, device);
   product_.adopt(table_);
 }
 
@@ -25,11 +21,6 @@ std::vector<const Linear*> TitansMag::products() const {
   all.push_back(&attention_.qkv);
   all.push_back(&product_.output());
   return all;
-}
-
-bool TitansMag::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                      at::Generator& generator) const {
-  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
 at::Tensor TitansMag::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {

@@ -1,28 +1,22 @@
 // Memory as a gate (Titans, arXiv 2501.00663): attention within a window, which always sees the persistent tokens,
 // times the neural memory of [persistent | text].
 #pragma once
-#include "model/mixers/titans/memory_branch.h"
 #include "model/mixers/titans/product.h"
 #include "model/mixers/titans/sliding_attention.h"
+#include "model/mixers/titans/titans_mixer.h"
 
 namespace lazy {
 
-class TitansMag final : public Mixer {
+class TitansMag final : public TitansMixer {
  public:
   TitansMag(const ModelConfig& config, int64_t layer, at::Device device);
   at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
-  NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
 
  private:
-  ModelConfig config_;
-  MemoryBranch memory_;
   SlidingAttention attention_;
   BranchProduct product_;
-  ParameterTable table_;
 };
 
 }  // namespace lazy

@@ -4,24 +4,19 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
 #include "model/mixers/titans/branch_states.h"
 
 namespace lazy {
 
 TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
-    : config_(c),
-      memory_(c, device),
+    : TitansMixer(c, device),
       memory_output_(c, device),
       attention_(c, layer, device),
       output_(c.hidden_size, {c.hidden_size}, device) {
-  NamedTensors made = memory_.made();
+  NamedTensors made = attention_projections(attention_.qkv);
   for (auto& item : memory_output_.made()) made.push_back(item);
-  for (size_t n = 0; n < 3; ++n)
-    made.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), attention_.qkv.parts()[n]);
   made.emplace_back("attn.o_proj.weight", output_.parts()[0]);
-  table_ = ParameterTable(mixer_kind(c).shapes(c), made, device);
-  memory_.adopt(table_);
+  list(made, device);
   memory_output_.adopt(table_);
 }
 
@@ -31,11 +26,6 @@ std::vector<const Linear*> TitansMal::products() const {
   all.push_back(&attention_.qkv);
   all.push_back(&output_);
   return all;
-}
-
-bool TitansMal::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                      at::Generator& generator) const {
-  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
 }
 
 at::Tensor TitansMal::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {

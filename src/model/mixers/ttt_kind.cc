@@ -12,20 +12,13 @@ double base_rate(const ModelConfig& m) { return m.mixer == kMlpName ? 0.1 : 1; }
 
 void complete_ttt(ModelConfig& m) {
   MixerConfig& x = m.mix;
-  if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
-  if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;
-  if (x.value_dim == 0) x.value_dim = x.key_dim;
+  complete_square_heads(m);
   if (x.chunk == 0) x.chunk = 16;
 }
 
 void check_ttt(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
-  if (x.heads * x.key_dim != m.hidden_size) {
-    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
-         x.heads, x.key_dim);
-  }
-  if (x.value_dim != x.key_dim)
-    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
+  check_square_heads(m);
   if (x.key_dim % 2 != 0)
     fail("model", "mixer.key_dim: expected an even number, RoPE turns pairs, found {}", x.key_dim);
 }
@@ -33,11 +26,11 @@ void check_ttt(const ModelConfig& m) {
 std::vector<ParameterShape> shapes_ttt(const ModelConfig& m) {
   const int64_t d = m.hidden_size, H = m.mix.heads, D = m.mix.key_dim, inner = m.mixer == kMlpName ? 4 * D : D;
   const std::string at = "seq_modeling_block.";
-  std::vector<ParameterShape> out = {{at + "learnable_token_idx", {m.mix.chunk}},
-                                     {at + "ttt_norm_weight", {H, D}},
-                                     {at + "ttt_norm_bias", {H, D}},
+  std::vector<ParameterShape> out = {{.name = at + "learnable_token_idx", .shape = {m.mix.chunk}, .decayed = true},
+                                     {.name = at + "ttt_norm_weight", .shape = {H, D}, .decayed = false},
+                                     {.name = at + "ttt_norm_bias", .shape = {H, D}, .decayed = false},
                                      {at + "learnable_ttt_lr_weight", {H, 1, d}},
-                                     {at + "learnable_ttt_lr_bias", {H, 1}},
+                                     {.name = at + "learnable_ttt_lr_bias", .shape = {H, 1}, .decayed = false},
                                      {at + "W1", {H, D, inner}},
                                      {at + "b1", {H, 1, inner}}};
   if (m.mixer == kMlpName) {

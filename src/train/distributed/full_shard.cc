@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "model/blocks/linear.h"
 #include "model/language_model.h"
-#include "core/clock.h"
 
 namespace lazy::train {
 

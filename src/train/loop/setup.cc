@@ -47,7 +47,7 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   data_parallel_.emplace(*model_, communicator_, sharding_from(config_.data_parallel));
-  optimizer_.emplace(data_parallel_->optimized(), config_.optimizer);
+  optimizer_.emplace(data_parallel_->optimized(), config_.optimizer, [this](const std::string& name) { return model_->decays(name); });
   if (const auto found = checkpoint_to_resume()) resume_from(*found);
   state_.settings = run_settings(config_, sequences_);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/checkpoint_names.h"
+#include "model/parameter_shapes.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy::train {
@@ -44,6 +46,13 @@ int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
 int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum; its norm
 int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }           // the loss keeps the norm
 
+// Of MAC's layers, not of those that attend alone.
+bool is_own_attention(const ModelConfig& model, const std::string& name) {
+  const CheckpointNames names(model);
+  if (name.find(".attn.") == std::string::npos) return false;
+  return model.mixer_of(std::stoll(name.substr(names.layers.size()))) != "attention";
+}
+
 }  // namespace
 
 std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
@@ -72,9 +81,14 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
 }
 
 int64_t product_weights(const ModelConfig& model) {
-  const int64_t queries = model.num_heads * model.head_dim, keys = model.num_kv_heads * model.head_dim;
-  const int64_t matrices = model.mlp_kind == "swiglu" ? 3 : 2;  // of the MLP
-  return model.num_layers * model.hidden_size * (2 * queries + 2 * keys + matrices * model.intermediate());
+  int64_t sum = 0;
+  for (const ParameterShape& p : parameter_shapes(model)) {
+    // MAC's pieces read their projections themselves, but for the last one; the encodings of distances are multiplied in fp32.
+    const bool apart = p.name.ends_with(".r_proj.weight") || (model.mixer == "titans_mac" && p.name.find(".memory.") != std::string::npos) ||
+                       (model.mixer == "titans_mac" && is_own_attention(model, p.name));
+    if (p.name.ends_with("_proj.weight") && !apart) sum += p.count();
+  }
+  return sum;
 }
 
 std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {

@@ -136,7 +136,7 @@ Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
   int64_t stored = 0, narrow = 0;  // numbers; bytes of the model in bf16
   for (const ParameterShape& p : parameter_shapes(config.model)) {
     stored += p.count();
-    narrow += p.count() * (LanguageModel::stays_wide(p.name) ? 4 : 2);
+    narrow += p.count() * (p.wide ? 4 : 2);
   }
   const int64_t checkpoint = 4 * stored + 8 * count.total;
   plan["checkpoint"] = {{"bytes", checkpoint},

@@ -94,6 +94,10 @@ TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
               HasSubstr("mixer.chunk: expected mixer.segment (64), found 32"));
   EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.num_heads = 2, c.num_kv_heads = 2; }),
               HasSubstr("num_heads: expected"));
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.positions = "alibi"; }),
+              HasSubstr("positions: expected rope, none, learned or sinusoidal beside a neural memory, found alibi"));
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.rotary_share = 0.5; }),
+              HasSubstr("partial_rotary_factor, rope_interleaved: expected RoPE on whole heads"));
   EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.normalizer = "elastic"; }),
               HasSubstr("normalizer: expected softmax"));
 }

@@ -279,15 +279,18 @@ TEST(LinearMixers, AFolderGivesTheModelBack) {
 }
 
 TEST(LinearMixers, NormsBiasesAndDecaysDoNotDecay) {
-  for (const char* name :
-       {"model.layers.0.attn.A_log", "model.layers.0.attn.dt_bias", "backbone.layers.0.mixer.D",
-        "backbone.layers.0.mixer.A_log", "backbone.layers.0.mixer.conv1d.bias", "model.layers.0.attn.o_norm.weight"}) {
-    EXPECT_FALSE(LanguageModel::decays(name)) << name;
+  const LanguageModel gated(small("gated_delta_net"), 1), mamba2(small("mamba2"), 1);
+  for (const char* name : {"attn.A_log", "attn.dt_bias", "attn.o_norm.weight", "attn_norm.weight"}) {
+    EXPECT_FALSE(gated.decays(std::string("model.layers.0.") + name)) << name;
   }
-  for (const char* name : {"model.layers.0.attn.q_conv1d.weight", "backbone.layers.0.mixer.in_proj.weight",
-                           "model.layers.0.attn.a_proj.weight"}) {
-    EXPECT_TRUE(LanguageModel::decays(name)) << name;
+  for (const char* name : {"D", "A_log", "dt_bias", "conv1d.bias", "norm.weight"}) {
+    EXPECT_FALSE(mamba2.decays(std::string("backbone.layers.0.mixer.") + name)) << name;
   }
+  for (const char* name : {"attn.q_conv1d.weight", "attn.a_proj.weight"}) {
+    EXPECT_TRUE(gated.decays(std::string("model.layers.0.") + name)) << name;
+  }
+  EXPECT_TRUE(mamba2.decays("backbone.layers.0.mixer.in_proj.weight"));
+  EXPECT_THROW(mamba2.decays("backbone.layers.0.mixer.in_proj"), Error);
 }
 
 // Configurations of FLA's own models, as its configuration classes write them.

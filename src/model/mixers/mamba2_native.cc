@@ -1,0 +1,97 @@
+#include "model/mixers/mamba2_native.h"
+
+#include "model/config_json.h"
+#include "model/mixers/expansion.h"
+#include "model/mixers/mamba2_kind.h"
+
+namespace lazy {
+
+using config_json::Fields;
+using config_json::json;
+
+namespace {
+
+constexpr int64_t kPilesLength = 2048;  // what the published models were trained on; their files do not say
+constexpr int64_t kPad = 16;            // their vocabularies' multiple
+
+// Absent, or without content.
+void must_be_empty(const Fields& fields, const char* name, const char* what) {
+  const json* value = fields.find({name});
+  if (value && !value->empty()) fields.wrong(name, fmt::format("nothing ({} are not supported by this decoder)", what).c_str(), *value);
+}
+
+void read_ssm(const Fields& ssm, ModelConfig& m) {
+  MixerConfig& x = m.mix;
+  std::string layer = "Mamba1";  // the program's default
+  ssm.string({"layer"}, layer);
+  if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (others are not supported by this decoder)", layer);
+  ssm.integer({"d_state"}, x.state_size);
+  ssm.integer({"d_conv"}, x.conv_size);
+  ssm.integer({"ngroups"}, x.groups);
+  x.value_dim = 64;
+  ssm.integer({"headdim"}, x.value_dim);
+  const int64_t inner = expanded(ssm, "expand", 2, m.hidden_size);
+  if (x.value_dim < 1 || inner % x.value_dim != 0) {
+    ssm.wrong("headdim", fmt::format("a divisor of {} (expand times d_model)", inner).c_str(), x.value_dim);
+  }
+  x.heads = inner / x.value_dim;
+  int64_t recurrent = inner;
+  ssm.integer({"d_ssm"}, recurrent);
+  if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{}, all of the inner width", inner).c_str(), recurrent);
+  ssm.must_be_absent("D_has_hdim", "a skip for each dimension");
+  ssm.must_be_absent("norm_before_gate", "norms before the gate");
+  ssm.must_be_absent("bias", "biases in the projections");
+  must_be_on(ssm, "rmsnorm");
+  must_be_on(ssm, "conv_bias");
+  if (const json* limit = ssm.find({"dt_limit"})) ssm.wrong("dt_limit", "nothing (limits of the step are not supported by this decoder)", *limit);
+}
+
+}  // namespace
+
+bool is_native_mamba2(const json& config) { return config.contains("ssm_cfg") && !config.contains("model_type"); }
+
+ModelConfig read_native_mamba2(const json& config, const std::string& file) {
+  const Fields fields(config, file);
+  ModelConfig m;
+  m.family = kNativeMamba2;
+  use_mixer(m, kMamba2);
+  m.tie_embeddings = true;
+  m.max_length = kPilesLength;
+  m.bos_token_id = m.eos_token_id = 0;  // <|endoftext|> of GPT-NeoX's tokenizer, which the models were trained with
+  fields.required_integer({"vocab_size"}, m.vocab_size);
+  int64_t multiple = 1;
+  fields.integer({"pad_vocab_size_multiple"}, multiple);
+  if (multiple < 1 || multiple > 1 << 16) fields.wrong("pad_vocab_size_multiple", "1 to 65536", multiple);
+  if (m.vocab_size > 0 && m.vocab_size < 1 << 24) m.vocab_size = (m.vocab_size + multiple - 1) / multiple * multiple;
+  fields.required_integer({"d_model"}, m.hidden_size);
+  fields.required_integer({"n_layer"}, m.num_layers);
+  fields.must_be("d_intermediate", 0);
+  must_be_empty(fields, "attn_layer_idx", "its layers of attention");
+  must_be_on(fields, "rms_norm");
+  fields.boolean({"tie_embeddings"}, m.tie_embeddings);
+  const json* ssm = fields.find({"ssm_cfg"});
+  if (!ssm || !ssm->is_object()) fields.wrong("ssm_cfg", "an object", ssm ? *ssm : json());
+  read_ssm(Fields(*ssm, file), m);
+  complete_mixer(m);
+  return m;
+}
+
+nlohmann::ordered_json write_native_mamba2(const ModelConfig& m) {
+  const MixerConfig& x = m.mix;
+  const nlohmann::ordered_json ssm = {{"layer", "Mamba2"},          {"d_state", x.state_size}, {"d_conv", x.conv_size},
+                                      {"expand", mamba2_inner(x) / m.hidden_size}, {"headdim", x.value_dim}, {"ngroups", x.groups}};
+  return {{"d_model", m.hidden_size},
+          {"d_intermediate", 0},
+          {"n_layer", m.num_layers},
+          {"vocab_size", m.vocab_size},
+          {"ssm_cfg", ssm},
+          {"attn_layer_idx", nlohmann::ordered_json::array()},
+          {"attn_cfg", nlohmann::ordered_json::object()},
+          {"rms_norm", true},
+          {"residual_in_fp32", true},
+          {"fused_add_norm", true},
+          {"pad_vocab_size_multiple", m.vocab_size % kPad == 0 ? kPad : 1},
+          {"tie_embeddings", m.tie_embeddings}};
+}
+
+}  // namespace lazy

@@ -1,0 +1,26 @@
+#include "model/mixers/titans/titans_mixer.h"
+
+#include <fmt/format.h>
+
+#include "model/mixers/kinds.h"
+
+namespace lazy {
+
+void TitansMixer::list(NamedTensors made, at::Device device) {
+  for (auto& item : memory_.made()) made.push_back(item);
+  table_ = ParameterTable(mixer_kind(config_).shapes(config_), made, device);
+  memory_.adopt(table_);
+}
+
+bool TitansMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                        at::Generator& generator) const {
+  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
+}
+
+NamedTensors attention_projections(const Linear& qkv) {
+  NamedTensors out;
+  for (size_t n = 0; n < 3; ++n) out.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), qkv.parts()[n]);
+  return out;
+}
+
+}  // namespace lazy

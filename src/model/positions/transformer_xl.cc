@@ -1,0 +1,110 @@
+// Suffixes: B batch, S queries of a strip, N keys of a strip, G kv heads, R query heads a kv head, H = G R heads, D head_dim.
+#include "model/positions/transformer_xl.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "model/blocks/recompute.h"
+#include "model/mixers/block_weights.h"
+
+namespace lazy {
+namespace {
+
+constexpr int64_t kStrip = 128;  // queries that share one matrix of scores
+
+// (..., S, N) whose column c is of distance N - 1 - c from the last row, as scores of positions come, to columns by key: row i
+// moves left by S - 1 - i. What comes in from behind is of keys after the row's own, which nobody sees.
+at::Tensor by_key(const at::Tensor& x) {
+  const int64_t S = x.size(-2), N = x.size(-1);
+  return at::constant_pad_nd(x, {1, 0}).flatten(-2).narrow(-1, S, S * N).unflatten(-1, {S, N});
+}
+
+// One strip: its queries are the last S of N tokens, all within one segment.
+struct Strip {
+  ops::AttentionOptions options;
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& in) const {
+    const at::Tensor &q_BSHD = in[0], &k_BNGD = in[1], &v_BNGD = in[2], &r_NHD = in[3], &u_HD = in[4], &w_HD = in[5], &bias = in[6],
+                     &tau = in[7], &sink = in[8];
+    const int64_t B = q_BSHD.size(0), S = q_BSHD.size(1), H = q_BSHD.size(2), D = q_BSHD.size(3), N = k_BNGD.size(1), G = k_BNGD.size(2);
+    const at::ScalarType type = q_BSHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor q = q_BSHD.to(type), k = k_BNGD.to(type).permute({0, 2, 3, 1});
+    const at::Tensor asks = (q + u_HD).transpose(1, 2).reshape({B, G, H / G * S, D});
+    const at::Tensor content_BHSN = at::matmul(asks, k).view({B, H, S, N});
+    const at::Tensor where = (q + w_HD).permute({2, 0, 1, 3}).reshape({H, B * S, D});
+    at::Tensor position_HBSN = at::matmul(where, r_NHD.to(type).permute({1, 2, 0})).view({H, B, S, N});
+    const double root = std::sqrt(static_cast<double>(D));
+    if (bias.defined()) position_HBSN = position_HBSN + root * by_distance(bias.to(type), N).view({H, 1, 1, N});
+    const at::Tensor row = at::arange(N - S, N, q.options().dtype(at::kLong).requires_grad(false)).unsqueeze(1);
+    const at::Tensor distance = row - at::arange(N, row.options());
+    at::Tensor visible = distance.ge(0);
+    if (options.window > 0) visible = visible & distance.lt(options.window);
+    const at::Tensor s_BHSN = ((content_BHSN + by_key(position_HBSN).transpose(0, 1)) / root).masked_fill(visible.logical_not(), -INFINITY);
+    ops::AttentionOptions weighing = options;
+    weighing.sink = sink;
+    const at::Tensor p = block_weights(s_BHSN, visible, visible.sum(1, true).to(type), tau, weighing);
+    const at::Tensor v = v_BNGD.to(type).transpose(1, 2);
+    const at::Tensor out = at::matmul(p.view({B, G, H / G * S, N}), v).view({B, H, S, D}).transpose(1, 2);
+    std::vector<at::Tensor> results = {out.to(q_BSHD.scalar_type())};
+    if (options.return_stats) results.push_back(at::stack({p.select(3, 0), 1 - p.sum(3), p.gt(0).sum(3).to(type)}).to(at::kFloat));
+    return results;
+  }
+
+  // (heads, W) of distances 0, 1, ... to (heads, N) of distances N - 1 to 0; none beyond W.
+  static at::Tensor by_distance(const at::Tensor& bias, int64_t N) {
+    const int64_t known = std::min(N, bias.size(1));
+    return at::constant_pad_nd(bias.narrow(1, 0, known), {0, N - known}).flip(1);
+  }
+};
+
+}  // namespace
+
+at::Tensor relative_encodings(int64_t count, int64_t dim, int64_t clamp, const at::TensorOptions& options) {
+  const auto wide = options.dtype(at::kDouble);
+  at::Tensor distance = at::arange(count - 1, -1, -1, wide);
+  if (clamp > 0) distance = distance.clamp_max(static_cast<double>(clamp));
+  const at::Tensor frequencies = at::pow(10000.0, at::arange(0, dim, 2, wide) / -static_cast<double>(dim));
+  const at::Tensor angles = distance.unsqueeze(1) * frequencies;
+  return at::cat({angles.sin(), angles.cos()}, 1).to(at::kFloat);
+}
+
+int64_t relative_reach(int64_t keys, const Segments& segments, int64_t window) {
+  if (segments.length > 0) keys = std::min(keys, segments.length + segments.memory);
+  return window > 0 ? std::min(keys, window + kStrip - 1) : keys;
+}
+
+std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
+  const int64_t queries = in.q.size(1), keys = in.k.size(1), end = in.first + keys, window = in.attention.window;
+  std::vector<at::Tensor> outs, stats;
+  for (int64_t a = end - queries, b = a; a < end; a = b) {
+    const int64_t segment = std::max(in.segments.begin(a), in.first);
+    b = std::min(end, a + kStrip);
+    if (in.segments.length > 0) b = std::min(b, in.segments.begin(a) + in.segments.length);
+    int64_t seen = std::max(in.segments.first_seen(a), in.first);
+    if (window > 0) seen = std::max(seen, a - window + 1);
+    const auto tokens = [&](const at::Tensor& own, const at::Tensor& past) {
+      if (!past.defined() || seen >= segment) return own.narrow(1, seen - in.first, b - seen);
+      return at::cat({past.narrow(1, seen - in.first, segment - seen), own.narrow(1, segment - in.first, b - segment)}, 1);
+    };
+    Strip strip{in.attention};
+    strip.options.sink = at::Tensor();  // among the inputs
+    const std::vector<at::Tensor> inputs = {in.q.narrow(1, a - (end - queries), b - a),
+                                            tokens(in.k, in.past_k),
+                                            tokens(in.v, in.past_v),
+                                            in.r.narrow(0, in.r.size(0) - (b - seen), b - seen),
+                                            in.content_bias,
+                                            in.position_bias,
+                                            in.distance_bias,
+                                            in.tau,
+                                            in.attention.sink};
+    const auto results = recompute(inputs, [strip](const std::vector<at::Tensor>& tensors) { return strip.run(tensors); });
+    outs.push_back(results[0]);
+    if (!in.attention.return_stats) continue;
+    stats.push_back(results[1]);
+    if (seen > 0) stats.back().select(0, 0).zero_();  // the text's first key is out of sight
+  }
+  return {outs.size() == 1 ? outs[0] : at::cat(outs, 1), stats.empty() ? at::Tensor() : at::cat(stats, 3)};
+}
+
+}  // namespace lazy

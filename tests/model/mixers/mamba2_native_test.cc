@@ -1,0 +1,130 @@
+// Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same names.
+#include "model/mixers/mamba2_native.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/file.h"
+#include "support/error_of.h"
+#include "model/language_model.h"
+#include "model/safetensors.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using nlohmann::json;
+using testing::TemporaryFolder;
+
+json published(int64_t width) {
+  json config = json::parse(R"({"d_intermediate": 0, "n_layer": 2, "vocab_size": 93, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [],
+    "attn_cfg": {}, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true, "pad_vocab_size_multiple": 16, "tie_embeddings": true})");
+  config["d_model"] = width;
+  return config;
+}
+
+ModelConfig read(const json& config) { return ModelConfig::from_json(config, "config.json"); }
+
+std::string refusal(const json& change) {
+  json config = published(64);
+  config.merge_patch(change);
+  return error_of([&] { read(config); });
+}
+
+TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
+  const ModelConfig small = read(published(64));
+  EXPECT_EQ(small.mixer, "mamba2");
+  EXPECT_EQ(small.vocab_size, 96) << "padded";
+  EXPECT_EQ(small.mix.heads, 2);
+  EXPECT_EQ(small.mix.value_dim, 64);
+  EXPECT_EQ(small.mix.state_size, 128);
+  EXPECT_FALSE(small.mlp);
+  EXPECT_EQ(small.norm_eps, 1e-5);
+  EXPECT_TRUE(small.tie_embeddings);
+  // mamba2-130m: 24 layers of 768, vocabulary 50277.
+  json large = published(768);
+  large["n_layer"] = 24;
+  large["vocab_size"] = 50277;
+  const ModelConfig m = read(large);
+  EXPECT_EQ(m.vocab_size, 50288);
+  EXPECT_EQ(m.mix.heads, 24);
+  EXPECT_EQ(count_parameters(m).total, 128989632);
+  large["ssm_cfg"] = {{"layer", "Mamba2"}, {"d_state", 64}, {"headdim", 96}, {"ngroups", 4}, {"expand", 3}};
+  const ModelConfig other = read(large);
+  EXPECT_EQ(other.mix.heads, 24);
+  EXPECT_EQ(other.mix.state_size, 64);
+  EXPECT_EQ(other.mix.groups, 4);
+}
+
+TEST(NativeMamba2, WhatIsNotComputedIsNamed) {
+  EXPECT_EQ(refusal(json::object()), "");
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"layer", nullptr}}}}), HasSubstr("ssm_cfg.layer: expected Mamba2 (others are not supported by this decoder), found \"Mamba1\""));
+  EXPECT_THAT(refusal({{"attn_layer_idx", {1}}}), HasSubstr("attn_layer_idx: expected nothing (its layers of attention are not supported"));
+  EXPECT_THAT(refusal({{"d_intermediate", 128}}), HasSubstr("d_intermediate: expected 0"));
+  EXPECT_THAT(refusal({{"rms_norm", false}}), HasSubstr("rms_norm: expected true"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"headdim", 48}}}}), HasSubstr("headdim: expected a divisor of 128 (expand times d_model), found 48"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"d_ssm", 64}}}}), HasSubstr("d_ssm: expected 128, all of the inner width, found 64"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"ngroups", 3}}}}), HasSubstr("mixer.groups: expected 1 to 2, found 3"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"D_has_hdim", true}}}}), HasSubstr("D_has_hdim"));
+}
+
+class NativeMamba2Folder : public ::testing::Test {
+ protected:
+  NativeMamba2Folder() {
+    std::ofstream(folder.path() / "config.json") << published(64).dump();
+    tensors = LanguageModel(read(published(64)), 7).stored();
+    tensors.emplace_back("lm_head.weight", tensors.front().second);
+    write();
+  }
+  void write() { write_safetensors(folder.path() / "model.safetensors", tensors); }
+  TemporaryFolder folder;
+  NamedTensors tensors;
+};
+
+TEST_F(NativeMamba2Folder, LoadedComputedAndSavedUnderTheSameNames) {
+  LanguageModel model = LanguageModel::load(folder.path());
+  // The same weights in FLA's layout.
+  json fla = {{"model_type", "mamba2"}, {"vocab_size", 96}, {"hidden_size", 64}, {"num_hidden_layers", 2}, {"head_dim", 64},
+              {"state_size", 128}, {"tie_word_embeddings", true}};
+  LanguageModel same(ModelConfig::from_json(fla, "config.json"), 1);
+  {
+    const at::NoGradGuard no_grad;
+    ASSERT_EQ(same.stored().size() + 1, tensors.size());
+    for (size_t n = 0; n < same.stored().size(); ++n) same.stored()[n].second.copy_(tensors[n].second);
+    const at::Tensor ids = at::arange(2, 42, at::kLong).unsqueeze(0);
+    EXPECT_TRUE(at::equal(model.logits(model.forward(ids).hidden), same.logits(same.forward(ids).hidden)));
+  }
+  const TemporaryFolder copy;
+  model.save(copy.path());
+  const SafetensorsFile before(folder.path() / "model.safetensors"), after(copy.path() / "model.safetensors");
+  EXPECT_EQ(before.names(), after.names());
+  EXPECT_TRUE(after.has("backbone.embedding.weight") && after.has("backbone.layers.1.mixer.in_proj.weight") && after.has("backbone.norm_f.weight"));
+  for (const std::string& name : before.names()) EXPECT_TRUE(at::equal(before.tensor(name), after.tensor(name))) << name;
+  const json saved = json::parse(read_file(copy.path() / "config.json"));
+  EXPECT_EQ(read(saved).to_json(), read(published(64)).to_json());
+  for (const auto& [key, value] : saved.items()) EXPECT_TRUE(published(64).contains(key)) << key << ": its program takes no other fields";
+  EXPECT_EQ(saved.at("ssm_cfg").at("layer"), "Mamba2");
+}
+
+TEST_F(NativeMamba2Folder, EveryMismatchIsListedAtOnce) {
+  for (auto& [name, tensor] : tensors) {
+    if (name == "backbone.layers.0.mixer.D") tensor = at::ones({3});
+    if (name == "backbone.layers.1.mixer.in_proj.weight") tensor = at::ones({4, 64});
+    if (name == "backbone.layers.1.norm.weight") name = "backbone.layers.1.norm2.weight";
+    if (name == "backbone.layers.0.mixer.A_log") tensor = at::ones({2}, at::kLong);
+  }
+  write();
+  EXPECT_THAT(error_of([&] { LanguageModel::load(folder.path()); }),
+              AllOf(HasSubstr("1 missing: backbone.layers.1.norm.weight"), HasSubstr("1 unexpected: backbone.layers.1.norm2.weight"),
+                    HasSubstr("2 of the wrong shape: backbone.layers.0.mixer.D expected [2], found [3]"),
+                    HasSubstr("backbone.layers.1.mixer.in_proj.weight expected [514, 64], found [4, 64]"), HasSubstr("1 of the wrong type")));
+}
+
+}  // namespace
+}  // namespace lazy
