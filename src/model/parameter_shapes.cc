@@ -53,9 +53,9 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
     out.push_back({names.router, {n, d}});
     out.push_back({names.router_bias, {n}});
     out.push_back({names.experts_gate_up, {n, d, 2 * inner}});
-    out.push_back({names.experts_gate_up_bias, {n, 2 * inner}});
+    out.push_back({.name = names.experts_gate_up_bias, .shape = {n, 2 * inner}, .decayed = false});
     out.push_back({names.experts_down, {n, inner, d}});
-    out.push_back({names.experts_down_bias, {n, d}});
+    out.push_back({.name = names.experts_down_bias, .shape = {n, d}, .decayed = false});
     return out;
   }
   if (c.mlp_kind == "swiglu") out.push_back({names.gate, {c.intermediate(), d}});
