@@ -47,7 +47,7 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
 
 // Eight warps: 16 tokens each, of half of the columns.
 template <int K, bool DELTA>
-__global__ void __launch_bounds__(kThreads, K == 64 && !DELTA ? 2 : 1) gradients(const Recurrence a) {
+__global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
   using L = Layout<K, DELTA>;
   constexpr int KS = kSlice<K>, kSlices = K / KS;
   extern __shared__ __align__(128) char memory[];
