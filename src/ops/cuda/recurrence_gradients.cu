@@ -20,12 +20,12 @@ struct Layout {
   using Values = Tile<kChunk, kWidth>;
   using State = Tile<kSlice<K>, kWidth>;
   struct Stage {
-    Values d_out, u, other;  // other: v (delta rule) or d_u, for v's gradient
+    Values d_out, u;
     State state, d_state;
     Values d_u;  // delta rule
   };
-  static constexpr int kStage = (DELTA ? 4 : 3) * Values::kBytes + 2 * State::kBytes;
-  static constexpr int kSums = 11 * kChunk;  // numbers that threads exchange
+  static constexpr int kStage = (DELTA ? 3 : 2) * Values::kBytes + 2 * State::kBytes;
+  static constexpr int kSums = 9 * kChunk;  // numbers that threads exchange
   static constexpr int kBytes = 2 * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
   static_assert(3 * Square::kBytes <= 2 * kStage);
 };
@@ -53,9 +53,11 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
   extern __shared__ __align__(128) char memory[];
   const auto stage = [&](int part) {
     SharedMemory shared{memory + part % 2 * L::kStage};
-    const auto values = [&] { return shared.tile<typename L::Values>(); };
-    const auto state = [&] { return shared.tile<typename L::State>(); };
-    return typename L::Stage{values(), values(), values(), state(), state(), {shared.next}};
+    return typename L::Stage{shared.tile<typename L::Values>(),
+                             shared.tile<typename L::Values>(),
+                             shared.tile<typename L::State>(),
+                             shared.tile<typename L::State>(),
+                             {shared.next}};
   };
   SharedMemory shared{memory + 2 * L::kStage};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
@@ -66,9 +68,6 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, row = warp % 4 * 16, half = warp / 4;
   const bf16* values = DELTA ? a.u + at.row(a, a.V) : at.rows_of(a.v, at.h);
   const int64_t values_step = DELTA ? a.H * a.V : a.v.token;
-  const bool with_values = a.d_v && slice == 0;
-  const bf16* others = DELTA ? at.rows_of(a.v, at.h) : a.d_u + at.row(a, a.V);
-  const int64_t others_step = DELTA ? a.v.token : a.H * a.V;
   const auto load = [&](int part) {
     const auto to = stage(part);
     const int v0 = part * kWidth;
@@ -76,7 +75,6 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
     to.d_out.template load<kThreads>(at.rows_of(a.d_out, at.h) + v0, a.d_out.token, at.rows);
     to.u.template load<kThreads>(values + v0, values_step, at.rows);
     if constexpr (DELTA) to.d_u.template load<kThreads>(a.d_u + at.row(a, a.V) + v0, a.H * a.V, at.rows);
-    if (with_values) to.other.template load<kThreads>(others + v0, others_step, at.rows);
     to.state.template load<kThreads>(a.states + state, a.V, KS);
     to.d_state.template load<kThreads>(a.d_states + state, a.V, KS);
   };
@@ -89,9 +87,7 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
   // Sums over the values: of pairs of tokens, and of tokens and the state's rows.
   float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
   float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
-  float kept = 0;             // <state, d_state>, a thread's share
-  float of_value[2][2] = {};  // d_u v and d_out v, a thread's share of its two rows
-  const float skip = a.skip ? a.skip[at.h] : 0;
+  float kept = 0;  // <state, d_state>, a thread's share
   for (int part = 0; part < parts; ++part) {
     if (part + 1 < parts) load(part + 1);
     tensor_core::copies_commit();
@@ -105,34 +101,12 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
       product<By::outer, By::outer, kWidth / 16>(d_system, t.d_u, row, t.u, half * 32);
       product<By::outer, By::outer, kWidth / 16>(d_read, t.d_u, row, t.state, half * (KS / 2));
     }
-    if (a.d_log_decay) {
-      for (int n = threadIdx.x; n < KS * kWidth / 8; n += kThreads) {
-        float x[8], y[8];
-        expand<bf16, 8>(t.state.eight(n / 8, n % 8), x);
-        expand<bf16, 8>(t.d_state.eight(n / 8, n % 8), y);
+    for (int n = threadIdx.x; n < KS * kWidth / 8; n += kThreads) {
+      float x[8], y[8];
+      expand<bf16, 8>(t.state.eight(n / 8, n % 8), x);
+      expand<bf16, 8>(t.d_state.eight(n / 8, n % 8), y);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) kept = fmaf(x[i], y[i], kept);
-      }
-    }
-    if (with_values) {  // v is seen through beta v, whose gradient is d_u, and through skip v
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int i = threadIdx.x / 8 + 32 * r, chunk = threadIdx.x % 8;
-        float d[8], x[8], o[8];
-        expand<bf16, 8>((DELTA ? t.d_u : t.other).eight(i, chunk), d);
-        expand<bf16, 8>((DELTA ? t.other : t.u).eight(i, chunk), x);
-        expand<bf16, 8>(t.d_out.eight(i, chunk), o);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          of_value[0][r] = fmaf(d[e], x[e], of_value[0][r]);
-          of_value[1][r] = fmaf(o[e], x[e], of_value[1][r]);
-          d[e] = fmaf(skip, o[e], d[e] * g.beta[i]);
-        }
-        if (i < at.rows) {
-          bf16* to = a.d_v + at.row(a, a.V) + i * a.H * a.V + part * kWidth + chunk * 8;
-          store<bf16, 8>(to, round_all<bf16, 8>(d));
-        }
-      }
+      for (int i = 0; i < 8; ++i) kept = fmaf(x[i], y[i], kept);
     }
     __syncthreads();
   }
@@ -205,15 +179,6 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
       if (lane % 4 == 0) exchanged[half * 4 + which][row + lane / 4 + 8 * r] = x;
     }
   }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      float x = of_value[which][r];
-      for (int step = 4; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-      if (lane % 8 == 0) exchanged[9 + which][threadIdx.x / 8 + 32 * r] = x;
-    }
-  }
   for (int step = 16; step > 0; step /= 2) kept += __shfl_xor_sync(~0u, kept, step);
   if (lane == 0) exchanged[8][warp] = kept;
   __syncthreads();
@@ -242,8 +207,45 @@ __global__ void __launch_bounds__(kThreads) gradients(const Recurrence a) {
       const float own = a.constant_decay ? 0 : a.log_decay[((at.b * a.L) + at.first + i) * a.H + at.h];
       a.d_log_decay[place] = own < kLeastLogDecay ? 0 : end;
     }
-    if (a.d_beta) a.d_beta[place] = (DELTA ? sums[3] : 0) + exchanged[9][i];
-    if (with_values && a.d_skip) a.d_skip[place] = exchanged[10][i];
+    if (a.d_beta) a.d_beta[place] = DELTA ? sums[3] : 0;
+  }
+  if (!a.d_v || slice > 0) return;
+  __syncthreads();
+  // v is seen through beta v, whose gradient is d_u, and through skip v: a warp a token.
+  const float skip = a.skip ? a.skip[at.h] : 0;
+  for (int t = warp; t < at.rows; t += kThreads / 32) {
+    const bf16* d_u = a.d_u + at.row(a, a.V) + t * a.H * a.V;
+    const bf16* v = at.rows_of(a.v, at.h) + t * a.v.token;
+    bf16* d_v = a.d_v + at.row(a, a.V) + t * a.H * a.V;
+    const bf16* d_out = at.rows_of(a.d_out, at.h) + t * a.d_out.token;
+    float sum = 0, sum_out = 0;
+    for (int n = lane * 8; n < a.V; n += 256) {
+      float d[8], x[8];
+      expand<bf16, 8>(load_once<bf16, 8>(d_u + n), d);
+      expand<bf16, 8>(load_once<bf16, 8>(v + n), x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        sum = fmaf(d[e], x[e], sum);
+        d[e] *= g.beta[t];
+      }
+      if (a.skip) {
+        float o[8];
+        expand<bf16, 8>(load_once<bf16, 8>(d_out + n), o);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          sum_out = fmaf(o[e], x[e], sum_out);
+          d[e] = fmaf(skip, o[e], d[e]);
+        }
+      }
+      cuda::store<bf16, 8>(d_v + n, round_all<bf16, 8>(d));
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      sum += __shfl_xor_sync(~0u, sum, step);
+      sum_out += __shfl_xor_sync(~0u, sum_out, step);
+    }
+    const int64_t place = (at.b * a.L + at.first + t) * a.H + at.h;
+    if (lane == 0 && a.d_beta) a.d_beta[place] += sum;
+    if (lane == 0 && a.d_skip) a.d_skip[place] = sum_out;
   }
 }
 
