@@ -44,9 +44,9 @@ at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vecto
   if (options.on_attention_input) {
     fail("model", "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
   }
-  const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, k_norm, kv_heads_); };
-  const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, {}, kv_heads_); };
-  RelativeInputs in{.q = by_head(parts[0], q_bias, q_norm, heads_),
+  const auto keys = [&](const std::vector<at::Tensor>& of) { return normed(by_head(of[1], k_bias, kv_heads_), k_norm); };
+  const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, kv_heads_); };
+  RelativeInputs in{.q = normed(by_head(parts[0], q_bias, heads_), q_norm),
                     .k = keys(parts),
                     .v = values(parts),
                     .content_bias = content_bias,
