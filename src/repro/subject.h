@@ -18,6 +18,9 @@ struct Loaded {
 };
 Loaded load(const Subject& subject);
 
+// The streaming cache that a step's settings name; none: everything is kept.
+std::optional<StreamingCache> streaming_cache(const Json& settings);
+
 // Mean loss of each stretch of `block` tokens, at most `most` stretches spread over the stream, every token predicted
 // within a window of `length` tokens that begins with BOS where the vocabulary has one (else with the token before it).
 std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos, int64_t block, int64_t length,
