@@ -14,12 +14,12 @@ struct Subject {
   bool progress = true;
 };
 
-// {"loss": [...]}: held-out sequences of the corpus, nats a token.
+// {"loss": [...]}: held-out sequences of the corpus, nats a token; through settings' "cache", if it names one.
 Json measure_heldout(const Subject& subject, const Json& settings);
 // {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...]}: held-out samples; "by_layer" too.
 Json measure_sinks(const Subject& subject, const Json& settings);
-// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is below the data folder.
-Json measure_tasks(const Subject& subject);
+// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is below the data folder; the same.
+Json measure_tasks(const Subject& subject, const Json& settings);
 // {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}}.
 Json measure_lengths(const Subject& subject, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.

@@ -6,7 +6,7 @@
 
 namespace lazy::repro {
 
-Json measure_tasks(const Subject& subject) {
+Json measure_tasks(const Subject& subject, const Json& settings) {
   std::vector<eval::Task> tasks;
   for (const eval::Task& task : eval::builtin_tasks()) {
     if (eval::has_task_files(task, subject.data)) {
@@ -18,6 +18,7 @@ Json measure_tasks(const Subject& subject) {
   Loaded loaded = load(subject);
   eval::RunOptions options;
   options.progress = subject.progress;
+  options.score.cache = streaming_cache(settings);
   Json out = Json::object();
   for (const eval::TaskResult& result : eval::run_tasks(loaded.model, *loaded.tokenizer, tasks, subject.data, options)) {
     for (const eval::Metric& metric : result.metrics) {

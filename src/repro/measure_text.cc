@@ -84,7 +84,8 @@ Json measure_heldout(const Subject& subject, const Json& settings) {
     windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
   }
   std::vector<double> losses;
-  for (const eval::Score& s : eval::score(loaded.model, windows, {std::max<int64_t>(1, 2048 / how.length), subject.progress ? "held-out loss" : ""})) {
+  const eval::ScoreOptions scoring{std::max<int64_t>(1, 2048 / how.length), subject.progress ? "held-out loss" : "", streaming_cache(settings)};
+  for (const eval::Score& s : eval::score(loaded.model, windows, scoring)) {
     losses.push_back(-s.log_likelihood / static_cast<double>(how.length - 1));
   }
   return {{"loss", losses}, {"tokens_each", how.length - 1}, {"bytes_per_token", sequences.bytes_per_token()}};

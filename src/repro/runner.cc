@@ -133,7 +133,7 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
     case StepKind::train: break;
     case StepKind::heldout: return measure_heldout(subject, s.step.settings);
     case StepKind::sinks: return measure_sinks(subject, s.step.settings);
-    case StepKind::tasks: return measure_tasks(subject);
+    case StepKind::tasks: return measure_tasks(subject, s.step.settings);
     case StepKind::lengths: return measure_lengths(subject, s.step.settings);
     case StepKind::learned: return measure_learned(subject);
     case StepKind::domain:

@@ -1,9 +1,23 @@
 #include "repro/scale.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 
 namespace lazy::repro {
+namespace {
+
+// "gated_delta_net" -> "gated-deltanet".
+std::string file_name(const std::string& kind) {
+  if (kind == "delta_net") return "deltanet";
+  if (kind == "gated_delta_net") return "gated-deltanet";
+  std::string name = kind;
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+}  // namespace
 
 int64_t Scale::context(Budget budget) const {
   if (name == "tiny") return 256;
@@ -15,8 +29,14 @@ int64_t Scale::bias_window(Budget) const { return name == "tiny" ? 256 : 512; }
 std::vector<std::string> Scale::files(const std::string& kind, Budget budget) const {
   if (name == "tiny") return {"repro-tiny.toml"};
   if (name == "small") return {"sink-55m.toml"};
-  if (budget == Budget::large) return {"models/" + kind + "-760m.toml", "recipes/30b.toml"};
-  return {"models/" + kind + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
+  const std::string model = "models/" + file_name(kind);
+  if (budget == Budget::large) return {model + "-760m.toml", "recipes/30b.toml"};
+  return {model + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
+}
+
+std::vector<std::string> Scale::attention_overrides() const {
+  if (is_paper()) return {};
+  return {name == "tiny" ? "model.num_heads=4" : "model.num_heads=8"};
 }
 
 const std::vector<Scale>& scales() {

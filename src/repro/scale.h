@@ -17,8 +17,10 @@ struct Scale {
   bool is_paper() const { return name == "paper"; }
   int64_t context(Budget budget) const;
   int64_t bias_window(Budget budget) const;  // of the standard Lazy model
-  // Configurations that a model extends, of configs/; later ones win. kind: "lazy" or "transformer".
+  // Configurations that a model extends, of configs/; later ones win. kind: as in [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;
+  // What these leave open for models of attention: other mixers have no such key.
+  std::vector<std::string> attention_overrides() const;
 };
 
 const std::vector<Scale>& scales();

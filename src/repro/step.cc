@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "model/mixers/kinds.h"
+
 namespace lazy::repro {
 
 const char* name(StepKind kind) {
@@ -33,9 +35,26 @@ std::string training_id(const std::string& model, int64_t seed) {
   return seed == 1 ? model : fmt::format("{}.seed{}", model, seed);
 }
 
+namespace {
+
+// Whether a training's model has attention in every layer.
+bool attends(const Step& training) {
+  for (const Json& override : training.settings.at("overrides")) {
+    for (const MixerKind* kind : mixer_kinds()) {
+      if (override.get<std::string>() == fmt::format("model.kind=\"{}\"", kind->name)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 Plan& Plan::train(const Model& model) {
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
+    if (!find_mixer(model.kind)) {
+      for (std::string& more : conditions_.scale.attention_overrides()) overrides.push_back(std::move(more));
+    }
     overrides.insert(overrides.end(), model.overrides.begin(), model.overrides.end());
     if (seed > 1) overrides.push_back(fmt::format("training.seed={}", 41 + seed));
     steps_.push_back({training_id(model.name, seed), StepKind::train, "",
@@ -44,16 +63,21 @@ Plan& Plan::train(const Model& model) {
   return *this;
 }
 
-Plan& Plan::measure(StepKind kind, const Json& more) {
+Json Plan::settings(StepKind kind) const {
   const Scale& scale = conditions_.scale;
   Json settings = Json::object();
   if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"bos", scale.bos_per_sequence}};
   if (kind == StepKind::sinks) settings = {{"samples", scale.sink_samples}, {"bos", scale.bos_per_sequence}};
   if (kind == StepKind::lengths || kind == StepKind::domain) settings = {{"blocks", scale.length_blocks}};
+  return settings;
+}
+
+Plan& Plan::measure(StepKind kind, const Json& more) {
+  Json settings = this->settings(kind);
   settings.update(more);
   const std::vector<Step> before = steps_;
   for (const Step& step : before) {
-    if (step.kind != StepKind::train) continue;
+    if (step.kind != StepKind::train || (kind == StepKind::sinks && !attends(step))) continue;
     if (kind == StepKind::domain) {
       for (const auto& [domain, folder] : conditions_.domains) {
         Json of_domain = settings;
@@ -85,6 +109,18 @@ Plan& Plan::study_trained(const std::string& study, const Json& settings) {
     Json all{{"study", study}};
     all.update(settings);
     steps_.push_back({fmt::format("{}.{}", step.id, study), StepKind::study, step.id, all, ""});
+  }
+  return *this;
+}
+
+Plan& Plan::streaming(const std::string& name, const std::string& model, const std::string& cache, const std::vector<StepKind>& kinds) {
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    for (const StepKind kind : kinds) {
+      Json through = settings(kind);
+      through["cache"] = cache;
+      steps_.push_back({fmt::format("{}.{}", training_id(name, seed), repro::name(kind)), kind, training_id(model, seed), through,
+                        kind == StepKind::tasks ? "data" : ""});
+    }
   }
   return *this;
 }

@@ -34,10 +34,10 @@ struct Conditions {
   std::vector<std::string> text = {};                                      // files or folders that studies read
 };
 
-// A model of a comparison: which of the two kinds it starts from, and what differs.
+// A model of a comparison: which kind it starts from, and what differs.
 struct Model {
   std::string name;  // "lazy", "no-elastic": names steps and rows
-  std::string kind;  // "lazy" or "transformer"
+  std::string kind;  // "lazy", "transformer", or a mixer's
   std::vector<std::string> overrides;
   Budget budget = Budget::ablation;
 };
@@ -50,7 +50,7 @@ Model without_positional(Budget budget);                     // Elastic-Softmax 
 Model without_elastic(const Scale& scale, Budget budget);    // softmax with the distance bias
 Model elastic_alone(Budget budget);                          // Transformer++ with Elastic-Softmax
 
-// Builds a plan: `measure` adds the step for every seed of every model trained before.
+// Builds a plan: `measure` adds the step for every seed of every model trained before. Sinks are measured where all layers attend.
 class Plan {
  public:
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
@@ -59,10 +59,14 @@ class Plan {
   // A study (studies/study.h) of every model that was given, "NAME.STUDY"; of every model trained before, the same.
   Plan& study(const std::string& study, const Json& settings);
   Plan& study_trained(const std::string& study, const Json& settings);
+  // Measures a model trained before once more, as `name`, through a streaming cache ("streaming:4+508").
+  Plan& streaming(const std::string& name, const std::string& model, const std::string& cache, const std::vector<StepKind>& kinds);
   Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
   std::vector<Step> steps() const { return steps_; }
 
  private:
+  Json settings(StepKind kind) const;  // that follow from the scale
+
   Conditions conditions_;
   std::vector<Step> steps_;
 };

@@ -16,6 +16,11 @@ Loaded load(const Subject& subject) {
   return loaded;
 }
 
+std::optional<StreamingCache> streaming_cache(const Json& settings) {
+  if (!settings.contains("cache")) return std::nullopt;
+  return StreamingCache::parse(settings.at("cache").get<std::string>(), "cache");
+}
+
 std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos, int64_t block, int64_t length,
                                   int64_t most, const std::string& title) {
   const int64_t begin = bos ? 0 : 1, blocks = (static_cast<int64_t>(ids.size()) - begin) / block, count = std::min(blocks, most);

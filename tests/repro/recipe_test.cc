@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -64,6 +65,10 @@ TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
   const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"}, {"softmax", "transformer-340m-15b.toml"},
                                                          {"softmax-rope150k", "transformer-340m-15b-rope150k.toml"}, {"no-elastic", "lazy-340m-15b-no-elastic.toml"},
                                                          {"no-positional", "lazy-340m-15b-no-positional.toml"}, {"sigmoid", "sigmoid-340m-15b.toml"},
+                                                         {"gated-deltanet", "gated-deltanet-340m-15b.toml"}, {"titans-mag", "titans-mag-340m-15b.toml"},
+                                                         {"gated-deltanet-760m", "gated-deltanet-760m-30b.toml"}, {"retnet-760m", "retnet-760m-30b.toml"},
+                                                         {"mamba2-760m", "mamba2-760m-30b.toml"}, {"deltanet-760m", "deltanet-760m-30b.toml"},
+                                                         {"ttt-linear-760m", "ttt-linear-760m-30b.toml"}, {"titans-lmm-760m", "titans-lmm-760m-30b.toml"},
                                                          {"lazy-760m", "lazy-760m-30b.toml"}, {"softmax-760m", "transformer-760m-30b.toml"}};
   size_t compared = 0;
   for (const Step& step : find_recipe("table1").plan(at("paper"))) {
@@ -77,6 +82,41 @@ TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
     }
   }
   EXPECT_EQ(compared, std::size(shipped));
+}
+
+TEST(Recipes, MixersOfTable1HaveAsManyParametersAsTransformer) {
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  for (const char* scale : {"tiny", "small"}) {
+    std::map<std::string, ModelConfig> models;
+    std::set<std::string> with_sinks, streaming;
+    for (const Step& step : find_recipe("table1").plan(at(scale))) {
+      if (step.kind == StepKind::train) models[step.id] = train_config(step, configs.path, "corpus", "run", {"model.vocab_size=2048"}).model;
+      if (step.kind == StepKind::sinks) with_sinks.insert(step.model);
+      if (step.settings.contains("cache")) streaming.insert(step.model + " " + step.settings["cache"].get<std::string>());
+    }
+    const auto wanted = static_cast<double>(count_parameters(models.at("softmax")).total);
+    for (const char* name : {"retnet", "mamba2", "deltanet", "gated-deltanet", "ttt-linear", "titans-mag", "titans-lmm"}) {
+      const ModelConfig& model = models.at(name);
+      EXPECT_FALSE(model.all_attention()) << name;
+      EXPECT_NEAR(static_cast<double>(count_parameters(model).total) / wanted, 1, 0.03) << scale << " " << name;
+      EXPECT_FALSE(with_sinks.contains(name)) << name << " has no weights of attention to measure";
+    }
+    EXPECT_TRUE(with_sinks.contains("softmax"));
+    EXPECT_EQ(streaming, std::set<std::string>{std::string("softmax streaming:4+") + (std::string(scale) == "tiny" ? "28" : "60")});
+  }
+}
+
+TEST(Recipes, Table1ComparesMixersByTheirOwnRows) {
+  const Recipe& recipe = find_recipe("table1");
+  const auto losses = [](double value) { return Json{{"loss", std::vector<double>{value, value + 0.1, value + 0.2, value, value + 0.1, value, value, value}}}; };
+  const Results results(1, {{"lazy.heldout", losses(3)}, {"retnet.heldout", losses(4)}, {"mamba2.heldout", losses(2)}, {"softmax.heldout", losses(3.5)},
+                            {"streaming.heldout", losses(3.6)}});
+  const auto findings = recipe.judge(at("small"), results);
+  EXPECT_EQ(about(findings, "held-out loss is below that of RetNet 760M").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "held-out loss is above that of Mamba2 760M").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "StreamingLLM 340M's held-out loss is above that of Transformer++ 340M").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "that of DeltaNet 760M, as").verdict, Verdict::open);
 }
 
 TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
