@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "model/language_model.h"
 #include "model/mixers/kinds.h"
@@ -74,6 +76,19 @@ INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+// The memory as N(0, 1 / in), a convolution uniformly within the inverse square root of its taps, as PyTorch starts them.
+TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
+  for (const auto& [name, tensor] : model.parameters()) {
+    if (name.find("memory.start_") != std::string::npos) {
+      EXPECT_NEAR(tensor.std().item<double>() * std::sqrt(static_cast<double>(tensor.size(1))), 1, 0.15) << name;
+    } else if (GetParam().config.mixer.starts_with("titans") && name.ends_with("_conv1d.weight")) {
+      const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(2)));
+      EXPECT_LE(tensor.abs().max().item<double>(), bound) << name;
+      EXPECT_GT(tensor.abs().max().item<double>(), 0.8 * bound) << name;
+    }
+  }
+}
 
 TEST_P(LearningModel, EveryParameterIsListedAndLearns) {
   const auto listed = parameter_shapes(GetParam().config);

@@ -14,7 +14,8 @@ void TitansMixer::list(NamedTensors made, at::Device device) {
 
 bool TitansMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
                         at::Generator& generator) const {
-  return MemoryBranch::start(name, fresh, generator).value_or(Mixer::start(name, fresh, config, generator));
+  if (const auto started = MemoryBranch::start(name, fresh, generator)) return *started;
+  return Mixer::start(name, fresh, config, generator);
 }
 
 NamedTensors attention_projections(const Linear& qkv) {
