@@ -155,6 +155,9 @@ void start(const char* operation, Kernel kernel, dim3 grid, int threads, int sha
   check_launch(operation);
 }
 
+// Shared memory that recurrence_gradients asks for.
+int gradients_memory(int64_t K, bool delta);
+
 inline dim3 grid(int64_t x, int64_t y, int64_t z) {
   return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
 }

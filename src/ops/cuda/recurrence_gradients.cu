@@ -257,6 +257,12 @@ void launch(const Recurrence& a, cudaStream_t stream) {
 
 }  // namespace
 
+int gradients_memory(int64_t K, bool delta) {
+  int bytes = 0;
+  with_keys(K, [&](auto keys) { bytes = delta ? Layout<keys(), true>::kBytes : Layout<keys(), false>::kBytes; });
+  return bytes;
+}
+
 void recurrence_gradients(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) { a.delta ? launch<keys(), true>(a, stream) : launch<keys(), false>(a, stream); });
 }

@@ -138,7 +138,7 @@ bool recurrence_fits(int64_t K, bool delta) {
   check(cudaGetDevice(&device), "linear_recurrence");
   check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "linear_recurrence");
   with_keys(K, [&](auto keys) { needed = delta ? Layout<keys(), 2, true>::kBytes : Layout<keys(), 2, false>::kBytes; });
-  return needed <= most;
+  return std::max(needed, gradients_memory(K, delta)) <= most;  // the other kernels ask for less
 }
 
 }  // namespace lazy::ops::cuda
