@@ -187,7 +187,8 @@ TEST(StreamingModel, AtOnceIsTokenByToken) {
   for (const char* kind : {"lazy", "transformer"}) {
     LanguageModel model(small(kind), 3);
     const at::Tensor ids = some_ids(2, 60), single = streamed(model, ids, keep, 1);
-    const double tolerance = 1e-5 * single.abs().max().item<double>();
+    // One product of many rows adds in another order than many of one row, and in another on each kind of processor.
+    const double tolerance = 3e-5 * single.abs().max().item<double>();
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 60), single), tolerance) << kind;
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 13), single), tolerance) << kind;
     const at::NoGradGuard guard;

@@ -25,7 +25,7 @@ std::vector<nlohmann::ordered_json> log_without_times(const std::filesystem::pat
 std::vector<double> losses(const std::filesystem::path& run);
 
 // True when both folders hold the same files with the same bytes; otherwise says where they differ.
-testing::AssertionResult same_files(const std::filesystem::path& a, const std::filesystem::path& b,
+::testing::AssertionResult same_files(const std::filesystem::path& a, const std::filesystem::path& b,
                                     const std::vector<std::string>& names);
 
 // The last line, where errors stand.
