@@ -3,7 +3,7 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo test test-gpu test-asan test-tsan fuzz lint format clean help
+.PHONY: build setup demo test test-gpu test-asan test-tsan test-kills fuzz lint format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -40,6 +40,11 @@ test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSaniti
 test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch: builds in a minute)
 	@scripts/build.sh tsan build-tsan
 	@scripts/test.sh build-tsan
+
+test-kills:     ## KILLS (default 100) kill -9 at random instants, of one process and of one of two ranks; nothing may be lost
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) build train_tests
+	@LAZY_KILL_ROUNDS=$${KILLS:-100} build/tests/train_tests --gtest_filter='Kill.*'
 
 fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a time
 	@scripts/setup.sh test
