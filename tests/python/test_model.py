@@ -197,6 +197,8 @@ def test_outputs():
     [
         (dict(num_key_value_heads=3), "multiple of num_key_value_heads"),
         (dict(head_dim=7), "head_dim: expected an even number"),
+        (dict(positions="alibi"), "positions: expected"),
+        (dict(rope_interleaved=True), "positions: expected"),
         (dict(attention_bias=True), "attention_bias, mlp_bias: expected false"),
         (dict(hidden_act="gelu"), "hidden_act: expected"),
         (dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}), "rope_type: expected"),

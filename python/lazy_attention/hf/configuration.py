@@ -14,6 +14,7 @@ class LazyConfig(LlamaConfig):
     normalizer: see :func:`lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
     trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
     deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
+    positions, rope_interleaved: what `lazy train` may write beside RoPE over halves of a head, which alone is computed here.
     """
 
     model_type = "lazy_attention"
@@ -25,6 +26,8 @@ class LazyConfig(LlamaConfig):
     distance_bias_window: int = 512
     distance_bias_init_std: float | int = 1e-3
     sliding_window: int | None = None
+    positions: str = "rope"
+    rope_interleaved: bool = False
     tokenizer_fingerprint: str | None = None
 
     def __post_init__(self, **kwargs):
@@ -44,6 +47,9 @@ class LazyConfig(LlamaConfig):
             raise ValueError(f"head_dim: expected an even number, found {self.head_dim}")
         if self.rope_parameters["rope_type"] != "default":
             raise ValueError(f'rope_type: expected "default", found "{self.rope_parameters["rope_type"]}"')
+        if self.positions != "rope" or self.rope_interleaved:
+            found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
+            raise ValueError(f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models')
         if self.attention_bias or self.mlp_bias:
             raise ValueError("attention_bias, mlp_bias: expected false: the decoder has no biases")
         if self.hidden_act not in ("silu", "swish"):
