@@ -263,7 +263,7 @@ TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   EXPECT_EQ(ended.exit_code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("lazy-760m.heldout"));
   EXPECT_THAT(ended.output, HasSubstr("no --data DIR was given"));
-  EXPECT_THAT(ended.output, HasSubstr("8 models"));
+  EXPECT_THAT(ended.output, HasSubstr("16 models"));
   EXPECT_FALSE(fs::exists(output));
 }
 

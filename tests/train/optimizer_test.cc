@@ -91,7 +91,7 @@ TEST(AdamW, AParameterWithoutGradientCountsAsZeroAndFrozenOnesAreLeftOut) {
   auto p = parameters(5);
   p.emplace_back("frozen.weight", random_tensor({3}, 1));
   const at::Tensor frozen = p[2].second.clone(), norm_weight = p[1].second.detach().clone();
-  AdamW optimizer(p, {});
+  AdamW optimizer(p, {}, [&](const std::string& name) { return name == p[0].first; });
   set_gradients({p[0]}, 1, 1);
   optimizer.step(0.1, optimizer.gradient_norm(), 0);
   EXPECT_TRUE(at::equal(p[2].second, frozen));
