@@ -9,7 +9,6 @@ rounds in which all take their turn, by CUDA events.
 
 import argparse
 import json
-import statistics
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -17,26 +16,12 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import lazy_attention
 import triton_two_pass
+from gpu_medians import medians
 
 HEADS, WINDOW = 16, 512
 # PyTorch 2.11's own choice asks for more shared memory than the GPU has once a captured bias is added.
 FLEX_OPTIONS = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32, "num_stages": 2}
 compiled_flex = torch.compile(flex_attention, dynamic=False)
-
-
-def medians(works: dict, rounds: int) -> dict:
-    times = {name: [] for name in works}
-    for n in range(-3, rounds):
-        for name, work in works.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            work()  # not counted: keeps the GPU busy while the host queues the next
-            begin.record()
-            work()
-            end.record()
-            end.synchronize()
-            if n >= 0:
-                times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def plain(q, k, v, bias, tau):

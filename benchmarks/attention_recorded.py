@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 import lazy_attention
 import lazy_attention.hf.modeling as modeling
-from attention_gpu import medians
+from gpu_medians import medians
 
 
 def record(folder, text, batch, length):

@@ -8,21 +8,22 @@ Heads and widths are those of the 340M models. Where FLA is installed results an
 """
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
 
+from gpu_medians import medians
+
 import fla_guard
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument("library")
+p.add_argument("operators", help="liblazy_ops.so")
 p.add_argument("--shape", nargs="*", default=["16x2048", "8x4096", "4x8192"])
 p.add_argument("--rounds", type=int, default=10)
 p.add_argument("--kernels", action="store_true")
 p.add_argument("--json")
 a = p.parse_args()
-torch.ops.load_library(a.library)
+torch.ops.load_library(a.operators)
 lazy = torch.ops.lazy
 try:
     from fla.modules.causal_conv1d import causal_conv1d
@@ -84,21 +85,6 @@ def gradients(function, inputs, weights):
     return torch.autograd.grad(function(*inputs), inputs, weights)
 
 
-def medians(works):
-    times = {name: [] for name in works}
-    for n in range(-3, a.rounds):
-        for name, work in works.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            work()  # not counted: keeps the GPU busy while the host queues the next
-            begin.record()
-            work()
-            end.record()
-            end.synchronize()
-            if n >= 0:
-                times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def profile(work):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
         for _ in range(5):
@@ -132,8 +118,8 @@ for shape in a.shape:
             if not max(far) < 0.03:
                 print(f"{name}, {shape}: results and gradients differ from FLA's by {[f'{x:.4f}' for x in far]}")
         with torch.no_grad():
-            row["forward_ms"] = medians(forwards)
-        row["both_ms"] = medians(works)
+            row["forward_ms"] = medians(forwards, a.rounds)
+        row["both_ms"] = medians(works, a.rounds)
         ratio = lambda t: f"{t['fla'] / t['ours']:.2f}" if "fla" in t else "-"
         show = lambda t: " / ".join(f"{x:.3f}" for x in t.values())
         print(f"{name:34} {shape:8} forward {show(row['forward_ms'])} ms, FLA / ours {ratio(row['forward_ms'])}; "
