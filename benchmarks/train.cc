@@ -13,9 +13,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/sequences.h"
 #include "model/language_model.h"
+#include "train/batches.h"
+#include "train/distributed/data_parallel.h"
+#include "train/distributed/launch.h"
 #include "train/machine.h"
 #include "train/memory.h"
 #include "train/optimizer.h"
@@ -29,9 +34,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Moments of a device: on a GPU they are those of its stream, not of the queueing host.
-class Clock {
+class DeviceClock {
  public:
-  explicit Clock(at::Device device) : device_(device) {}
+  explicit DeviceClock(at::Device device) : device_(device) {}
   struct Moment {
     std::optional<c10::Event> event;
     std::chrono::steady_clock::time_point time;
@@ -55,54 +60,92 @@ class Clock {
 };
 
 struct Parts {
-  double forward = 0, backward = 0, optimizer = 0;
+  double data = 0, forward = 0, backward = 0, communication = 0, optimizer = 0;  // ms
 };
 
 class Training {
  public:
-  explicit Training(const TrainBenchmark& o) : o_(o), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU) {
-    model_.emplace(o.model, 42);
-    model_->to(device_);
-    model_->set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-    model_->set_checkpointing(checkpointing_from(o.checkpointing));
-    optimizer_.emplace(model_->parameters(), train::AdamWOptions{});
-    ids_ = at::randint(0, o.model.vocab_size, {o.batch, o.length}, at::TensorOptions(at::kLong)).to(device_);
-    labels_ = at::roll(ids_, -1, 1);
+  Training(const TrainBenchmark& o, train::Communicator& communicator, at::Device device)
+      : o_(o), device_(device), communicator_(communicator), model_(o.model, 42) {
+    model_.to(device_);
+    model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+    model_.set_checkpointing(checkpointing_from(o.checkpointing));
+    data_parallel_.emplace(model_, communicator_, train::sharding_from(o.data_parallel));
+    optimizer_.emplace(data_parallel_->optimized(), train::AdamWOptions{});
+    if (o.corpus.empty()) {
+      random_.ids = at::randint(0, o.model.vocab_size, {o.batch, o.length}, at::TensorOptions(at::kLong)).to(device_);
+      random_.labels = at::roll(random_.ids, -1, 1);
+    } else {
+      read_from(o.corpus);
+    }
   }
 
-  // One optimizer step; returns its loss.
+  // One optimizer step, as train/loop/step.cc does it; returns this rank's loss.
   double step(Parts* parts = nullptr) {
-    const Clock clock(device_);
-    std::vector<Clock::Moment> moments;
+    const DeviceClock clock(device_);
+    std::vector<DeviceClock::Moment> moments;
     at::Tensor loss;
+    double data = 0;
+    const double micro_batches = static_cast<double>(o_.accumulation * communicator_.size());
     for (int64_t micro = 0; micro < o_.accumulation; ++micro) {
+      const auto waiting = lazy::Clock::now();
+      const train::Batch batch = batches_ ? batches_->next().to(device_) : random_;
+      data += 1000 * seconds_since(waiting);
       moments.push_back(clock.now());
-      loss = model_->loss(ids_, labels_);
+      loss = model_.loss(batch.ids, batch.labels);
       moments.push_back(clock.now());
-      (o_.accumulation > 1 ? loss / static_cast<double>(o_.accumulation) : loss).backward();
+      data_parallel_->backward_begins(micro + 1 == o_.accumulation);
+      (micro_batches > 1 ? loss / micro_batches : loss).backward();
+      moments.push_back(clock.now());
     }
-    moments.push_back(clock.now());
-    const double norm = optimizer_->gradient_norm();
+    const auto reducing = clock.now();
+    data_parallel_->finish_gradients();
+    const auto reduced = clock.now();
+    double norm = optimizer_->gradient_norm();
+    if (data_parallel_->sharded()) norm = std::sqrt(communicator_.sum({norm * norm})[0]);
     optimizer_->step(1e-4, norm, 1.0);
-    moments.push_back(clock.now());
+    const auto updated = clock.now();
+    data_parallel_->weights_changed();
+    data_parallel_->drop_gradients();
+    const auto end = clock.now();
     if (parts) {
-      const size_t last = moments.size() - 2;
-      for (size_t n = 0; n < last; n += 2) {
-        parts->forward += Clock::ms(moments[n], moments[n + 1]);
-        parts->backward += Clock::ms(moments[n + 1], moments[n + 2]);
+      for (size_t n = 0; n < moments.size(); n += 3) {
+        parts->forward += DeviceClock::ms(moments[n], moments[n + 1]);
+        parts->backward += DeviceClock::ms(moments[n + 1], moments[n + 2]);
       }
-      parts->optimizer += Clock::ms(moments[last], moments[last + 1]);
+      parts->data += data;
+      parts->communication += DeviceClock::ms(reducing, reduced) + DeviceClock::ms(updated, end);
+      parts->optimizer += DeviceClock::ms(reduced, updated);
     }
     return loss.item<double>();
   }
   at::Device device() const { return device_; }
+  // Seconds waited for the other ranks amid forward and backward so far: full sharding gathers weights there.
+  double waited() const { return data_parallel_->waited(); }
 
  private:
+  void read_from(const std::string& corpus) {
+    SequenceOptions options;
+    options.length = o_.length;
+    sequences_.emplace(CorpusMix(corpus), "train", options);
+    if (sequences_->vocab_size() > o_.model.vocab_size) {
+      fail("bench train", "{}: {} token ids, more than the model's vocabulary of {}", corpus, sequences_->vocab_size(),
+           o_.model.vocab_size);
+    }
+    if (sequences_->size() == 0) fail("bench train", "{}: too small for one sequence of {} tokens", corpus, o_.length);
+    batches_.emplace(*sequences_, communicator_.rank() * o_.batch, o_.batch, o_.length, /*ahead=*/2,
+                     communicator_.size(), device_.is_cuda());
+  }
+
   TrainBenchmark o_;
   at::Device device_;
-  std::optional<LanguageModel> model_;
+  train::Communicator& communicator_;
+  LanguageModel model_;
+  std::optional<train::DataParallel> data_parallel_;
   std::optional<train::AdamW> optimizer_;
-  at::Tensor ids_, labels_;
+  train::Batch random_;
+  std::optional<Sequences> sequences_;
+  std::optional<train::Batches> batches_;
 };
 
 // Kernels (operators on a CPU) of a step by the time that they take.
@@ -135,35 +178,62 @@ Json profile_step(Training& training) {
   return {{"kernels", out}, {"kernels_ms", all}};
 }
 
-}  // namespace
+void print(const TrainBenchmark& o, const Json& result) {
+  const auto number = [&](const char* key) { return result[key].get<double>(); };
+  fmt::print("{}: {} parameters, {} x {} tokens x {}, {} on {}, checkpointing {}{}\n", o.name,
+             human_count(number("parameters")), o.batch, o.length, o.accumulation, o.dtype, o.device, o.checkpointing,
+             result["ranks"] == 1 ? "" : fmt::format(", {} ranks ({})", result["ranks"].get<int>(), o.data_parallel));
+  fmt::print("  {:.0f} tokens/s{}   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n",
+             number("tokens_per_second"), result["ranks"] == 1 ? "" : " a rank", number("tflops"),
+             result.contains("mfu") ? fmt::format("   MFU {:.1f} %", 100 * number("mfu")) : "",
+             number("peak_memory_bytes") / (1 << 30), number("first_step_seconds"));
+  double host = number("step_ms");
+  for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"})
+    host -= number(part);
+  fmt::print(
+      "  step {:.1f} ms = data {:.1f} + forward {:.1f} + backward {:.1f} + communication {:.1f} + optimizer {:.1f} + "
+      "host {:.1f}\n",
+      number("step_ms"), number("data_ms"), number("forward_ms"), number("backward_ms"), number("communication_ms"),
+      number("optimizer_ms"), host);
+  if (number("waited_in_passes_ms") > 0) {
+    fmt::print("  of forward and backward {:.1f} ms were waits for the other ranks\n", number("waited_in_passes_ms"));
+  }
+  if (!result.contains("kernels")) return;
+  fmt::print("  {:.1f} ms in kernels; the most expensive:\n", number("kernels_ms"));
+  for (const auto& kernel : result["kernels"]) {
+    fmt::print("  {:9.2f} ms {:6} x  {}\n", kernel["ms"].get<double>(), kernel["calls"].get<int64_t>(),
+               kernel["name"].get<std::string>().substr(0, 110));
+  }
+}
 
-nlohmann::json run_train(const TrainBenchmark& options) {
-  TrainBenchmark o = options;
-  o.device = train::resolve_device(o.device);
-  o.dtype = train::resolve_dtype(o.dtype, o.device);
-  const auto begin = std::chrono::steady_clock::now();
-  Training training(o);
+Json measure(const TrainBenchmark& o, train::Communicator& communicator, at::Device device) {
+  const auto begin = lazy::Clock::now();
+  Training training(o, communicator, device);
   double loss = training.step();
-  const double first_step = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double first_step = seconds_since(begin);
   for (int n = 0; n < 2; ++n) training.step();
   Parts parts;
-  const auto timed = std::chrono::steady_clock::now();
+  communicator.barrier("the timed steps");
+  const double waited = training.waited();
+  const auto timed = lazy::Clock::now();
   for (int64_t n = 0; n < o.steps; ++n) loss = training.step(&parts);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - timed).count();
+  const double seconds = seconds_since(timed);
   if (!std::isfinite(loss)) fail_run("bench train", "the loss is {}", loss);
   const double steps = static_cast<double>(o.steps), tokens = static_cast<double>(o.batch * o.length * o.accumulation);
   const double rate = steps * tokens / seconds, flops = train::flops_per_token(o.model, o.length);
   const double peak = o.dtype == "bf16" ? train::peak_bf16_tflops(o.device) : 0;
   double memory_gib = 0;
-  for (const auto& [key, value] : train::memory_use(training.device())) {
+  for (const auto& [key, value] : train::memory_use(device)) {
     if (key == "memory/max_reserved(GiB)") memory_gib = value;
   }
-  const auto count = count_parameters(o.model);
   Json result{{"model", o.name},
-              {"parameters", count.total},
+              {"parameters", count_parameters(o.model).total},
               {"device", o.device},
               {"dtype", o.dtype},
               {"activation_checkpointing", o.checkpointing},
+              {"ranks", communicator.size()},
+              {"data_parallel", o.data_parallel},
+              {"corpus", o.corpus},
               {"batch", o.batch},
               {"seq_len", o.length},
               {"gradient_accumulation_steps", o.accumulation},
@@ -171,26 +241,32 @@ nlohmann::json run_train(const TrainBenchmark& options) {
               {"tflops", rate * flops / 1e12},
               {"peak_memory_bytes", static_cast<int64_t>(memory_gib * (1 << 30))},
               {"step_ms", 1000 * seconds / steps},
+              {"data_ms", parts.data / steps},
               {"forward_ms", parts.forward / steps},
               {"backward_ms", parts.backward / steps},
+              {"communication_ms", parts.communication / steps},
+              {"waited_in_passes_ms", 1000 * (training.waited() - waited) / steps},
               {"optimizer_ms", parts.optimizer / steps},
               {"first_step_seconds", first_step}};
   if (peak > 0) result["mfu"] = rate * flops / 1e12 / peak;
-  fmt::print("{}: {} parameters, {} x {} tokens x {}, {} on {}, checkpointing {}\n", o.name,
-             human_count(static_cast<double>(count.total)), o.batch, o.length, o.accumulation, o.dtype, o.device, o.checkpointing);
-  fmt::print("  {:.0f} tokens/s   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n", rate, rate * flops / 1e12,
-             peak > 0 ? fmt::format("   MFU {:.1f} %", 100 * rate * flops / 1e12 / peak) : "", memory_gib, first_step);
-  fmt::print("  step {:.1f} ms = forward {:.1f} + backward {:.1f} + optimizer {:.1f} + host {:.1f}\n", 1000 * seconds / steps,
-             parts.forward / steps, parts.backward / steps, parts.optimizer / steps,
-             1000 * seconds / steps - (parts.forward + parts.backward + parts.optimizer) / steps);
-  if (o.profile) {
-    result.update(profile_step(training));
-    fmt::print("  {:.1f} ms in kernels; the most expensive:\n", result["kernels_ms"].get<double>());
-    for (const auto& kernel : result["kernels"]) {
-      fmt::print("  {:9.2f} ms {:6} x  {}\n", kernel["ms"].get<double>(), kernel["calls"].get<int64_t>(),
-                 kernel["name"].get<std::string>().substr(0, 110));
-    }
-  }
+  if (o.profile) result.update(profile_step(training));  // on all ranks, which take steps together
+  return result;
+}
+
+}  // namespace
+
+nlohmann::json run_train(const TrainBenchmark& options) {
+  TrainBenchmark o = options;
+  o.device = train::resolve_device(o.device);
+  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  Json result;
+  train::as_rank(train::world_from_environment(), o.device, std::chrono::minutes(10),
+                 [&](train::Communicator& communicator, at::Device device) {
+                   const Json measured = measure(o, communicator, device);
+                   if (!communicator.first()) return;
+                   print(o, measured);
+                   result = measured;
+                 });
   return result;
 }
 

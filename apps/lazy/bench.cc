@@ -137,8 +137,14 @@ static void bench_train(CLI::App& command) {
   command.add_option("--steps", b.steps, "Steps to time")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--checkpointing", b.checkpointing, "Activations computed again in the backward pass")
       ->check(CLI::IsMember({"none", "mlp", "attention", "full"}))->capture_default_str();
+  command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
+  command.add_option("--data-parallel", b.data_parallel, "What several ranks divide")
+      ->check(CLI::IsMember({"replicate", "zero2", "full_shard"}))->capture_default_str();
   command.add_flag("--profile", b.profile, "Also the ten most expensive kernels");
-  command.callback([s] { write_json(benchmarks::run_train(s->read()), s->json); });
+  command.callback([s] {
+    const nlohmann::json result = benchmarks::run_train(s->read());
+    if (!result.is_null()) write_json(result, s->json);  // the first rank's
+  });
 }
 
 static void bench_eval(CLI::App& command) {

@@ -14,6 +14,7 @@
 #include "model/language_model.h"
 #include "model/mixers/kinds.h"
 #include "model/parts.h"
+#include "ranks.h"
 #include "tiny_run.h"
 #include "train/optimizer.h"
 #include "train/planning/memory.h"
@@ -325,4 +326,35 @@ TEST(Plan, TheCommandTrainsNothing) {
 }
 
 }  // namespace
+
+TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
+  const ScratchFolder scratch;
+  const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
+  const auto vocabulary = [](int64_t size) { return fmt::format("model.vocab_size={}", size); };
+  const auto arguments = [&](const std::string& set, const char* sharding) {
+    return std::vector<std::string>{"train", path.string(), "--device", "cpu", "--batch", "4", "--length", "32", "--accumulation", "2",
+                                    "--steps", "2", "--set", set, "--corpus", tiny_corpus().string(), "--data-parallel", sharding,
+                                    "--json", file.string()};
+  };
+  const int64_t size = Sequences(tiny_corpus(), "train", {.length = 32}).vocab_size();
+  for (const Sharding sharding : kShardings) {
+    const auto ended = run_ranks(2, arguments(vocabulary(size), name(sharding)), scratch.path(), "bench");
+    for (const Ended& rank : ended) ASSERT_EQ(rank.exit_code, 0) << rank.errors;
+    EXPECT_EQ(ended[1].output, "");  // the first rank speaks
+    const Json result = Json::parse(read_file(file));
+    EXPECT_EQ(result["ranks"], 2);
+    EXPECT_GT(result["data_ms"].get<double>(), 0);
+    EXPECT_GT(result["communication_ms"].get<double>(), 0);
+    EXPECT_EQ(result["waited_in_passes_ms"].get<double>() > 0, sharding == Sharding::full_shard);
+    double parts = 0;
+    for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"}) parts += result[part].get<double>();
+    EXPECT_LE(parts, result["step_ms"].get<double>());
+    EXPECT_GE(parts, 0.8 * result["step_ms"].get<double>());  // what is left is the host's own
+  }
+  const Ended refused = run_lazy(arguments(vocabulary(size - 1), "replicate"), scratch.path(), 0, "bench");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.errors.find(fmt::format("{} token ids, more than the model's vocabulary of {}", size, size - 1)), std::string::npos)
+      << refused.errors;
+}
+
 }  // namespace lazy::train
