@@ -102,10 +102,17 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  // Before the fork, so that they are there even where the child is killed at once.
+  const int output = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int errors = ::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   pid_ = ::fork();
-  if (pid_ != 0) return;
-  ::dup2(::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
-  ::dup2(::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+  if (pid_ != 0) {
+    ::close(output);
+    ::close(errors);
+    return;
+  }
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(errors, STDERR_FILENO);
   if (max_file_bytes > 0) {
     std::signal(SIGXFSZ, SIG_IGN);  // the write then fails instead
     const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
