@@ -27,4 +27,19 @@ std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen
   return pieces;
 }
 
+std::vector<ChunkPiece> joined(const std::vector<ChunkPiece>& pieces, int64_t tokens) {
+  const auto whole = [](const ChunkPiece& p) { return p.place == 0 && p.ends_chunk; };
+  std::vector<ChunkPiece> out;
+  for (const ChunkPiece& piece : pieces) {
+    if (!out.empty() && whole(out.back()) && whole(piece) && !piece.starts_document &&
+        out.back().length + piece.length <= tokens) {
+      out.back().length += piece.length;
+      ++out.back().chunks;
+    } else {
+      out.push_back(piece);
+    }
+  }
+  return out;
+}
+
 }  // namespace lazy

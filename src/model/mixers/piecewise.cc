@@ -7,8 +7,6 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kTokensAGroup = 256;  // between two states that are kept
-
 TensorList take(TensorList::const_iterator& from, size_t count) {
   const auto begin = from;
   from += static_cast<std::ptrdiff_t>(count);
@@ -49,7 +47,7 @@ std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& piece
         for (const at::Tensor& t : x) part.push_back(t.narrow(1, piece.begin, piece.length).transpose(1, 2));
         out.push_back(form(piece, part, constant, now));
       }
-      TensorList result = {at::cat(out, 2).transpose(1, 2)};
+      TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
       result.insert(result.end(), now.begin(), now.end());
       return result;
     };

@@ -13,6 +13,8 @@ namespace lazy {
 
 using TensorList = std::vector<at::Tensor>;
 
+constexpr int64_t kTokensAGroup = 256;  // between two states that are kept
+
 // What one piece answers, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and what all pieces
 // share; replaces the state by the one after it. Holds no references: it lives as long as the graph.
 using PieceForm =

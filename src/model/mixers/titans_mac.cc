@@ -99,7 +99,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
   const at::Tensor answers = memory_piece(piece,
                                           {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
                                            by_head(gates.log_momentum), by_head(gates.log_keep)},
-                                          memory);
+                                          memory, /*rounded=*/y.scalar_type() != at::kFloat);
   std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }

@@ -66,7 +66,8 @@ TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const 
           .place_scale = at::clamp_min(
               at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
           .norm_weight = parameter("ttt_norm_weight"),
-          .norm_bias = parameter("ttt_norm_bias")};
+          .norm_bias = parameter("ttt_norm_bias"),
+          .rounded = type != at::kFloat};
 }
 
 at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {

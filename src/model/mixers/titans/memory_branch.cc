@@ -98,7 +98,7 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
       memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
-  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep}, before, chunk_, cu_seqlens);
+  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep, /*rounded=*/x.value.scalar_type() != at::kFloat}, before, chunk_, cu_seqlens);
   if (state) {
     for (const at::Tensor& t : tensors(memory)) after.push_back(t);
     *state = after;

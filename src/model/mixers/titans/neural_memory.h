@@ -19,6 +19,7 @@ struct MemoryInputs {
   at::Tensor step;          // theta (batch, length, heads)
   at::Tensor log_momentum;  // log eta, likewise; logarithms because products of many gates are taken
   at::Tensor log_keep;      // log(1 - alpha), likewise
+  bool rounded = false;     // see FastWeights
 };
 
 // A constant size whatever the length.
@@ -41,8 +42,8 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
-// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing. Inputs and
-// state of one floating type: float64 or fp32.
+// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is given
+// back. Inputs and state of one floating type: float64 or fp32.
 
 // The definition: token by token, gradients by autograd.
 std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
@@ -53,6 +54,7 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
 
 // The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
 // mixers whose inputs depend on earlier answers. `state` as a list, replaced.
-at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state);
+at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state,
+                        bool rounded = false);
 
 }  // namespace lazy

@@ -3,28 +3,31 @@
 
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
+#include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/titans/neural_memory.h"
 
 namespace lazy {
 namespace {
 
-// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (B, H, T) -> (B, H, T, T). Each sum starts anew, so
+// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (..., T) -> (..., T, T). Each sum starts anew, so
 // that no large sums are subtracted.
 at::Tensor products_between(const at::Tensor& log_gate) {
-  const int64_t T = log_gate.size(-1);
-  return log_gate.unsqueeze(-1).expand({-1, -1, -1, T}).tril(-1).cumsum(-2).exp().tril();
+  auto sizes = log_gate.sizes().vec();
+  sizes.push_back(sizes.back());
+  return log_gate.unsqueeze(-1).expand(sizes).tril(-1).cumsum(-2).exp().tril();
 }
 
 // How S and M stand at each token of a piece, as multiples of what they were at its start and of its gradients.
 struct Course {
   DualForm weights;                          // M_t = keep_t M + carry_t S - sum steps_ts G_s
-  at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (B, H, 1, 1), (B, H, T, 1)
+  at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (..., 1, 1), (..., T, 1)
 };
 
 Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep) {
   const at::Tensor forgetting = products_between(log_keep), momentum = products_between(log_momentum);
-  const at::Tensor since_start = log_momentum.cumsum(-1).exp().unsqueeze(-1);  // (B, H, T, 1)
+  const at::Tensor since_start = log_momentum.cumsum(-1).exp().unsqueeze(-1);  // (..., T, 1)
   Course out;
   out.weights.keep = log_keep.cumsum(-1).exp().unsqueeze(-1);
   out.weights.carry = at::matmul(forgetting, since_start);
@@ -54,9 +57,51 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
+// Whole chunks, or the beginning of one. As memory_piece.
+at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, TensorList& state, bool rounded) {
+  const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
+  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
+  const auto joined_axes = [](const MemoryWeights& weights) {
+    MemoryWeights out;
+    for (const at::Tensor& w : weights) out.push_back(w.flatten(0, 1));
+    return out;
+  };
+  MemoryState s = memory_state(state, 0);
+  const Course c = course(by_chunk(tokens[3]), by_chunk(tokens[4]), by_chunk(tokens[5]));
+  const int64_t last = piece.length / piece.chunks - 1;
+  const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
+                                        .k = by_chunk(tokens[1]),
+                                        .target = by_chunk(tokens[2]),
+                                        .read_steps = c.weights.steps,
+                                        .read_keep = c.weights.keep,
+                                        .read_carry = c.weights.carry,
+                                        .steps = c.weights.steps.select(-2, last).unsqueeze(-1),
+                                        .momentum_steps = c.momentum_steps,
+                                        .keep = c.weights.keep.narrow(-2, last, 1),
+                                        .carry = c.weights.carry.narrow(-2, last, 1),
+                                        .momentum_keep = c.momentum_keep,
+                                        .W = joined_axes(s.weights),
+                                        .S = joined_axes(s.momentum),
+                                        .rounded = rounded});
+  for (size_t n = 0; n < result.W.size(); ++n) {
+    s.weights[n] = result.W[n].unflatten(0, {B, H}), s.momentum[n] = result.S[n].unflatten(0, {B, H});
+  }
+  if (piece.ends_chunk) s.base = s.weights;
+  state = tensors(s);
+  return fast_weights::from_chunks(result.out, B);
+}
+
+// The state of one sequence, for each of a batch.
+MemoryState for_batch(const MemoryState& state, int64_t batch) {
+  TensorList all;
+  for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
+  return memory_state(all, state.seen);
+}
+
 }  // namespace
 
-at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, TensorList& state) {
+at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, TensorList& state, bool rounded) {
+  if (piece.place == 0) return memory_from_start(piece, tokens, state, rounded);
   MemoryState s = memory_state(state, piece.place);
   const auto steps = memory_steps(s.base, tokens[1], tokens[2]);
   const Course c = course(tokens[3], tokens[4], tokens[5]);
@@ -102,11 +147,23 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
 
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens) {
-  const auto pieces = chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {},
-                                     tensors(state), cu_seqlens.defined(),
-                                     [](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
-                                        TensorList& now) { return memory_piece(piece, tokens, now); });
+  if (cu_seqlens.defined()) {
+    const auto documents = fast_weights::document_batches(cu_seqlens, chunk, in.q.device());
+    TensorList out;
+    for (const auto& batch : documents.batches) {
+      MemoryInputs part = in;
+      for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
+        *x = fast_weights::take_documents(*x, batch);  // what the memory makes of padding, nobody asks for
+      }
+      out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)).flatten(0, 1));
+    }
+    return {at::cat(out).index_select(0, documents.where).unsqueeze(0), state};
+  }
+  const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, tensors(state),
+                                     /*restarts=*/false,
+                                     [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
+                                                            TensorList& now) { return memory_piece(piece, tokens, now, rounded); });
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 

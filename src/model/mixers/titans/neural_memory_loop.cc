@@ -46,7 +46,7 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
     }
   }
   if (state.seen == 0) state.base = state.weights;
-  return {at::stack(out, 1), state};
+  return {at::stack(out, 1), cu_seqlens.defined() ? initial : state};
 }
 
 }  // namespace lazy

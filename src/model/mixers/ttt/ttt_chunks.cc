@@ -3,6 +3,8 @@
 
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
+#include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/ttt/ttt_rule.h"
 
@@ -38,6 +40,37 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
+// Whole mini-batches, nothing before them in theirs. As ttt_piece.
+at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state, bool rounded) {
+  const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
+  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
+  // Of every sequence and head: (N, ...).
+  const auto of_all = [&](const at::Tensor& x) { return x.unsqueeze(0).expand({B, -1, -1, -1}).flatten(0, 1); };
+  TttState s = ttt_state(state, 0);
+  const auto start = [](const TensorList& weights) {
+    TensorList out;
+    for (const at::Tensor& w : weights) out.push_back(w.flatten(0, 1));
+    return out;
+  };
+  const at::Tensor &scale = shared[0], rate = by_chunk(tokens[3]), k = by_chunk(tokens[1]);
+  const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
+                                        .k = k,
+                                        .target = by_chunk(tokens[2]) - k,
+                                        .norm_weight = of_all(shared[1].unsqueeze(1)),
+                                        .norm_bias = of_all(shared[2].unsqueeze(1)),
+                                        .read_steps = (scale.unsqueeze(1) * rate.unsqueeze(-2)).tril(),
+                                        .steps = (scale[-1] * rate).unsqueeze(-1),
+                                        .W = start(s.start.W),
+                                        .b = start(s.start.b),
+                                        .rounded = rounded});
+  for (size_t n = 0; n < result.W.size(); ++n) {
+    s.start.W[n] = result.W[n].unflatten(0, {B, H}), s.start.b[n] = result.b[n].unflatten(0, {B, H});
+  }
+  state = tensors(s);
+  const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
+  return tokens[0] + norm.forward(fast_weights::from_chunks(result.out, B));
+}
+
 // tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
 at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
@@ -64,6 +97,13 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
   }
   state = tensors(s);
   return q + norm.forward(x);
+}
+
+// The state of one sequence, for each of a batch.
+TttState for_batch(const TttState& state, int64_t batch) {
+  TensorList all;
+  for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
+  return ttt_state(all, state.seen);
 }
 
 }  // namespace
@@ -98,10 +138,25 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
 }
 
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
-  const auto pieces = chunk_pieces(in.q.size(1), in.place_scale.size(0), state.seen, cu_seqlens);
+  const int64_t K = in.place_scale.size(0);
+  if (cu_seqlens.defined()) {
+    const auto documents = fast_weights::document_batches(cu_seqlens, K, in.q.device());
+    TensorList out;
+    for (const auto& batch : documents.batches) {
+      TttInputs part = in;
+      for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = fast_weights::take_documents(*x, batch);
+      part.rate = part.rate * batch.real.unsqueeze(-1);  // nothing is learned of padding
+      out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))).flatten(0, 1));
+    }
+    return {at::cat(out).index_select(0, documents.where).unsqueeze(0), state};
+  }
+  const auto pieces = joined(chunk_pieces(in.q.size(1), K, state.seen, {}), kTokensAGroup);
   const auto [out, last] =
       piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state),
-                cu_seqlens.defined(), ttt_piece);
+                /*restarts=*/false, [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& now) {
+                  return piece.place == 0 && piece.ends_chunk ? ttt_mini_batches(piece, tokens, shared, now, rounded)
+                                                              : ttt_piece(piece, tokens, shared, now);
+                });
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {

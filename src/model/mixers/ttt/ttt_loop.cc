@@ -66,7 +66,7 @@ std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, c
       state.seen = 0;
     }
   }
-  return {at::stack(out, 1), state};
+  return {at::stack(out, 1), cu_seqlens.defined() ? initial : state};
 }
 
 }  // namespace lazy

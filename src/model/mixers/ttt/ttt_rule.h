@@ -20,6 +20,7 @@ struct TttInputs {
   at::Tensor rate;                    // (batch, length, heads): a token's learning rate
   at::Tensor place_scale;             // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
+  bool rounded = false;               // see FastWeights
 };
 
 // A constant size whatever the length.
@@ -41,7 +42,7 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 // q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
 // 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <=
 // t} rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen
-// nothing. Inputs and state of one floating type: float64 or fp32.
+// nothing and is given back. Inputs and state of one floating type: float64 or fp32.
 
 // The definition: token by token, gradients by autograd.
 std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});

@@ -1,0 +1,190 @@
+#include "model/mixers/fast_weights/backward.h"
+
+#include <optional>
+
+#include "model/mixers/fast_weights/products.h"
+
+namespace lazy::fast_weights {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+void add(at::Tensor& sum, const at::Tensor& x) { sum = sum.defined() ? sum.add_(x) : x; }
+
+class Backward {
+ public:
+  Backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d)
+      : in_(in), layout_(layout), c_(course), d_end_(d), last_(layout.layers - 1), W_(d.W), b_(d.b), S_(d.S) {
+    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_}) list->resize(layout.layers);
+  }
+
+  FastWeights run(const at::Tensor& d_out) {
+    through_reading(d_out);
+    prepare();
+    for (int64_t chunk = in_.q.size(0) - 1; chunk >= 0; --chunk) through_chunk(chunk);
+    finish();
+    return d_;
+  }
+
+ private:
+  // All chunks at once: what the answers say of q, of the weights at each chunk's start, and of the steps taken there.
+  void through_reading(const at::Tensor& d_out) {
+    const Gelu act = gelu_of(layout_);
+    at::Tensor d_y = d_out;
+    for (size_t n = last_ + 1; n-- > 0;) {
+      const at::Tensor a = n == 0 ? in_.q : act(c_.x[n - 1]), a_T = turned(a);
+      at::Tensor overlap = product(a, turned(c_.u[n]));
+      if (layout_.bias) overlap.add_(1);
+      d_g_[n] = product(turned(overlap * in_.read_steps), d_y).neg_();
+      const at::Tensor d_steps = product(d_y, turned(c_.g[n])).neg_();
+      const at::Tensor d_overlap = d_steps * in_.read_steps;
+      add(d_.read_steps, overlap.mul_(d_steps));
+      d_u_[n] = product(turned(d_overlap), a);
+      at::Tensor d_a = product(d_overlap, c_.u[n]), through_W = product(d_y, turned(c_.W[n]));
+      if (layout_.momentum) {
+        const at::Tensor through_S = product(d_y, turned(c_.S[n]));
+        add(d_.read_keep, row_dot(through_W, a));
+        add(d_.read_carry, row_dot(through_S, a));
+        d_a.addcmul_(through_W, in_.read_keep).addcmul_(through_S, in_.read_carry);
+        d_W_[n] = product(a_T, d_y * in_.read_keep);
+        d_S_[n] = product(a_T, d_y * in_.read_carry);
+      } else {
+        d_a.add_(through_W);
+        d_W_[n] = product(a_T, d_y);
+      }
+      if (layout_.bias) d_b_[n] = d_y.sum(-2, /*keepdim=*/true);
+      d_y = n == 0 ? d_a : act.backward(d_a, c_.x[n - 1]);
+    }
+    d_.q = d_y;
+  }
+
+  // All chunks at once: what every chunk needs of its own.
+  void prepare() {
+    const Gelu act = gelu_of(layout_);
+    for (size_t n = 0; n <= last_; ++n) {
+      by_W_[n] = at::empty_like(c_.g[n]);
+      if (layout_.momentum) by_S_[n] = at::empty_like(c_.g[n]);
+      d_z_[n] = at::empty_like(c_.g[n]);
+      stepped_.push_back(in_.steps * c_.g[n]);
+      if (layout_.momentum) momentum_stepped_.push_back(in_.momentum_steps * c_.g[n]);
+      if (n == last_) break;
+      slope_[n] = act.backward(at::ones({}, c_.z[n].options()).expand_as(c_.z[n]), c_.z[n]);
+      bend_[n] = act.second(c_.z[n]).mul_(c_.t[n]);
+    }
+    if (layout_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
+  }
+
+  // W_, b_, S_ hold the gradients by what the chunk leaves; afterwards, by what it began with.
+  void through_chunk(int64_t chunk) {
+    const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
+    for (size_t n = 0; n <= last_; ++n) through_update(chunk, n);
+    // The gradients that were taken, from the first layer's to the last's.
+    for (size_t n = 0; n < last_; ++n) {
+      const at::Tensor d_g = at_chunk(d_g_[n]), d_t = d_g * at_chunk(slope_[n]);
+      at::Tensor d_z = at_chunk(d_z_[n]);
+      at::mul_out(d_z, d_g, at_chunk(bend_[n]));
+      at_chunk(d_g_[n + 1]).baddbmm_(d_t, at_chunk(c_.W[n + 1]));
+      at_chunk(d_W_[n + 1]).baddbmm_(turned(d_t), at_chunk(c_.g[n + 1]));
+    }
+    at::Tensor d_z = at_chunk(d_z_[last_]);
+    if (norm_) d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
+    else at::add_out(d_z, at_chunk(d_g_[last_]), at_chunk(d_g_[last_]));
+    // The outputs that they were taken of, from the last layer to the first.
+    for (size_t n = last_ + 1; n-- > 0;) {
+      d_z = at_chunk(d_z_[n]);
+      at_chunk(d_W_[n]).baddbmm_(turned(at_chunk(c_.u[n])), d_z);
+      if (layout_.bias) at_chunk(d_b_[n]).add_(d_z.sum(-2, /*keepdim=*/true));
+      if (n == 0) break;
+      const at::Tensor d_u = at_chunk(d_u_[n]).baddbmm_(d_z, turned(at_chunk(c_.W[n])));
+      at_chunk(d_z_[n - 1]).addcmul_(d_u, at_chunk(slope_[n - 1]));
+    }
+    for (size_t n = 0; n <= last_; ++n) {
+      W_[n] = at_chunk(d_W_[n]);
+      if (layout_.bias) b_[n] = at_chunk(d_b_[n]);
+      if (layout_.momentum) S_[n] = at_chunk(d_S_[n]);
+    }
+  }
+
+  // Through one layer's new weights.
+  void through_update(int64_t chunk, size_t n) {
+    const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
+    const at::Tensor u = at_chunk(c_.u[n]);
+    at::Tensor d_g = at_chunk(d_g_[n]), by_W = at_chunk(by_W_[n]);
+    if (layout_.bias) at::baddbmm_out(by_W, b_[n], u, W_[n]);
+    else at::bmm_out(by_W, u, W_[n]);
+    d_g.addcmul_(by_W, at_chunk(in_.steps), -1);
+    if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped_[n]), turned(W_[n]), 1, -1);  // k's: at the end
+    if (!layout_.momentum) {
+      at_chunk(d_W_[n]).add_(W_[n]);
+      if (layout_.bias) at_chunk(d_b_[n]).add_(b_[n]);
+      return;
+    }
+    at::Tensor by_S = at_chunk(by_S_[n]);
+    at::bmm_out(by_S, u, S_[n]);
+    d_g.addcmul_(by_S, at_chunk(in_.momentum_steps), -1);
+    if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(momentum_stepped_[n]), turned(S_[n]), 1, -1);
+    at_chunk(d_W_[n]).addcmul_(W_[n], at_chunk(in_.keep));
+    at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
+  }
+
+  // use(first, count, gradients): those by what `count` chunks from `first` on left, `all` being those by what they began with.
+  template <typename Use>
+  static void by_what_was_left(const at::Tensor& all, const at::Tensor& at_the_end, const Use& use) {
+    const int64_t C = all.size(0);
+    if (C > 1) use(0, C - 1, all.narrow(0, 1, C - 1));
+    use(C - 1, 1, at_the_end.unsqueeze(0));
+  }
+
+  // All chunks at once: what nothing else waited for.
+  void finish() {
+    d_.k = d_u_[0];
+    accumulate(d_.k, d_z_[0], turned(c_.W[0]));
+    if (layout_.momentum) {
+      d_.keep = at::zeros_like(in_.keep), d_.carry = at::zeros_like(in_.carry), d_.momentum_keep = at::zeros_like(in_.momentum_keep);
+    }
+    for (size_t n = 0; n <= last_; ++n) {
+      add(d_.steps, row_dot(c_.g[n], by_W_[n]).neg_());
+      by_what_was_left(d_W_[n], d_end_.W[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
+        const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
+        if (n == 0) accumulate(part(d_.k), part(stepped_[0]), turned(left), -1);
+        if (!layout_.momentum) return;
+        part(d_.keep).add_(block_dot(part(c_.W[n]), left));
+        part(d_.carry).add_(block_dot(part(c_.S[n]), left));
+      });
+      if (!layout_.momentum) continue;
+      add(d_.momentum_steps, row_dot(c_.g[n], by_S_[n]).neg_());
+      by_what_was_left(d_S_[n], d_end_.S[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
+        const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
+        if (n == 0) accumulate(part(d_.k), part(momentum_stepped_[0]), turned(left), -1);
+        part(d_.momentum_keep).add_(block_dot(part(c_.S[n]), left));
+      });
+    }
+    d_.W = W_, d_.b = b_, d_.S = S_;
+    if (norm_) {
+      d_.target = norm_->by_target(), d_.norm_weight = norm_->by_weight(), d_.norm_bias = norm_->by_bias();
+    } else {
+      d_.target = d_z_[last_].neg();
+    }
+  }
+
+  const FastWeights& in_;
+  const Layout& layout_;
+  const Course& c_;
+  const FastWeightsResult& d_end_;
+  const size_t last_;
+  FastWeights d_;
+  Tensors W_, b_, S_;
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete once their chunk is done
+  Tensors by_W_, by_S_;                  // u times the gradients by the weights and the momentum that the chunk leaves
+  Tensors d_z_, slope_, bend_, stepped_, momentum_stepped_;
+  std::optional<InnerNormBackward> norm_;
+};
+
+}  // namespace
+
+FastWeights backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d) {
+  const RoundedProducts rounded(layout.rounded);
+  return Backward(in, layout, course, d).run(d.out);
+}
+
+}  // namespace lazy::fast_weights

@@ -1,0 +1,148 @@
+#include "model/mixers/fast_weights/forward.h"
+
+#include "model/mixers/fast_weights/products.h"
+
+namespace lazy::fast_weights {
+namespace {
+
+template <typename Visit>
+void each(Course& c, const Layout& layout, const Visit& visit) {
+  const auto list = [&](std::vector<at::Tensor>& tensors, size_t count) {
+    tensors.resize(count);
+    for (at::Tensor& t : tensors) visit(t);
+  };
+  list(c.W, layout.layers), list(c.b, layout.bias ? layout.layers : 0), list(c.S, layout.momentum ? layout.layers : 0);
+  list(c.u, layout.layers), list(c.g, layout.layers);
+  list(c.z, layout.layers - (layout.norm ? 0 : 1)), list(c.t, layout.layers - 1), list(c.x, layout.layers - 1);
+}
+
+// (C, N, rows, columns) like `from`, which has the axes after C; nothing in it yet, but `from` for the first chunk.
+at::Tensor of_chunks(int64_t chunks, const at::Tensor& from) {
+  at::Tensor all = at::empty({chunks, from.size(0), from.size(1), from.size(2)}, from.options());
+  all.select(0, 0).copy_(from);
+  return all;
+}
+
+struct Steps {
+  const FastWeights& in;
+  at::Tensor offset;  // norm_bias - target
+  const Layout& layout;
+  Course& c;
+  FastWeightsResult& after;
+
+  size_t last() const { return layout.layers - 1; }
+  // Where the n-th layer's tensor at the end of a chunk goes.
+  static at::Tensor next(const at::Tensor& all, at::Tensor& after_all, int64_t chunk) {
+    if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
+    after_all = at::empty(all.sizes().slice(1), all.options());
+    return after_all;
+  }
+
+  // The gradients of the chunk's tokens, at the weights of its start.
+  void gradients(int64_t chunk) const {
+    const Gelu act = gelu_of(layout);
+    const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
+    at::Tensor z;
+    for (size_t n = 0; n <= last(); ++n) {
+      const at::Tensor u = at_chunk(c.u[n]), W = at_chunk(c.W[n]);
+      z = at_chunk(n < c.z.size() ? c.z[n] : c.g[n]);
+      if (layout.bias) at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
+      else at::bmm_out(z, u, W);
+      if (n < last()) at_chunk(c.u[n + 1]).copy_(act(z));
+    }
+    if (layout.norm) {
+      at_chunk(c.g[last()]).copy_(InnerNorm{in.norm_weight}.gradient(z, at_chunk(offset)));
+    } else {
+      z.sub_(at_chunk(in.target)).mul_(2);
+    }
+    for (size_t n = last(); n > 0; --n) {
+      at::Tensor t = at_chunk(c.t[n - 1]);
+      at::bmm_out(t, at_chunk(c.g[n]), turned(at_chunk(c.W[n])));
+      act.write_backward(at_chunk(c.g[n - 1]), t, at_chunk(c.z[n - 1]));
+    }
+  }
+
+  void advance(int64_t chunk) {
+    const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
+    for (size_t n = 0; n <= last(); ++n) {
+      const at::Tensor u_T = turned(at_chunk(c.u[n])), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]);
+      const at::Tensor stepped = at_chunk(in.steps) * g;
+      at::Tensor W_next = next(c.W[n], after.W[n], chunk);
+      if (layout.momentum) {
+        const at::Tensor S = at_chunk(c.S[n]);
+        at::mul_out(W_next, W, at_chunk(in.keep));
+        W_next.addcmul_(S, at_chunk(in.carry)).baddbmm_(u_T, stepped, 1, -1);
+        at::Tensor S_next = next(c.S[n], after.S[n], chunk);
+        at::mul_out(S_next, S, at_chunk(in.momentum_keep));
+        S_next.baddbmm_(u_T, at_chunk(in.momentum_steps) * g, 1, -1);
+      } else {
+        at::baddbmm_out(W_next, W, u_T, stepped, 1, -1);
+      }
+      if (!layout.bias) continue;
+      at::Tensor b_next = next(c.b[n], after.b[n], chunk);
+      at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
+    }
+  }
+
+  // The answers to q of every chunk at once.
+  at::Tensor read() const {
+    const Gelu act = gelu_of(layout);
+    at::Tensor a = in.q, y;
+    for (size_t n = 0; n <= last(); ++n) {
+      y = product(a, c.W[n]);
+      if (layout.bias) y.add_(c.b[n]);
+      if (layout.momentum) y.mul_(in.read_keep).addcmul_(product(a, c.S[n]), in.read_carry);
+      at::Tensor overlap = product(a, turned(c.u[n]));
+      if (layout.bias) overlap.add_(1);  // as if inputs ended in a 1, whose weights are b
+      accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
+      if (n == last()) break;
+      c.x[n] = y;
+      a = act(y);
+    }
+    return y;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> flatten(const Course& course) {
+  Course copy = course;
+  std::vector<at::Tensor> list;
+  const Layout layout{copy.W.size(), copy.z.size() == copy.W.size(), !copy.b.empty(), !copy.S.empty(), false};
+  each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
+  return list;
+}
+
+Course unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout) {
+  Course course;
+  size_t next = 0;
+  each(course, layout, [&](at::Tensor& t) { t = list[next++]; });
+  return course;
+}
+
+FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& c) {
+  const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
+  const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
+  FastWeightsResult after;
+  for (size_t n = 0; n < layout.layers; ++n) {
+    const int64_t width = in.W[n].size(-1);
+    c.W.push_back(of_chunks(C, in.W[n]));
+    c.u.push_back(n == 0 ? in.k : rows(in.W[n].size(-2)));
+    c.g.push_back(rows(width));
+    if (layout.bias) c.b.push_back(of_chunks(C, in.b[n]));
+    if (layout.momentum) c.S.push_back(of_chunks(C, in.S[n]));
+    if (layout.norm || n + 1 < layout.layers) c.z.push_back(rows(width));
+    if (n + 1 < layout.layers) c.t.push_back(rows(width)), c.x.emplace_back();
+  }
+  after.W.resize(layout.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
+  const RoundedProducts rounded(layout.rounded);
+  Steps steps{in, layout.norm ? in.norm_bias - in.target : at::Tensor(), layout, c, after};
+  for (int64_t chunk = 0; chunk < C; ++chunk) {
+    steps.gradients(chunk);
+    steps.advance(chunk);
+  }
+  after.out = steps.read();
+  return after;
+}
+
+}  // namespace lazy::fast_weights
