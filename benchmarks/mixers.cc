@@ -64,13 +64,18 @@ int64_t state_bytes(const KVCache& cache) {
 
 class Subject {
  public:
-  Subject(const ModelConfig& config, const MixersBenchmark& o, int64_t length)
-      : model_(config, 42), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU) {
+  Subject(const ModelConfig& config, const MixersBenchmark& o)
+      : model_(config, 42), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU), tokens_(o.tokens) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
-    const int64_t batch = std::max<int64_t>(1, o.tokens / length);
-    ids_ = at::randint(0, config.vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
+  }
+
+  // Texts of a length from here on.
+  void take_length(int64_t length) {
+    const int64_t batch = std::max<int64_t>(1, tokens_ / length);
+    ids_ = at::randint(0, model_.config().vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
     labels_ = at::roll(ids_, -1, 1);
+    cache_ = {};
   }
 
   // Forward and backward.
@@ -105,28 +110,30 @@ class Subject {
   double tokens() const { return static_cast<double>(ids_.numel()); }
   const KVCache& cache() const { return cache_; }
   at::Device device() const { return device_; }
+  const ModelConfig& config() const { return model_.config(); }
 
  private:
   LanguageModel model_;
   at::Device device_;
+  int64_t tokens_;
   at::Tensor ids_, labels_;
   KVCache cache_;
 };
 
-nlohmann::json measure(const std::string& name, const ModelConfig& config, const MixersBenchmark& o, int64_t length) {
-  Subject subject(config, o, length);
+nlohmann::json measure(Subject& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
+  subject.take_length(length);
   train::memory_use(subject.device());  // from here on
   const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
   double memory_gib = 0;
   for (const auto& [key, value] : train::memory_use(subject.device())) {
-    if (subject.device().is_cuda() && key == "memory/max_reserved(GiB)") memory_gib = value;
+    if (subject.device().is_cuda() && key == "memory/max_active(GiB)") memory_gib = value;
   }
   subject.read();
   const double decode_ms = subject.median_ms(o.steps, [&] { subject.generate(); }) / static_cast<double>(kGenerated);
   nlohmann::json row = {{"model", name},
                         {"length", length},
-                        {"layers", config.num_layers},
-                        {"parameters", count_parameters(config).total},
+                        {"layers", subject.config().num_layers},
+                        {"parameters", count_parameters(subject.config()).total},
                         {"train_tokens_per_second", 1000 * subject.tokens() / step_ms},
                         {"decode_ms_per_token", decode_ms},
                         {"state_bytes", state_bytes(subject.cache())}};
@@ -145,25 +152,24 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   if (o.layers == 0 && !gpu) o.layers = 2;
   if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;
   const auto shipped = shipped_models();
-  std::vector<std::string> names = {kTwin};  // first: the others are compared with it
-  for (const auto& item : shipped) {
-    if (item.first != kTwin && (options.models.empty() || std::count(o.models.begin(), o.models.end(), item.first))) names.push_back(item.first);
-  }
-  for (const std::string& name : o.models) {
-    if (shipped.count(name)) continue;
-    std::vector<std::string> known;
-    for (const auto& item : shipped) known.push_back(item.first);
-    fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
+  std::vector<std::string> known, names = {kTwin};  // the twin first: the others are compared with it
+  for (const auto& item : shipped) known.push_back(item.first);
+  for (const std::string& name : o.models.empty() ? known : o.models) {
+    if (!shipped.count(name)) fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
+    if (name != kTwin) names.push_back(name);
   }
   nlohmann::json rows = nlohmann::json::array();
   std::vector<std::vector<std::string>> table = {{"model", "length", "train tokens/s", "/ softmax", "ms a token", "/ softmax", "kept", "memory"}};
-  for (const int64_t length : o.lengths) {
-    nlohmann::json twin;
-    for (const std::string& name : names) {
-      nlohmann::json row = measure(name, shape(name, shipped.at(name), o.layers, length), o, length);
-      if (name == kTwin) twin = row;
+  std::map<int64_t, nlohmann::json> twin;
+  const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
+  for (const std::string& name : names) {
+    Subject subject(shape(name, shipped.at(name), o.layers, longest), o);
+    for (const int64_t length : o.lengths) {
+      nlohmann::json row = measure(subject, name, o, length);
+      if (name == kTwin) twin[length] = row;
       const double train = row["train_tokens_per_second"], decode = row["decode_ms_per_token"];
-      const double faster = train / twin["train_tokens_per_second"].get<double>(), sooner = twin["decode_ms_per_token"].get<double>() / decode;
+      const double faster = train / twin[length]["train_tokens_per_second"].get<double>();
+      const double sooner = twin[length]["decode_ms_per_token"].get<double>() / decode;
       row["train_speed_of_softmax"] = faster;
       row["decode_speed_of_softmax"] = sooner;
       table.push_back({name, fmt::format("{}", length), fmt::format("{:.0f}", train), fmt::format("{:.2f}", faster), fmt::format("{:.2f}", decode),
@@ -171,6 +177,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
                        row.contains("peak_memory_bytes") ? human_bytes(row["peak_memory_bytes"].get<double>()) : "-"});
       rows.push_back(std::move(row));
     }
+    if (o.after_model) o.after_model({{"device", o.device}, {"dtype", o.dtype}, {"rows", rows}});
   }
   fmt::print("340M shapes, {}, {} on {}\n{}", o.layers > 0 ? fmt::format("{} layers, vocabulary 256", o.layers) : "whole models", o.dtype, o.device,
              markdown_table(table, "lrrrrrrr", false));

@@ -3,6 +3,7 @@
 // layers, with a small vocabulary, may stand for all.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -17,9 +18,10 @@ struct MixersBenchmark {
   int64_t layers = 0;                          // 0: 2 on a CPU, the model's own on a GPU
   int64_t tokens = 0;                          // of a training step, at least one text; 0: 2048 on a CPU, 32768 on a GPU
   int64_t steps = 3;                           // training steps, and rounds of 16 generated tokens, of which the median counts
+  std::function<void(const nlohmann::json&)> after_model;  // gets what run_mixers would return so far
 };
 
-// Prints a table and returns its rows: model, length, train_tokens_per_second, decode_ms_per_token, state_bytes (of a text of
+// Model after model, so that what is slow can be cut off. Prints a table and returns its rows: model, length, train_tokens_per_second, decode_ms_per_token, state_bytes (of a text of
 // that length), peak_memory_bytes (GPU), and each speed as a multiple of the softmax transformer's.
 nlohmann::json run_mixers(const MixersBenchmark& options);
 

@@ -91,7 +91,7 @@ for name in a.model:
         try:
             torch.cuda.reset_peak_memory_stats()
             ms, tokens = step_ms(model, length)
-            row |= {"train_tokens_per_second": 1000 * tokens / ms, "peak_memory_bytes": torch.cuda.max_memory_reserved()}
+            row |= {"train_tokens_per_second": 1000 * tokens / ms, "peak_memory_bytes": torch.cuda.max_memory_allocated()}
         except (RuntimeError, NotImplementedError) as error:   # out of memory, or what FLA does not do here
             row["error"] = str(error).splitlines()[0]
         mine = ours.get((SHAPES[name][0], length)) or ours.get((name, length))

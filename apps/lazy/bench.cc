@@ -173,7 +173,10 @@ static void bench_mixers(CLI::App& command) {
       ->check(CLI::NonNegativeNumber)->capture_default_str();
   command.add_option("--steps", b.steps, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
   add_json(command, s->json);
-  command.callback([s] { write_json(benchmarks::run_mixers(s->benchmark), s->json); });
+  command.callback([s] {
+    s->benchmark.after_model = [s](const nlohmann::json& so_far) { write_json(so_far, s->json); };
+    write_json(benchmarks::run_mixers(s->benchmark), s->json);
+  });
 }
 
 static void bench_tokenizer(CLI::App& command) {
