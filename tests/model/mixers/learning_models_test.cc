@@ -9,6 +9,7 @@
 #include "model/language_model.h"
 #include "model/mixers/kinds.h"
 #include "model/temporary_folder.h"
+#include "ops/device.h"
 
 namespace lazy {
 namespace {
@@ -61,9 +62,10 @@ std::vector<Shape> shapes() {
 
 class LearningModel : public ::testing::TestWithParam<Shape> {
  protected:
-  LearningModel() : model(GetParam().config, 3) {}
+  LearningModel() : model(GetParam().config, 3) { model.to(ops::test::test_device()); }
   at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) const {
-    return at::randint(GetParam().config.vocab_size, {batch, length}, at::detail::createCPUGenerator(seed), at::kLong);
+    return at::randint(GetParam().config.vocab_size, {batch, length}, at::detail::createCPUGenerator(seed), at::kLong)
+        .to(model.device());
   }
   at::Tensor hidden(const at::Tensor& ids, const ForwardOptions& options = {}) {
     const at::NoGradGuard guard;
@@ -177,8 +179,8 @@ TEST_P(LearningModel, PackedDocumentsKnowNothingOfEachOther) {
   const at::Tensor a = text(1, 21, 1), b = text(1, 38, 2);
   PackedSequences packed;
   packed.ids = at::cat({a, b}, 1).squeeze(0);
-  packed.positions = at::cat({at::arange(21), at::arange(38)});
-  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);
+  packed.positions = at::cat({at::arange(21), at::arange(38)}).to(model.device());
+  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt).to(model.device());
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);
@@ -195,6 +197,7 @@ TEST_P(LearningModel, ASavedModelIsTheSame) {
   const testing::TemporaryFolder folder;
   model.save(folder.path());
   LanguageModel again = LanguageModel::load(folder.path());
+  again.to(model.device());
   const at::NoGradGuard guard;
   EXPECT_EQ(off(again.forward(text(1, 30)).hidden, hidden(text(1, 30))), 0);
   EXPECT_EQ(again.config().mixer, GetParam().config.mixer);

@@ -2,6 +2,7 @@
 #include "model/mixers/titans/neural_memory.h"
 
 #include "model/mixers/recurrence_checks.h"
+#include "ops/device.h"
 
 namespace lazy {
 namespace {
@@ -169,6 +170,17 @@ TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
                loop = error(run(memory_loop, unflat(single), 16));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
+}
+
+TEST_P(NeuralMemory, PrecisionWhereTheTestsRun) {
+  const Case c = random_case(GetParam(), 2, 64, 2, 8);
+  const auto chunks = [](const Tensors& t, bool rounded) {
+    Case given = unflat(t);
+    given.in.rounded = rounded;
+    return Tensors{run(memory_chunks, given, 16)[0]};
+  };
+  const auto loop = [](const Tensors& t) { return Tensors{run(memory_loop, unflat(t), 16)[0]}; };
+  testing::expect_precision(chunks, loop, flat(c), ops::test::test_device());
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ inline Tensors gradients_of(const std::function<Tensors(const Tensors&)>& f, con
   at::Generator generator = at::detail::createCPUGenerator(5);
   at::Tensor sum = at::zeros({}, inputs[0].options());
   for (const at::Tensor& y : f(leaves))
-    sum = sum + (y * at::randn(y.sizes(), generator, y.options().requires_grad(false))).sum();
+    sum = sum + (y * at::randn(y.sizes(), generator, at::kDouble).to(y.options().requires_grad(false))).sum();
   return torch::autograd::grad({sum}, leaves, {}, {}, false, /*allow_unused=*/false);
 }
 
@@ -41,7 +41,7 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
   const auto value = [&](const Tensors& at) {
     at::Generator generator = at::detail::createCPUGenerator(5);
     double sum = 0;
-    for (const at::Tensor& y : f(at)) sum += (y * at::randn(y.sizes(), generator, y.options())).sum().item<double>();
+    for (const at::Tensor& y : f(at)) sum += (y * at::randn(y.sizes(), generator, at::kDouble).to(y.options())).sum().item<double>();
     return sum;
   };
   at::NoGradGuard no_grad;
@@ -53,6 +53,34 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
     const double measured = (value(up) - value(down)) / (2 * kStep);
     const double given = (gradients[n] * direction).sum().item<double>();
     EXPECT_NEAR(given, measured, 1e-6 * (1 + std::abs(measured))) << "input " << n;
+  }
+}
+
+// Where the tests run, results and gradients of `fast` in fp32 are no further from float64 than twice the definition in fp32;
+// with products rounded, than twice what inputs rounded to bf16 make of it (of results one after the other, and of gradients).
+inline void expect_precision(const std::function<Tensors(const Tensors&, bool rounded)>& fast,
+                             const std::function<Tensors(const Tensors&)>& definition, const Tensors& inputs, at::Device device) {
+  const auto all = [](const std::function<Tensors(const Tensors&)>& f, const Tensors& in) {
+    Tensors out = f(in);
+    for (const at::Tensor& gradient : gradients_of(f, in)) out.push_back(gradient);
+    for (at::Tensor& t : out) t = t.detach().to(at::kCPU, at::kDouble);
+    return out;
+  };
+  const auto as = [&](at::ScalarType rounded, at::ScalarType type, at::Device where) {
+    Tensors out;
+    for (const at::Tensor& x : inputs) out.push_back(x.to(rounded).to(type).to(where));
+    return out;
+  };
+  const Tensors exact = all(definition, inputs), single = all(definition, as(at::kFloat, at::kFloat, at::kCPU)),
+                of_bf16 = all(definition, as(at::kBFloat16, at::kDouble, at::kCPU));
+  for (const bool rounded : {false, true}) {
+    const Tensors got = all([&](const Tensors& in) { return fast(in, rounded); }, as(at::kFloat, at::kFloat, device));
+    const Tensors& reference = rounded ? of_bf16 : single;
+    ASSERT_EQ(got.size(), exact.size());
+    for (size_t n = 0; n < got.size(); ++n) {
+      const double size = exact[n].norm().item<double>(), error = (got[n] - exact[n]).norm().item<double>();
+      EXPECT_LE(error, 2 * (reference[n] - exact[n]).norm().item<double>() + 1e-6 * size) << (rounded ? "rounded " : "fp32 ") << n;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include "model/mixers/ttt/ttt_rule.h"
 
 #include "model/mixers/recurrence_checks.h"
+#include "ops/device.h"
 
 namespace lazy {
 namespace {
@@ -196,6 +197,17 @@ TEST_P(TttRule, SinglePrecisionStaysNear) {
   const double chunks = error(run(ttt_chunks, unflat(single))), loop = error(run(ttt_loop, unflat(single)));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-2);
+}
+
+TEST_P(TttRule, PrecisionWhereTheTestsRun) {
+  const Case c = random_case(GetParam(), 2, 64, 2, 16);
+  const auto chunks = [](const Tensors& t, bool rounded) {
+    Case given = unflat(t);
+    given.in.rounded = rounded;
+    return Tensors{run(ttt_chunks, given)[0]};
+  };
+  const auto loop = [](const Tensors& t) { return Tensors{run(ttt_loop, unflat(t))[0]}; };
+  testing::expect_precision(chunks, loop, flat(c), ops::test::test_device());
 }
 
 }  // namespace
