@@ -1,0 +1,432 @@
+// An experiment: Elastic-Softmax's forward with scores and exponentials computed once. A cluster of blocks takes 128
+// rows; each block has every C-th tile of their keys and keeps its unnormalized probabilities in registers, as fp16,
+// until the blocks have told each other the rows' maxima and sums through distributed shared memory. Then it weighs
+// what it kept, multiplies by its values, and hands its share of the outputs to the block that writes them.
+//
+// Causal, bf16, head size 64, tau below zero, no distance bias, lengths that are multiples of 128 up to 512 C. Built
+// and run by run.py beside this.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "attention/cuda/hopper_rows.cuh"
+#include "attention/cuda/tensor_map.h"
+
+namespace lazy::kernels::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+namespace on_chip {
+
+using T = __nv_bfloat16;
+using hopper::issue_product;
+using hopper::kLn2;
+using hopper::kLog2e;
+using hopper::quad_sum;
+
+// M rows in two warpgroups, tiles of N keys, at most TILES of them a block.
+constexpr int D = 64, M = 128, N = 128, TILES = 4, STAGES = 8, THREADS = 384;
+constexpr int kTileBytes = N * D * 2, kOutBytes = M * D * 4;
+
+struct Arguments {
+  CUtensorMap q, k, v;  // boxes of 128 tokens
+  const float* tau;
+  T* out;
+  float* lse;
+  int batch, heads, length;
+  float factor;  // scale * log2(e)
+};
+
+template <int C>
+struct Shared {
+  Ring<2> q;
+  Ring<STAGES> kv;
+  uint64_t sums[2][2];  // warpgroup, parity of the item
+  uint64_t outs;
+};
+
+// Address of what lies at `address` of the own block, in the shared memory of block `rank` of the cluster.
+__device__ inline uint32_t remote(uint32_t address, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+// Stores that count on an mbarrier of the block that receives them.
+__device__ inline void send(uint32_t to, float x, float y, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "r"(__float_as_uint(x)), "r"(__float_as_uint(y)), "r"(barrier)
+               : "memory");
+}
+__device__ inline void send(uint32_t to, const float* x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(__float_as_uint(x[0])), "r"(__float_as_uint(x[1])), "r"(__float_as_uint(x[2])),
+               "r"(__float_as_uint(x[3])), "r"(barrier)
+               : "memory");
+}
+__device__ inline void wait_for_cluster(uint64_t* barrier, int parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "wait_%=: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra wait_%=;}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// exp2(s c - base) of a thread's part of a tile, as fp16 in the order of a product's left side, and their sums. The
+// base is the row's largest score of the block's first tile, until a later tile leaves what fp16 holds: then it is that
+// tile's, and `scale` brings what was kept to it.
+template <typename Scale>
+__device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N / 2], float c, float (&base)[2],
+                                                  float (&sum)[2], uint32_t (&held)[N / 16][4], Scale scale) {
+  auto largest = [&](int h) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < N / 2; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    return fmaxf(most, __shfl_xor_sync(~0u, most, 2)) * c;
+  };
+  if (first) {
+    base[0] = largest(0);
+    base[1] = largest(1);
+  }
+  float part[2][2];
+#pragma unroll 1
+  for (int tries = 0; tries < 2;
+       ++tries) {  // no two copies of the loop: what is kept leaves no room for what both make
+    part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
+#pragma unroll
+    for (int k = 0; k < N / 16; ++k) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float x = exp2_fast(fmaf(s[8 * k + 2 * n], c, -base[n % 2]));
+        const float y = exp2_fast(fmaf(s[8 * k + 2 * n + 1], c, -base[n % 2]));
+        part[n % 2][0] += x;
+        part[n % 2][1] += y;
+        held[k][n] = pack<__half>(x, y);
+      }
+    }
+    const bool fits = part[0][0] + part[0][1] < 0x1p15f && part[1][0] + part[1][1] < 0x1p15f;
+    if (first || __all_sync(~0u, fits)) break;
+    float shrink[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float most = fmaxf(base[h], largest(h));
+      shrink[h] = exp2_fast(base[h] - most);
+      sum[h] *= shrink[h];
+      base[h] = most;
+    }
+    scale(shrink);
+  }
+  sum[0] += part[0][0] + part[0][1];
+  sum[1] += part[1][0] + part[1][1];
+}
+
+__device__ inline void shrink_held(uint32_t (&held)[N / 16][4], const float (&by)[2]) {
+#pragma unroll
+  for (int k = 0; k < N / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const float2 x = __half22float2(*reinterpret_cast<const __half2*>(&held[k][n]));
+      held[k][n] = pack<__half>(x.x * by[n % 2], x.y * by[n % 2]);
+    }
+  }
+}
+
+// The items of a cluster: all row blocks of a head, the longest first, then the next of its heads.
+struct Item {
+  int head, row;  // head: of all batches
+  __device__ void next(int blocks, int clusters) {
+    if (--row < 0) {
+      row = blocks - 1;
+      head += clusters;
+    }
+  }
+};
+
+template <int C>
+__global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Arguments a) {
+  extern __shared__ char unaligned[];
+  char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  __shared__ Shared<C> sm;
+  char* const out_slots = memory + (2 + STAGES) * kTileBytes;
+  float2* const sum_slots = reinterpret_cast<float2*>(out_slots + kOutBytes);  // [parity][block][row]
+  const int rank = C == 1 ? 0 : blockIdx.x % C, cluster = blockIdx.x / C, clusters = gridDim.x / C;
+  const int blocks = a.length / M, all_heads = a.batch * a.heads;
+  if (threadIdx.x == 0) {
+    sm.q.init(8);  // arrivals: warps
+    sm.kv.init(8);
+    for (int n = 0; n < 4; ++n) barrier_init(&sm.sums[n / 2][n % 2], 1);
+    barrier_init(&sm.outs, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if constexpr (C > 1) cluster_barrier();
+  const int group = warpgroup() - 1;
+  // Of an item's tiles the block has first, first + C, ...; the odd ones fall to another block every time.
+  auto first_tile = [&](int index) { return (rank + index) % C; };
+  auto tile_count = [&](const Item& item, int first) { return first <= item.row ? (item.row - first) / C + 1 : 0; };
+
+  if (group < 0) {  // the producer
+    fewer_registers<24>();
+    if (threadIdx.x != 0) return;
+    int use = 0, q_use = 0, index = 0;
+    for (Item item{cluster, blocks - 1}; item.head < all_heads; item.next(blocks, clusters), ++index) {
+      const int first = first_tile(index), count = tile_count(item, first);
+      const int batch = item.head / a.heads, head = item.head % a.heads;
+      if (count == 0) continue;
+      sm.q.wait_empty(q_use);
+      barrier_expect(&sm.q.full[q_use % 2], kTileBytes);
+      copy_box(memory + q_use % 2 * kTileBytes, &a.q, &sm.q.full[q_use % 2], 0, head, item.row * M, batch);
+      ++q_use;
+      for (int n = 0; n < 2 * count; ++n, ++use) {
+        sm.kv.wait_empty(use);
+        uint64_t* full = &sm.kv.full[use % STAGES];
+        barrier_expect(full, kTileBytes);
+        copy_box(memory + (2 + use % STAGES) * kTileBytes, n < count ? &a.k : &a.v, full, 0, head,
+                 (first + n % count * C) * N, batch);
+      }
+    }
+    return;
+  }
+
+  more_registers<240>();
+  const int lane = threadIdx.x % 32, warp = group * 4 + threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
+  const int own_row = warp * 16 + lane / 4;  // and the one 8 below
+  const uint32_t sq = tile_start(shared_address(memory) + group * 64 * 128);
+  const uint32_t sk = tile_start(shared_address(memory) + 2 * kTileBytes);
+  const uint32_t sv = tile_start(shared_address(memory) + 2 * kTileBytes, N * 128);
+  const bool writes = C == 1 || group == rank * 2 / C;  // this warpgroup writes the block's rows of the output
+  constexpr int own_warps = 8 / C;                      // the rows of so many warps are the block's to write
+  auto write_rows = [&](const Item& item, int index) {
+    wait_for_cluster(&sm.outs, index % 2);
+    T* const out = a.out + (static_cast<int64_t>(item.head / a.heads) * a.length + item.row * M) * a.heads * D +
+                   item.head % a.heads * D;
+    const int step = a.heads * D;
+    for (int n = thread; n < own_warps * 256; n += 128) {
+      float4 x = {};
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        const float4 y = reinterpret_cast<const float4*>(out_slots)[c * own_warps * 256 + n];
+        x = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
+      }
+      const int row = (rank * own_warps + n / 256) * 16 + n % 32 / 4, column = n / 32 % 8 * 8 + n % 4 * 2;
+      *reinterpret_cast<uint32_t*>(out + row * step + column) = pack<T>(x.x, x.y);
+      *reinterpret_cast<uint32_t*>(out + (row + 8) * step + column) = pack<T>(x.z, x.w);
+    }
+  };
+
+  int use = 0, q_use = 0, index = 0;
+  Item before{};
+  for (Item item{cluster, blocks - 1}; item.head < all_heads; before = item, item.next(blocks, clusters), ++index) {
+    const int first = first_tile(index), count = uniform(tile_count(item, first));
+    uint64_t* const told = &sm.sums[group][index % 2];
+    if (C > 1 && thread == 0) barrier_expect(told, C * 64 * 8);
+    uint32_t held[TILES][N / 16][4];
+    float base[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    if (count > 0) {
+      sm.q.wait_full(q_use);
+#pragma unroll
+      for (int j = 0; j < TILES; ++j) {
+        if (j < count) {
+          float s[N / 2];
+          sm.kv.wait_full(use + j);
+          issue_product<T, D, M, N>(s, sq + q_use % 2 * units(kTileBytes), sk + (use + j) % STAGES * units(kTileBytes));
+          wgmma_wait<0>();
+          settle(s);
+          if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j) % STAGES]);
+          if (first + j * C == item.row) {  // the diagonal
+            int at = own_row - lane % 4 * 2;
+            asm volatile("" : "+r"(at));
+#pragma unroll
+            for (int n = 0; n < N / 2; ++n) {
+              if (n / 4 * 8 + n % 2 > at + n / 2 % 2 * 8) s[n] = -INFINITY;
+            }
+          }
+          keep_exponentials(j == 0, s, a.factor, base, sum, held[j], [&](const float(&by)[2]) {
+#pragma unroll
+            for (int i = 0; i < j; ++i) shrink_held(held[i], by);
+          });
+        }
+      }
+      if (lane == 0) barrier_arrive(&sm.q.empty[q_use % 2]);
+      ++q_use;
+    }
+    if (C > 1 && writes) {
+      if (index > 0) write_rows(before, index - 1);
+      if (thread == 0) barrier_expect(&sm.outs, kOutBytes);
+    }
+
+    float inverse[2], offset[2];
+    sum[0] = quad_sum(sum[0]);
+    sum[1] = quad_sum(sum[1]);
+    if constexpr (C > 1) {
+      const uint32_t slot = shared_address(sum_slots + (index % 2 * C + rank) * M + own_row), at = shared_address(told);
+#pragma unroll
+      for (int c = lane % 4; c < C; c += 4) {
+        const uint32_t there = remote(slot, c), barrier = remote(at, c);
+        send(there, base[0], sum[0], barrier);
+        send(there + 8 * 8, base[1], sum[1], barrier);
+      }
+      wait_for_cluster(told, index / 2 % 2);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = item.row * M + own_row + 8 * h;
+      float most = base[h], all = sum[h];
+      if constexpr (C > 1) {
+        const float2* const parts = sum_slots + index % 2 * C * M + own_row + 8 * h;
+        most = -INFINITY;
+        all = 0;
+#pragma unroll
+        for (int c = 0; c < C; ++c) most = fmaxf(most, parts[c * M].x);
+#pragma unroll
+        for (int c = 0; c < C; ++c) all += parts[c * M].y * exp2_fast(parts[c * M].x - most);
+      }
+      inverse[h] = exp2_fast(base[h] - most) / all;
+      offset[h] = a.tau[item.head % a.heads] / static_cast<float>(row + 1);
+      if (rank == 0 && lane % 4 == 0)
+        a.lse[static_cast<int64_t>(item.head) * a.length + row] = (most + log2f(all)) * kLn2;
+    }
+
+    float o[D / 2] = {};
+    use += count;
+#pragma unroll
+    for (int j = 0; j < TILES; ++j) {
+      if (j < count) {
+#pragma unroll
+        for (int k = 0; k < N / 16; ++k) {
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            const float2 x = __half22float2(*reinterpret_cast<const __half2*>(&held[j][k][n]));
+            held[j][k][n] =
+                pack_positive<T>(fmaf(x.x, inverse[n % 2], offset[n % 2]), fmaf(x.y, inverse[n % 2], offset[n % 2]));
+          }
+        }
+        sm.kv.wait_full(use + j);
+        const uint32_t tile = sv + (use + j) % STAGES * units(kTileBytes);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, held[j][k], descriptor(tile + units(k * 2048)), 1);
+        wgmma_commit();
+        if (j > 0) {  // the next weights are made under this product
+          wgmma_wait<1>();
+          if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j - 1) % STAGES]);
+        }
+      }
+    }
+    use += count;
+    wgmma_wait<0>();
+    settle(o);
+    if (lane == 0 && count > 0) barrier_arrive(&sm.kv.empty[(use - 1) % STAGES]);
+
+    if constexpr (C > 1) {
+      const int to = warp / own_warps;
+      const uint32_t slot =
+          remote(shared_address(out_slots) + (rank * own_warps + warp % own_warps) * 4096 + lane * 16, to);
+      const uint32_t barrier = remote(shared_address(&sm.outs), to);
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) send(slot + n * 512, &o[4 * n], barrier);
+    } else {  // through shared memory, so that global stores are whole 16 bytes
+      char* const rows = out_slots + warp * 2048;
+      __syncwarp();
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          *reinterpret_cast<uint32_t*>(rows + swizzled(lane / 4 + 8 * h, n) + lane % 4 * 4) =
+              pack<T>(o[4 * n + 2 * h], o[4 * n + 2 * h + 1]);
+        }
+      }
+      __syncwarp();
+      T* const out = a.out +
+                     (static_cast<int64_t>(item.head / a.heads) * a.length + item.row * M + warp * 16) * a.heads * D +
+                     item.head % a.heads * D;
+#pragma unroll
+      for (int n = lane; n < 128; n += 32) {
+        *reinterpret_cast<uint4*>(out + static_cast<int64_t>(n / 8) * a.heads * D + n % 8 * 8) =
+            *reinterpret_cast<const uint4*>(rows + swizzled(n / 8, n % 8));
+      }
+    }
+  }
+  if constexpr (C > 1) {
+    if (writes && index > 0) write_rows(before, index - 1);
+    cluster_barrier();  // no block leaves while another may still send to it
+  }
+}
+
+template <int C>
+void launch(const Arguments& a, cudaStream_t stream) {
+  constexpr int bytes = (2 + STAGES) * kTileBytes + kOutBytes + (C > 1 ? 2 * C * M * 8 : 0) + 1024;
+  check(cudaFuncSetAttribute(forward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = C;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(C);
+  config.blockDim = dim3(THREADS);
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  static const int fit = [&] {
+    int clusters = 0;
+    check(cudaOccupancyMaxActiveClusters(&clusters, forward<C>, &config), "clusters that fit");
+    std::fprintf(stderr, "clusters of %d: %d fit\n", C, clusters);
+    return clusters;
+  }();
+  config.gridDim = dim3(std::min(fit, a.batch * a.heads) * C);
+  check(cudaLaunchKernelEx(&config, forward<C>, a), "launch");
+}
+
+}  // namespace on_chip
+}  // namespace lazy::kernels::cuda
+
+// (batch, length, heads, 64) bf16; lse (batch, heads, length). Zero when it was launched.
+extern "C" int on_chip_forward(int blocks, int batch, int length, int heads, const void* q, const void* k,
+                               const void* v, const float* tau, void* out, float* lse, void* stream) try {
+  using namespace lazy::kernels;
+  using namespace lazy::kernels::cuda;
+  namespace on_chip = lazy::kernels::cuda::on_chip;
+  if (length % on_chip::M != 0 || length > blocks * on_chip::TILES * on_chip::N)
+    throw std::runtime_error("no such length");
+  Params p{};
+  p.head_dim = on_chip::D;
+  p.batch = batch;
+  p.dtype = DType::bf16;
+  auto map = [&](const void* x) {
+    const Tensor t{const_cast<void*>(x), int64_t{length} * heads * on_chip::D, int64_t{heads} * on_chip::D, on_chip::D,
+                   1};
+    return tensor_map(p, t, heads, length, on_chip::N);
+  };
+  const on_chip::Arguments a{map(q), map(k), map(v), tau,    static_cast<on_chip::T*>(out),
+                             lse,    batch,  heads,  length, 0.125f * on_chip::kLog2e};
+  const auto queue = static_cast<cudaStream_t>(stream);
+  switch (blocks) {
+    case 1:
+      on_chip::launch<1>(a, queue);
+      break;
+    case 2:
+      on_chip::launch<2>(a, queue);
+      break;
+    case 4:
+      on_chip::launch<4>(a, queue);
+      break;
+    case 8:
+      on_chip::launch<8>(a, queue);
+      break;
+    default:
+      throw std::runtime_error("clusters have 1, 2, 4 or 8 blocks");
+  }
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}
