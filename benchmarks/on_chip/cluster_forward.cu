@@ -79,10 +79,22 @@ __device__ inline void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// exp2 without the special-function unit: 2^n times a polynomial, good to 6e-6 for x from -126 on.
+__device__ inline float exp2_polynomial(float x) {
+  float y;
+  asm("max.NaN.f32 %0, %1, 0fC2FC0000;" : "=f"(y) : "f"(x));  // -126
+  const float shifted = y + 12582912.0f, f = y - (shifted - 12582912.0f);
+  const float p = fmaf(fmaf(fmaf(fmaf(9.55411e-3f, f, 5.587038e-2f), f, 0.24024696f), f, 0.69312803f), f, 0.99999944f);
+  return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
+}
+
+// What a variant leaves out, for timing only.
+constexpr int kNoExchange = 1, kNoExponentials = 2, kNoSum = 4;
+
 // exp2(s c - base) of a thread's part of a tile, as fp16 in the order of a product's left side, and their sums. The
 // base is the row's largest score of the block's first tile, until a later tile leaves what fp16 holds: then it is that
 // tile's, and `scale` brings what was kept to it.
-template <typename Scale>
+template <int POLYNOMIALS, int SKIP, typename Scale>
 __device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N / 2], float c, float (&base)[2],
                                                   float (&sum)[2], uint32_t (&held)[N / 16][4], Scale scale) {
   auto largest = [&](int h) {
@@ -105,15 +117,16 @@ __device__ __forceinline__ void keep_exponentials(bool first, const float (&s)[N
     for (int k = 0; k < N / 16; ++k) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const float x = exp2_fast(fmaf(s[8 * k + 2 * n], c, -base[n % 2]));
-        const float y = exp2_fast(fmaf(s[8 * k + 2 * n + 1], c, -base[n % 2]));
+        const float a = fmaf(s[8 * k + 2 * n], c, -base[n % 2]), b = fmaf(s[8 * k + 2 * n + 1], c, -base[n % 2]);
+        const float x = SKIP & kNoExponentials ? a : exp2_fast(a);
+        const float y = SKIP & kNoExponentials ? b : n < POLYNOMIALS ? exp2_polynomial(b) : exp2_fast(b);
         part[n % 2][0] += x;
         part[n % 2][1] += y;
         held[k][n] = pack<__half>(x, y);
       }
     }
     const bool fits = part[0][0] + part[0][1] < 0x1p15f && part[1][0] + part[1][1] < 0x1p15f;
-    if (first || __all_sync(~0u, fits)) break;
+    if (first || SKIP & kNoExponentials || __all_sync(~0u, fits)) break;
     float shrink[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -150,7 +163,8 @@ struct Item {
   }
 };
 
-template <int C>
+// POLYNOMIALS of every eight exponentials are computed without the special-function unit.
+template <int C, int POLYNOMIALS, int SKIP>
 __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Arguments a) {
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
@@ -168,6 +182,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   }
   __syncthreads();
   if constexpr (C > 1) cluster_barrier();
+  constexpr bool EXCHANGE = C > 1 && !(SKIP & kNoExchange);
   const int group = warpgroup() - 1;
   // Of an item's tiles the block has first, first + C, ...; the odd ones fall to another block every time.
   auto first_tile = [&](int index) { return (rank + index) % C; };
@@ -227,7 +242,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   for (Item item{cluster, blocks - 1}; item.head < all_heads; before = item, item.next(blocks, clusters), ++index) {
     const int first = first_tile(index), count = uniform(tile_count(item, first));
     uint64_t* const told = &sm.sums[group][index % 2];
-    if (C > 1 && thread == 0) barrier_expect(told, C * 64 * 8);
+    if (EXCHANGE && thread == 0) barrier_expect(told, C * 64 * 8);
     uint32_t held[TILES][N / 16][4];
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     if (count > 0) {
@@ -249,7 +264,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
               if (n / 4 * 8 + n % 2 > at + n / 2 % 2 * 8) s[n] = -INFINITY;
             }
           }
-          keep_exponentials(j == 0, s, a.factor, base, sum, held[j], [&](const float(&by)[2]) {
+          keep_exponentials<POLYNOMIALS, SKIP>(j == 0, s, a.factor, base, sum, held[j], [&](const float(&by)[2]) {
 #pragma unroll
             for (int i = 0; i < j; ++i) shrink_held(held[i], by);
           });
@@ -258,7 +273,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
       if (lane == 0) barrier_arrive(&sm.q.empty[q_use % 2]);
       ++q_use;
     }
-    if (C > 1 && writes) {
+    if (EXCHANGE && writes) {
       if (index > 0) write_rows(before, index - 1);
       if (thread == 0) barrier_expect(&sm.outs, kOutBytes);
     }
@@ -266,7 +281,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     float inverse[2], offset[2];
     sum[0] = quad_sum(sum[0]);
     sum[1] = quad_sum(sum[1]);
-    if constexpr (C > 1) {
+    if constexpr (EXCHANGE) {
       const uint32_t slot = shared_address(sum_slots + (index % 2 * C + rank) * M + own_row), at = shared_address(told);
 #pragma unroll
       for (int c = lane % 4; c < C; c += 4) {
@@ -280,7 +295,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     for (int h = 0; h < 2; ++h) {
       const int row = item.row * M + own_row + 8 * h;
       float most = base[h], all = sum[h];
-      if constexpr (C > 1) {
+      if constexpr (EXCHANGE) {
         const float2* const parts = sum_slots + index % 2 * C * M + own_row + 8 * h;
         most = -INFINITY;
         all = 0;
@@ -299,7 +314,13 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     use += count;
 #pragma unroll
     for (int j = 0; j < TILES; ++j) {
-      if (j < count) {
+      if (SKIP & kNoSum) {
+        if (j < count) {
+          sm.kv.wait_full(use + j);
+          o[8 * j] += __uint_as_float(held[j][0][0]);
+          if (lane == 0 && j < count - 1) barrier_arrive(&sm.kv.empty[(use + j) % STAGES]);
+        }
+      } else if (j < count) {
 #pragma unroll
         for (int k = 0; k < N / 16; ++k) {
 #pragma unroll
@@ -326,7 +347,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     settle(o);
     if (lane == 0 && count > 0) barrier_arrive(&sm.kv.empty[(use - 1) % STAGES]);
 
-    if constexpr (C > 1) {
+    if constexpr (EXCHANGE) {
       const int to = warp / own_warps;
       const uint32_t slot =
           remote(shared_address(out_slots) + (rank * own_warps + warp % own_warps) * 4096 + lane * 16, to);
@@ -355,16 +376,17 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
       }
     }
   }
-  if constexpr (C > 1) {
+  if constexpr (EXCHANGE) {
     if (writes && index > 0) write_rows(before, index - 1);
     cluster_barrier();  // no block leaves while another may still send to it
   }
 }
 
-template <int C>
+template <int C, int POLYNOMIALS = 0, int SKIP = 0>
 void launch(const Arguments& a, cudaStream_t stream) {
   constexpr int bytes = (2 + STAGES) * kTileBytes + kOutBytes + (C > 1 ? 2 * C * M * 8 : 0) + 1024;
-  check(cudaFuncSetAttribute(forward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
+  check(cudaFuncSetAttribute(forward<C, POLYNOMIALS, SKIP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory");
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = C;
@@ -378,19 +400,20 @@ void launch(const Arguments& a, cudaStream_t stream) {
   config.numAttrs = 1;
   static const int fit = [&] {
     int clusters = 0;
-    check(cudaOccupancyMaxActiveClusters(&clusters, forward<C>, &config), "clusters that fit");
-    std::fprintf(stderr, "clusters of %d: %d fit\n", C, clusters);
+    check(cudaOccupancyMaxActiveClusters(&clusters, forward<C, POLYNOMIALS, SKIP>, &config), "clusters that fit");
+    if (POLYNOMIALS + SKIP == 0) std::fprintf(stderr, "clusters of %d: %d fit\n", C, clusters);
     return clusters;
   }();
   config.gridDim = dim3(std::min(fit, a.batch * a.heads) * C);
-  check(cudaLaunchKernelEx(&config, forward<C>, a), "launch");
+  check(cudaLaunchKernelEx(&config, forward<C, POLYNOMIALS, SKIP>, a), "launch");
 }
 
 }  // namespace on_chip
 }  // namespace lazy::kernels::cuda
 
+// variant: 0; 10 n: n of eight exponentials by polynomials; 1, 2, 4: what is left out, for timing only.
 // (batch, length, heads, 64) bf16; lse (batch, heads, length). Zero when it was launched.
-extern "C" int on_chip_forward(int blocks, int batch, int length, int heads, const void* q, const void* k,
+extern "C" int on_chip_forward(int blocks, int variant, int batch, int length, int heads, const void* q, const void* k,
                                const void* v, const float* tau, void* out, float* lse, void* stream) try {
   using namespace lazy::kernels;
   using namespace lazy::kernels::cuda;
@@ -409,7 +432,8 @@ extern "C" int on_chip_forward(int blocks, int batch, int length, int heads, con
   const on_chip::Arguments a{map(q), map(k), map(v), tau,    static_cast<on_chip::T*>(out),
                              lse,    batch,  heads,  length, 0.125f * on_chip::kLog2e};
   const auto queue = static_cast<cudaStream_t>(stream);
-  switch (blocks) {
+  const int chosen = variant * 10 + blocks;
+  switch (chosen) {
     case 1:
       on_chip::launch<1>(a, queue);
       break;
@@ -421,6 +445,48 @@ extern "C" int on_chip_forward(int blocks, int batch, int length, int heads, con
       break;
     case 8:
       on_chip::launch<8>(a, queue);
+      break;
+    case 101:
+      on_chip::launch<1, 1>(a, queue);
+      break;
+    case 102:
+      on_chip::launch<2, 1>(a, queue);
+      break;
+    case 104:
+      on_chip::launch<4, 1>(a, queue);
+      break;
+    case 108:
+      on_chip::launch<8, 1>(a, queue);
+      break;
+    case 201:
+      on_chip::launch<1, 2>(a, queue);
+      break;
+    case 202:
+      on_chip::launch<2, 2>(a, queue);
+      break;
+    case 204:
+      on_chip::launch<4, 2>(a, queue);
+      break;
+    case 208:
+      on_chip::launch<8, 2>(a, queue);
+      break;
+    case 18:
+      on_chip::launch<8, 0, 1>(a, queue);
+      break;
+    case 21:
+      on_chip::launch<1, 0, 2>(a, queue);
+      break;
+    case 28:
+      on_chip::launch<8, 0, 2>(a, queue);
+      break;
+    case 41:
+      on_chip::launch<1, 0, 4>(a, queue);
+      break;
+    case 48:
+      on_chip::launch<8, 0, 4>(a, queue);
+      break;
+    case 78:
+      on_chip::launch<8, 0, 7>(a, queue);
       break;
     default:
       throw std::runtime_error("clusters have 1, 2, 4 or 8 blocks");
