@@ -33,7 +33,7 @@ struct Sequences::Impl {
   std::vector<std::unique_ptr<PackedCorpus>> corpora;
   std::vector<Part> parts;
   std::unique_ptr<MixSchedule> schedule;
-  int64_t size = 0, tokens = 0;
+  int64_t size = 0, tokens = 0, mask_position = 0;
 
   void open(const CorpusMix& mix, const std::string& split, const SequenceOptions& options) {
     for (size_t i = 0; i < mix.paths.size(); ++i) {
@@ -87,6 +87,7 @@ Sequences::Sequences(const CorpusMix& mix, const std::string& split, const Seque
   }
   impl_->open(mix, split, options);
   impl_->size = impl_->parts[0].sequences;
+  impl_->mask_position = options.mask_position;
   if (mix.paths.size() > 1) impl_->mix(mix.weights, options);
 }
 
@@ -113,9 +114,9 @@ fs::path Sequences::tokenizer_path() const {
 
 void Sequences::read(int64_t index, int64_t* out) const {
   if (index < 0) fail("sequences", "index: expected at least 0, found {}", index);
-  if (!impl_->schedule) return impl_->corpora.front()->read(index, out);
-  const MixSchedule::Place place = impl_->schedule->at(index);
+  const MixSchedule::Place place = impl_->schedule ? impl_->schedule->at(index) : MixSchedule::Place{0, index};
   impl_->corpora[place.corpus]->read(place.index, out);
+  if (impl_->mask_position > 0) out[impl_->mask_position - 1] = impl_->corpora.front()->header().bos_id;
 }
 
 }  // namespace lazy

@@ -21,6 +21,7 @@ struct SequenceOptions {
   bool bos_per_document = true;   // decision A3
   bool eos_per_document = false;  // EOS parts the documents, in the place of BOS
   bool bos_per_sequence = false;  // BOS first in every sequence as well: the recipe in which a sink emerges
+  int64_t mask_position = 0;  // from 1: this place of every sequence holds BOS instead of its token (Mask@k); 0: none does
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: corpus order, for validation
   Packing packing = Packing::groups;

@@ -52,6 +52,7 @@ void read_data(Config& config, TrainConfig& c) {
          data.where("bos_per_document"));
   }
   c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
+  c.sequences.mask_position = data.integer("mask_position", 0, 0);
   c.sequences.documents_per_group = data.integer("documents_per_group", 2048, 1);
   c.sequences.shuffle = data.boolean("shuffle", true);
   const bool windows = data.choice("packing", "groups", {"groups", "windows"}) == "windows";
@@ -204,7 +205,7 @@ void TrainConfig::set_ranks(int64_t count) {
 }
 
 nlohmann::ordered_json TrainConfig::settings() const {
-  return {
+  nlohmann::ordered_json out{
       {"data.bos_per_document", sequences.bos_per_document},
       {"data.eos_per_document", sequences.eos_per_document},
       {"data.bos_per_sequence", sequences.bos_per_sequence},
@@ -230,6 +231,9 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.dtype", dtype},
       {"training.device", device},
   };
+  // Checkpoints of before this key, and the records of repro, are of runs without it.
+  if (sequences.mask_position > 0) out["data.mask_position"] = sequences.mask_position;
+  return out;
 }
 
 }  // namespace lazy::train

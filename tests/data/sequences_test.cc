@@ -82,6 +82,30 @@ TEST(Sequences, CorpusOrderFollowsTheDefinition) {
   }
 }
 
+TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
+  const Folder folder;
+  write_corpus(folder / "c", 100);
+  for (const Packing packing : {Packing::groups, Packing::windows}) {
+    SequenceOptions options{.length = 16, .bos_per_document = false, .packing = packing};
+    const auto plain = read_all(Sequences(folder / "c", "train", options), 16);
+    for (const int64_t position : {1, 5, 16}) {
+      options.mask_position = position;
+      const auto masked = read_all(Sequences(folder / "c", "train", options), 16);
+      ASSERT_EQ(masked.size(), plain.size());
+      for (size_t n = 0; n < plain.size(); ++n) {
+        auto expected = plain[n];
+        expected[static_cast<size_t>(position - 1)] = kBos;
+        EXPECT_EQ(masked[n], expected) << position;
+      }
+    }
+    options.mask_position = 17;
+    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("mask_position: expected 0 to 16, found 17"));
+    options.mask_position = 3;
+    options.bos_per_sequence = true;
+    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("set bos_per_document and bos_per_sequence to false"));
+  }
+}
+
 TEST(Sequences, ShufflingMovesDocumentsAndSequences) {
   const Folder folder;
   const auto documents = write_corpus(folder / "c", 200);

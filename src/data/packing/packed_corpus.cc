@@ -16,6 +16,12 @@ std::unique_ptr<PackedCorpus> PackedCorpus::open(const fs::path& corpus, const s
   if (options.bos_per_document && options.eos_per_document) {
     fail("sequences", "documents are parted by BOS or by EOS: set bos_per_document or eos_per_document to false");
   }
+  if (options.mask_position < 0 || options.mask_position > options.length) {
+    fail("sequences", "mask_position: expected 0 to {}, found {}", options.length, options.mask_position);
+  }
+  if (options.mask_position > 0 && (options.bos_per_document || options.bos_per_sequence)) {
+    fail("sequences", "mask_position puts BOS where it stands nowhere else: set bos_per_document and bos_per_sequence to false");
+  }
   return options.packing == Packing::windows ? pack_windows(corpus, split, options) : pack_groups(corpus, split, options);
 }
 
@@ -29,8 +35,9 @@ PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, con
   }
   if (documents_ == 0) fail("sequences", "{}: split \"{}\" holds no documents", corpus.string(), split);
   header_ = shards.front().header();
-  if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence)) {
-    fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false", corpus.string());
+  if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence || options.mask_position > 0)) {
+    fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false{}", corpus.string(),
+         options.mask_position > 0 ? ", mask_position to 0" : "");
   }
   if (options.eos_per_document && header_.eos_id < 0) {
     fail("sequences", "{}: its tokenizer has no EOS; set eos_per_document to false", corpus.string());
