@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <tuple>
 
 #include "command.h"
 #include "core/clock.h"
@@ -11,37 +12,21 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "intervention_options.h"
 #include "model/tokenizer_match.h"
 #include "report/report.h"
 #include "sinks/learned.h"
 #include "sinks/study.h"
+#include "train/machine.h"
 
 namespace {
 namespace fs = std::filesystem;
 
 struct SinksArguments {
-  std::string model, text, corpus, split = "validation", json, report, dtype = "fp32";
-  std::vector<std::pair<std::string, std::string>> changes;  // option and text, in their order on the command line
+  std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
+  lazy::cli::Changes changes;
   lazy::sinks::StudyOptions options;
 };
-
-// The interventions in the order in which they were given.
-void collect(SinksArguments& a, const CLI::App& command) {
-  using lazy::sinks::Interventions;
-  const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{{"--set-zero", &Interventions::set_zero},
-                                                                                          {"--replace", &Interventions::replace},
-                                                                                          {"--add", &Interventions::add},
-                                                                                          {"--swap-positions", &Interventions::swap_positions}};
-  std::map<std::string, size_t> seen;
-  for (const CLI::Option* option : command.parse_order()) {
-    const auto kind = kinds.find(option->get_name());
-    if (kind == kinds.end()) continue;
-    const std::string& text = option->results().at(seen[kind->first]++);
-    (a.options.interventions.*kind->second)(text);
-    a.changes.emplace_back(kind->first, text);
-  }
-  if (a.options.measures == std::vector<std::string>{"all"}) a.options.measures = lazy::sinks::kFurtherMeasures;
-}
 
 std::string command_line(const SinksArguments& a) {
   std::string line = fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
@@ -49,7 +34,7 @@ std::string command_line(const SinksArguments& a) {
   if (a.options.bos) line += " --bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
   if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
-  for (const auto& [option, text] : a.changes) line += fmt::format(" {} '{}'", option, text);
+  line += lazy::cli::command_line(a.changes);
   if (!a.options.measures.empty()) line += fmt::format(" --measures {}", fmt::join(a.options.measures, ","));
   if (a.dtype != "fp32") line += " --dtype " + a.dtype;
   return line;
@@ -63,6 +48,7 @@ void measure(const SinksArguments& a) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
   }
   auto model = lazy::LanguageModel::load(a.model);
+  if (lazy::train::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
@@ -100,13 +86,8 @@ LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass
   command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
   command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
   command.add_option("--measures", a->options.measures, "Further measures: weights, vectors, massive, collapse, or all")->delimiter(',');
-  const auto change = [&](const char* option, const std::string what) {
-    command.add_option(option, what)->type_name("TEXT")->expected(1)->take_all()->allow_extra_args(false)->group("Interventions");
-  };
-  change("--set-zero", "NAME[INDEX]: zeros in a weight or an activation");
-  change("--replace", "NAME[INDEX]=VALUE");
-  change("--add", "NAME[INDEX]=VALUE");
-  change("--swap-positions", "NAME=I,J: positions of an activation, rows of a weight");
+  lazy::cli::add_interventions(command);
+  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
   command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
   command.add_option("--report", a->report, "Write a page with pictures here");
@@ -123,7 +104,8 @@ visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
   command.callback([a, &command] {
     lazy::install_stop_handlers();
-    collect(*a, command);
+    std::tie(a->options.interventions, a->changes) = lazy::cli::given_interventions(command);
+    if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
     measure(*a);
   });
 });

@@ -12,15 +12,19 @@ from .decoding import decode
 from .fused import linear_cross_entropy, rms_norm, rope, swiglu
 from .layer import KVCache, LazyAttention
 from .operator import AttentionOutput, attention
+from .probing import PlaceStatistics, Probed, probe
 
 __all__ = [
     "LIBRARY",
     "AttentionOutput",
     "KVCache",
     "LazyAttention",
+    "PlaceStatistics",
+    "Probed",
     "attention",
     "decode",
     "linear_cross_entropy",
+    "probe",
     "rms_norm",
     "rope",
     "swiglu",

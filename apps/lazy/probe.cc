@@ -1,0 +1,113 @@
+// `lazy probe MODEL_DIR --text FILE`: the tensors at named places of one pass, as statistics or whole.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <tuple>
+
+#include "command.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "data/tokenizer.h"
+#include "intervention_options.h"
+#include "model/safetensors.h"
+#include "model/tokenizer_match.h"
+#include "sinks/text_probe.h"
+#include "train/machine.h"
+
+namespace {
+
+struct ProbeArguments {
+  std::string model, text, ids, output, json, dtype = "fp32", device = "auto";
+  bool bos = false;
+  int64_t length = 0;
+  lazy::sinks::ProbeOptions options;
+};
+
+std::vector<int64_t> ids_of_file(const std::string& path) {
+  const std::string text = lazy::read_file(path);
+  std::vector<int64_t> ids;
+  for (const char *at = text.data(), *end = at + text.size(); at != end;) {
+    if (std::isspace(static_cast<unsigned char>(*at))) {
+      ++at;
+      continue;
+    }
+    int64_t id = 0;
+    const auto [rest, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) lazy::fail("probe", "{}: expected token ids with spaces between them, found '{}' at byte {}", path, lazy::to_valid_utf8(std::string(at, std::min(end, at + 12))), at - text.data());
+    ids.push_back(id);
+    at = rest;
+  }
+  return ids;
+}
+
+std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig& config) {
+  std::vector<int64_t> ids;
+  if (!a.ids.empty()) {
+    if (a.bos) lazy::fail("probe", "--bos goes with --text; --ids are taken as they are");
+    ids = ids_of_file(a.ids);
+  } else {
+    const auto tokenizer = lazy::load_tokenizer(a.model);
+    lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
+    const auto encoded = tokenizer->encode(lazy::to_valid_utf8(lazy::read_file(a.text)));
+    if (a.bos && !tokenizer->bos_id()) lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
+    if (a.bos) ids.push_back(*tokenizer->bos_id());
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+  }
+  if (a.length > 0 && static_cast<int64_t>(ids.size()) > a.length) ids.resize(static_cast<size_t>(a.length));
+  return ids;
+}
+
+void probe(const ProbeArguments& a) {
+  if (a.text.empty() == a.ids.empty()) lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
+  if (a.options.save.empty() != a.output.empty()) {
+    lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone", a.output.empty() ? "--save" : "--output");
+  }
+  auto model = lazy::LanguageModel::load(a.model);
+  const std::vector<int64_t> ids = tokens_of(a, model.config());
+  if (lazy::train::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
+  if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  const auto found = lazy::sinks::probe_text(model, ids, a.options);
+  if (!a.output.empty()) lazy::write_safetensors(a.output, found.tensors);
+  nlohmann::ordered_json json{{"model", a.model}, {"dtype", a.dtype}, {"ids", ids}};
+  json.update(lazy::sinks::to_json(found));
+  const std::string dump = json.dump() + "\n";
+  if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
+  fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(found));
+}
+
+}  // namespace
+
+LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or whole", [](CLI::App& command) {
+  auto a = std::make_shared<ProbeArguments>();
+  command.add_option("model", a->model, "Model folder")->required();
+  command.add_option("--text", a->text, "Text, one sample");
+  command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
+  command.add_flag("--bos", a->bos, "BOS first");
+  command.add_option("--length", a->length, "Tokens at most (default: all)")->check(CLI::PositiveNumber);
+  command.add_option("--read", a->options.read, "Place to measure, with * and ? (may be repeated; default: all but scores and weights)")
+      ->expected(1)->take_all()->allow_extra_args(false);
+  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
+  command.add_option("--output", a->output, "Where: a .safetensors file");
+  lazy::cli::add_interventions(command);
+  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
+  command.footer(R"(
+Examples:
+  lazy probe runs/lazy/model --text sentence.txt --bos
+  lazy probe gpt2 --text sentence.txt --read 'layers.*.residual' --json -
+  lazy probe gpt2 --text sentence.txt --save 'layers.3.attention.weights' --output weights.safetensors
+  lazy probe gpt2 --text sentence.txt --set-zero 'embedding.tokens[0]'
+
+docs/sinks.md lists the places. Statistics are streamed: a tensor is reduced when it is there.)");
+  command.callback([a, &command] {
+    lazy::install_stop_handlers();
+    a->options.interventions = lazy::cli::given_interventions(command).first;
+    probe(*a);
+  });
+});

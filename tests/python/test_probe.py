@@ -1,0 +1,118 @@
+"""lazy_attention.probe against transformers: the same hidden states, weights and statistics under the same names."""
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+import lazy_attention  # noqa: E402
+from lazy_attention import probing  # noqa: E402
+
+try:
+    probing.program()
+except FileNotFoundError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+IDS = [3, 17, 17, 40, 5, 8, 60, 2, 33]
+
+
+def gpt2():
+    config = transformers.GPT2Config(vocab_size=61, n_positions=32, n_embd=24, n_layer=3, n_head=4, initializer_range=0.3)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def llama():
+    config = transformers.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, initializer_range=0.3)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def qwen3():
+    config = transformers.Qwen3Config(vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, head_dim=10, initializer_range=0.3)
+    return transformers.Qwen3ForCausalLM(config).eval()
+
+
+def expected(model):
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        return model(torch.tensor([IDS]), output_hidden_states=True, output_attentions=True)
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours.double(), theirs.double(), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama, qwen3])
+def test_tensors_and_statistics_are_those_of_transformers(make):
+    model = make()
+    theirs = expected(model)
+    found = lazy_attention.probe(model, IDS, save=["layers.*.residual", "layers.*.attention.weights", "final.hidden"])
+    assert found.ids == IDS
+    layers = model.config.num_hidden_layers
+    for layer in range(layers):
+        hidden, weights = theirs.hidden_states[layer][0], theirs.attentions[layer][0]
+        close(found.tensors[f"layers.{layer}.residual"], hidden)
+        close(found.tensors[f"layers.{layer}.attention.weights"], weights)
+        place = found.places[f"layers.{layer}.residual"]
+        assert place.shape == tuple(hidden.shape)
+        close(place.norm, hidden.norm(dim=1))
+        close(place.variance, hidden.var(dim=1))
+        close(torch.tensor([place.mean, place.lowest, place.highest]), torch.stack([hidden.mean(), hidden.min(), hidden.max()]))
+        close(found.attention["sink_ratio"][layer], weights[:, :, 0].mean(1))
+        close(found.attention["density"][layer], weights[:, :, 1:].sum(2).mean(1))
+        assert (found.attention["alive_fraction"][layer] == 1).all()
+    close(found.tensors["final.hidden"], theirs.hidden_states[-1][0])
+    # Every place in the order of the pass, and only what was asked for.
+    names = list(found.places)
+    assert names[0] == "embedding.tokens" and names[-1] == "final.hidden"
+    assert names.index("layers.0.mlp.output") < names.index("layers.1.residual")
+    assert not any(name.endswith(".scores") for name in names)
+    only = lazy_attention.probe(model, torch.tensor(IDS), read="layers.1.*.input", length=4)
+    assert list(only.places) == ["layers.1.attention.input", "layers.1.mlp.input"]
+    assert only.ids == IDS[:4] and only.tensors == {}
+    close(only.places["layers.1.attention.input"].norm, found.places["layers.1.attention.input"].norm[:4])
+
+
+def test_folders_texts_and_interventions(tmp_path):
+    model = gpt2()
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())[:60]
+    byte_level = tokenizers.Tokenizer(tokenizers.models.BPE({c: n for n, c in enumerate([*letters, "<bos>"])}, []))
+    byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = tokenizers.decoders.ByteLevel()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level, bos_token="<bos>")
+    text = "".join(letters[20:29])
+    by_object = lazy_attention.probe(model, text, tokenizer=fast, bos=True)
+    assert by_object.ids == [60, *range(20, 29)]
+    model.save_pretrained(tmp_path)
+    by_folder = lazy_attention.probe(tmp_path, by_object.ids)
+    assert by_folder.places.keys() == by_object.places.keys()
+    assert torch.equal(by_folder.places["final.hidden"].norm, by_object.places["final.hidden"].norm)
+    changed = lazy_attention.probe(tmp_path, by_object.ids, interventions=[("set_zero", "layers.1.attention.q.projected")],
+                                   save=["layers.1.attention.weights"])
+    even = torch.tril(torch.ones(10, 10)) / torch.arange(1, 11)[:, None]
+    close(changed.tensors["layers.1.attention.weights"], even.expand(4, 10, 10))
+    assert torch.equal(changed.places["layers.1.residual"].norm, by_folder.places["layers.1.residual"].norm)  # nothing before it
+
+
+def test_a_wrong_call_is_one_line(tmp_path):
+    model = gpt2()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"^probe: no place 'layers.0.residuel' in this model; did you mean layers.0.residual\?$"):
+        lazy_attention.probe(tmp_path, IDS, read=["layers.0.residuel"])
+    with pytest.raises(ValueError, match="expected ids below the vocabulary's 61, found 61"):
+        lazy_attention.probe(tmp_path, [3, 61])
+    with pytest.raises(ValueError, match="pass tokenizer="):
+        lazy_attention.probe(model, "a text")
+    with pytest.raises(ValueError, match="expected the ids of one text"):
+        lazy_attention.probe(tmp_path, torch.tensor([IDS]))
+    with pytest.raises(ValueError, match="expected an intervention of set_zero"):
+        lazy_attention.probe(tmp_path, IDS, interventions=[("zero", "embedding")])
+    with pytest.raises(TypeError, match="found int"):
+        lazy_attention.probe(7, IDS)
+
+
+def test_the_program_is_named_or_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAZY_BINARY", str(tmp_path / "nothing"))
+    with pytest.raises(FileNotFoundError, match="set LAZY_BINARY"):
+        lazy_attention.probe(tmp_path, IDS)
