@@ -9,6 +9,7 @@
 #include "benchmarks/eval.h"
 #include "benchmarks/fused.h"
 #include "benchmarks/mixers.h"
+#include "benchmarks/sinks.h"
 #include "benchmarks/tokenizer.h"
 #include "benchmarks/train.h"
 #include "command.h"
@@ -160,6 +161,16 @@ static void bench_eval(CLI::App& command) {
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
+static void bench_sinks(CLI::App& command) {
+  auto s = std::make_shared<ModelSettings<benchmarks::SinksBenchmark>>();
+  s->add(command);
+  benchmarks::SinksBenchmark& b = s->benchmark;
+  command.add_option("--length", b.length, "Tokens of the text; 0: 32768 on a GPU, 2048 on the CPU")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--check", b.checked, "Tokens of the text whose statistics are compared with full matrices")->check(CLI::Range(2, 4096))->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.callback([s] { write_json(benchmarks::run_sinks(s->read()), s->json); });
+}
+
 static void bench_mixers(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::MixersBenchmark>>();
   benchmarks::MixersBenchmark& b = s->benchmark;
@@ -193,7 +204,7 @@ static void bench_tokenizer(CLI::App& command) {
 
 LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
   command.require_subcommand(1);
-  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers --length 1024,4096\n"
+  command.footer("Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention --length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers --length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
                  "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
   lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
@@ -201,5 +212,6 @@ LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [
   lazy::cli::bench_train(*command.add_subcommand("train", "Whole training steps of a configuration's model"));
   lazy::cli::bench_eval(*command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
   lazy::cli::bench_mixers(*command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans beside attention, by length"));
+  lazy::cli::bench_sinks(*command.add_subcommand("sinks", "Sink statistics of one long text beside a plain forward pass"));
   lazy::cli::bench_tokenizer(*command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });

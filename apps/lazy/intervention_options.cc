@@ -8,7 +8,12 @@ namespace lazy::cli {
 
 void add_interventions(CLI::App& command) {
   const auto change = [&](const char* option, const std::string& what) {
-    command.add_option(option, what)->type_name("TEXT")->expected(1)->take_all()->allow_extra_args(false)->group("Interventions");
+    command.add_option(option, what)
+        ->type_name("TEXT")
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false)
+        ->group("Interventions");
   };
   change("--set-zero", "NAME[INDEX]: zeros in a weight or an activation");
   change("--replace", "NAME[INDEX]=VALUE");
@@ -18,10 +23,11 @@ void add_interventions(CLI::App& command) {
 
 std::pair<sinks::Interventions, Changes> given_interventions(const CLI::App& command) {
   using sinks::Interventions;
-  const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{{"--set-zero", &Interventions::set_zero},
-                                                                                          {"--replace", &Interventions::replace},
-                                                                                          {"--add", &Interventions::add},
-                                                                                          {"--swap-positions", &Interventions::swap_positions}};
+  const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{
+      {"--set-zero", &Interventions::set_zero},
+      {"--replace", &Interventions::replace},
+      {"--add", &Interventions::add},
+      {"--swap-positions", &Interventions::swap_positions}};
   std::pair<Interventions, Changes> out;
   std::map<std::string, size_t> seen;
   for (const CLI::Option* option : command.parse_order()) {

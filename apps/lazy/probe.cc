@@ -38,7 +38,9 @@ std::vector<int64_t> ids_of_file(const std::string& path) {
     }
     int64_t id = 0;
     const auto [rest, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) lazy::fail("probe", "{}: expected token ids with spaces between them, found '{}' at byte {}", path, lazy::to_valid_utf8(std::string(at, std::min(end, at + 12))), at - text.data());
+    if (error != std::errc())
+      lazy::fail("probe", "{}: expected token ids with spaces between them, found '{}' at byte {}", path,
+                 lazy::to_valid_utf8(std::string(at, std::min(end, at + 12))), at - text.data());
     ids.push_back(id);
     at = rest;
   }
@@ -54,7 +56,8 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
     const auto tokenizer = lazy::load_tokenizer(a.model);
     lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
     const auto encoded = tokenizer->encode(lazy::to_valid_utf8(lazy::read_file(a.text)));
-    if (a.bos && !tokenizer->bos_id()) lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
+    if (a.bos && !tokenizer->bos_id())
+      lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
     if (a.bos) ids.push_back(*tokenizer->bos_id());
     ids.insert(ids.end(), encoded.begin(), encoded.end());
   }
@@ -63,9 +66,11 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
 }
 
 void probe(const ProbeArguments& a) {
-  if (a.text.empty() == a.ids.empty()) lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
+  if (a.text.empty() == a.ids.empty())
+    lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
   if (a.options.save.empty() != a.output.empty()) {
-    lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone", a.output.empty() ? "--save" : "--output");
+    lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone",
+               a.output.empty() ? "--save" : "--output");
   }
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
@@ -89,13 +94,24 @@ LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or who
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first");
   command.add_option("--length", a->length, "Tokens at most (default: all)")->check(CLI::PositiveNumber);
-  command.add_option("--read", a->options.read, "Place to measure, with * and ? (may be repeated; default: all but scores and weights)")
-      ->expected(1)->take_all()->allow_extra_args(false);
-  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
+  command
+      .add_option("--read", a->options.read,
+                  "Place to measure, with * and ? (may be repeated; default: all but scores and weights)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
   command.add_option("--output", a->output, "Where: a .safetensors file");
   lazy::cli::add_interventions(command);
-  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--device", a->device, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
   command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
   command.footer(R"(
 Examples:

@@ -14,7 +14,7 @@
 namespace lazy::report {
 namespace {
 
-constexpr double kPanelWidth = 344, kPanelHeight = 240;
+constexpr double kPanelWidth = 296, kPanelHeight = 240;
 
 std::string panel(const std::string& title, const std::string& picture) {
   return "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + picture + "</div>";

@@ -68,9 +68,10 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
     if (step.kind == StepKind::train) {
       const bool tiny = conditions.scale.name == "tiny";
       const auto config = train_config(step, configs, "corpus", "run", tiny ? std::vector<std::string>{"model.vocab_size=2048"} : std::vector<std::string>{});
-      const auto tokens = static_cast<double>(config.tokens_per_step() * config.steps);
       Trained& trained = models[step.id];
       trained = {1 / train::expected_speed(config, speed(conditions.scale))->tokens_per_second, config.seq_len};
+      if (!given_folder(step).empty()) continue;
+      const auto tokens = static_cast<double>(config.tokens_per_step() * config.steps);
       ++total.trainings;
       total.tokens += tokens;
       total.seconds += tokens * trained.seconds_per_token;

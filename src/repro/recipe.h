@@ -61,6 +61,7 @@ Recipe gpt2_interventions();
 Recipe toy_unigram();
 Recipe toy_bigram();
 Recipe figure2();
+Recipe figure2a();
 Recipe figure3();
 Recipe figure7();
 Recipe streaming_check();

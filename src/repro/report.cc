@@ -78,9 +78,14 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
     if (s.step.kind != StepKind::train || !s.record.is_object()) continue;
     const Json& trained = s.record.at("values");
     const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks");
-    rows.push_back({s.step.id,
-                    {human_count(trained.at("parameters").get<double>()), human_count(trained.at("tokens").get<double>()),
-                     human_count(trained.at("tokens_per_second").get<double>()), mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
+    const auto count = [&](const char* field) { return trained.contains(field) ? human_count(trained.at(field).get<double>()) : "–"; };
+    std::string row = s.step.id;
+    if (trained.contains("given")) {
+      const auto differences = trained.at("differences").get<std::vector<std::string>>();
+      row += fmt::format(" (given{}{})", differences.empty() ? "" : "; ", fmt::join(differences, ", "));
+    }
+    rows.push_back({row,
+                    {count("parameters"), count("tokens"), count("tokens_per_second"), mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
                      mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true), mean_cell(sinks, "alive_fraction", true)}});
   }
   return rows;

@@ -33,6 +33,12 @@ bool needs_corpus(const RecipeRun& run) {
   return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
+// Where a training step's model is.
+fs::path model_folder(const StepRun& s) {
+  const fs::path given = given_folder(s.step);
+  return given.empty() ? s.folder / "run" / "model" : given;
+}
+
 std::vector<std::string> corpus_text(const RunOptions& options) { return options.text.empty() ? demo_text() : options.text; }
 
 fs::path made_corpus(const RunOptions& options) {
@@ -95,7 +101,9 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
   std::map<std::string, std::string> keys;
   for (StepRun& s : run.steps) {
     std::string text = fmt::format("{} {}", name(s.step.kind), s.step.settings.dump());
-    if (s.step.kind == StepKind::train) {
+    if (const fs::path given = given_folder(s.step); !given.empty()) {
+      text += folder_state(given);
+    } else if (s.step.kind == StepKind::train) {
       const auto config = train_config(s.step, configs, corpus, "run", on_device(options));
       text += config.settings().dump() + config.model.to_json().dump() + read_file(corpus / "corpus.json");
     }
@@ -114,7 +122,27 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
   }
 }
 
+// What the plan would have trained, and what a folder in its place has instead.
+std::vector<std::string> differences(const Json& planned, const Json& given) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : planned.items()) {
+    if (!given.contains(key)) out.push_back(fmt::format("{} absent for {}", key, value.dump()));
+    else if (given.at(key) != value) out.push_back(fmt::format("{} {} for {}", key, given.at(key).dump(), value.dump()));
+  }
+  return out;
+}
+
+Json given_model(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
+  const fs::path folder = model_folder(s);
+  const auto planned = train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options)).model;
+  const ModelConfig given = ModelConfig::from_directory(folder);
+  Json shape = planned.to_json(), other = given.to_json();
+  for (const char* of_corpus : {"vocab_size", "bos_token_id", "eos_token_id"}) shape.erase(of_corpus);
+  return {{"given", folder.string()}, {"differences", differences(shape, other)}, {"parameters", count_parameters(given).total}};
+}
+
 Json train_step(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
+  if (!given_folder(s.step).empty()) return given_model(s, options, corpus);
   const auto config = train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
   train::train(config, /*resume=*/true);
   const report::RunData run = report::load_run(s.folder / "run");
@@ -127,7 +155,7 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   const Conditions& c = options.conditions;
   Subject subject{{}, corpus, c.data, {}, c.device, options.progress};
   for (const StepRun& other : run.steps) {
-    if (other.step.id == s.step.model) subject.model = other.folder / "run" / "model";
+    if (other.step.id == s.step.model) subject.model = model_folder(other);
   }
   switch (s.step.kind) {
     case StepKind::train: break;
@@ -252,7 +280,8 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
       continue;
     }
     check_stop(run);
-    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : "");
+    const fs::path given = given_folder(s.step);
+    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : given.empty() ? "" : ": " + given.string());
     if (!s.found) run_step(s, run, options, corpus);
     values[s.step.id] = s.record.at("values");
   }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/error.h"
 #include "model/mixers/kinds.h"
 
 namespace lazy::repro {
@@ -49,16 +52,25 @@ bool attends(const Step& training) {
 
 }  // namespace
 
+std::filesystem::path given_folder(const Step& step) {
+  return step.kind == StepKind::train ? step.settings.value("given", std::string()) : std::string();
+}
+
 Plan& Plan::train(const Model& model) {
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
-    if (!find_mixer(model.kind)) {
+    if (!find_mixer(model.kind) && model.files.empty()) {
       for (std::string& more : conditions_.scale.attention_overrides()) overrides.push_back(std::move(more));
     }
     overrides.insert(overrides.end(), model.overrides.begin(), model.overrides.end());
     if (seed > 1) overrides.push_back(fmt::format("training.seed={}", 41 + seed));
-    steps_.push_back({training_id(model.name, seed), StepKind::train, "",
-                      Json{{"extends", conditions_.scale.files(model.kind, model.budget)}, {"overrides", overrides}}, ""});
+    Json settings{{"extends", model.files.empty() ? conditions_.scale.files(model.kind, model.budget) : model.files}, {"overrides", overrides}};
+    for (const auto& [name, folder] : conditions_.models) {
+      if (name != model.name) continue;
+      if (conditions_.seeds > 1) fail("repro", "--model {}={}: takes the place of one training, expected --seeds 1, found {}", name, folder.string(), conditions_.seeds);
+      settings["given"] = std::filesystem::absolute(folder).string();
+    }
+    steps_.push_back({training_id(model.name, seed), StepKind::train, "", settings, ""});
   }
   return *this;
 }
@@ -95,7 +107,9 @@ Plan& Plan::study(const std::string& study, const Json& settings) {
   auto models = conditions_.models;
   if (models.empty()) models.emplace_back("model", "");
   for (const auto& [name, folder] : models) {
+    if (std::any_of(steps_.begin(), steps_.end(), [&name = name](const Step& s) { return s.id == name; })) continue;
     Json all{{"study", study}, {"model", folder.empty() ? "" : std::filesystem::absolute(folder).string()}, {"text", conditions_.text}};
+    if (conditions_.text.empty() && !conditions_.corpus.empty()) all["corpus"] = std::filesystem::absolute(conditions_.corpus).string();
     all.update(settings);
     steps_.push_back({fmt::format("{}.{}", name, study), StepKind::study, "", all, "model"});
   }
@@ -109,6 +123,20 @@ Plan& Plan::study_trained(const std::string& study, const Json& settings) {
     Json all{{"study", study}};
     all.update(settings);
     steps_.push_back({fmt::format("{}.{}", step.id, study), StepKind::study, step.id, all, ""});
+  }
+  return *this;
+}
+
+Plan& Plan::study_of(const std::string& model, const std::string& study, const Json& settings) {
+  Plan alone(conditions_);
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    for (const Step& step : steps_) {
+      if (step.kind == StepKind::train && step.id == training_id(model, seed)) alone.steps_.push_back(step);
+    }
+  }
+  alone.study_trained(study, settings);
+  for (Step& step : alone.steps_) {
+    if (step.kind == StepKind::study) steps_.push_back(std::move(step));
   }
   return *this;
 }

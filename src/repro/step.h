@@ -19,7 +19,7 @@ struct Step {
   std::string id;     // "lazy", "lazy.sinks", with ".seed2" for a further seed; unique in a plan
   StepKind kind;
   std::string model;  // id of the training that it measures; empty for training itself and for what needs no model
-  Json settings;      // all that decides the outcome, but for data and model
+  Json settings;      // all that decides the outcome, but for data and model; of a training, "given": a folder in its place
   std::string needs;  // "", "data", "domain" or "model": without it the step is left out and the report says so
 };
 
@@ -30,7 +30,8 @@ struct Conditions {
   std::map<std::string, std::filesystem::path> domains;  // name -> folder of text
   int64_t seeds = 1;
   std::string device = "cpu";
-  std::vector<std::pair<std::string, std::filesystem::path>> models = {};  // name, folder: what studies are about
+  // Name, folder: what studies are about, or, by the name of a model of the plan, what takes its training's place.
+  std::vector<std::pair<std::string, std::filesystem::path>> models = {};
   std::vector<std::string> text = {};                                      // files or folders that studies read
 };
 
@@ -40,6 +41,7 @@ struct Model {
   std::string kind;  // "lazy", "transformer", or a mixer's
   std::vector<std::string> overrides;
   Budget budget = Budget::ablation;
+  std::vector<std::string> files = {};  // configurations that it extends; empty: the scale's
 };
 
 // The models that several recipes share. Positions, in tokens, follow the scale.
@@ -56,9 +58,11 @@ class Plan {
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
   Plan& measure(StepKind kind, const Json& more = Json::object());
-  // A study (studies/study.h) of every model that was given, "NAME.STUDY"; of every model trained before, the same.
+  // A study (studies/study.h) of every given model that is no training of the plan, "NAME.STUDY"; of every model trained
+  // before, the same.
   Plan& study(const std::string& study, const Json& settings);
   Plan& study_trained(const std::string& study, const Json& settings);
+  Plan& study_of(const std::string& model, const std::string& study, const Json& settings);  // of one of them
   // Measures a model trained before once more, as `name`, through a streaming cache ("streaming:4+508").
   Plan& streaming(const std::string& name, const std::string& model, const std::string& cache, const std::vector<StepKind>& kinds);
   Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
@@ -71,6 +75,8 @@ class Plan {
   std::vector<Step> steps_;
 };
 
+// The folder that takes a training's place; empty: it is trained.
+std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.
 std::string training_id(const std::string& model, int64_t seed);
 

@@ -24,9 +24,11 @@ std::vector<std::string> places_of(const ModelConfig& config, const ProbeOptions
   const std::vector<std::string> all = probe_names(config);
   for (const auto* globs : {&options.read, &options.save}) {
     for (const std::string& glob : *globs) {
-      if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); })) continue;
+      if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); }))
+        continue;
       const std::string near = nearest(glob, all);
-      fail("probe", "no place '{}' in this model{}", glob, near.empty() ? "; docs/sinks.md lists them" : "; did you mean " + near + "?");
+      fail("probe", "no place '{}' in this model{}", glob,
+           near.empty() ? "; docs/sinks.md lists them" : "; did you mean " + near + "?");
     }
   }
   std::vector<std::string> out;
@@ -44,7 +46,8 @@ std::vector<double> doubles_of(const at::Tensor& tensor) {
 
 PlaceStatistics statistics_of(const std::string& name, const at::Tensor& tensor) {
   PlaceStatistics s{name, {tensor.sizes().begin(), tensor.sizes().end()}};
-  const at::Tensor finite = is_square(name) ? tensor.masked_select(tensor.isfinite()) : tensor;  // scores that are not visible
+  const at::Tensor finite =
+      is_square(name) ? tensor.masked_select(tensor.isfinite()) : tensor;  // scores that are not visible
   if (finite.numel() > 0) {
     const at::Tensor mean = finite.mean(at::kDouble);
     s.mean = mean.item<double>();
@@ -65,7 +68,8 @@ PlaceStatistics statistics_of(const std::string& name, const at::Tensor& tensor)
 TextProbe probe_text(LanguageModel& model, const std::vector<int64_t>& ids, const ProbeOptions& options) {
   if (ids.empty()) fail("probe", "expected at least one token, found none");
   for (const int64_t id : ids) {
-    if (id < 0 || id >= model.config().vocab_size) fail("probe", "expected ids below the vocabulary's {}, found {}", model.config().vocab_size, id);
+    if (id < 0 || id >= model.config().vocab_size)
+      fail("probe", "expected ids below the vocabulary's {}, found {}", model.config().vocab_size, id);
   }
   const at::NoGradGuard no_grad;
   const Applied applied(model, options.interventions);
@@ -94,27 +98,35 @@ TextProbe probe_text(LanguageModel& model, const std::vector<int64_t>& ids, cons
 nlohmann::ordered_json to_json(const TextProbe& probe) {
   nlohmann::ordered_json out{{"places", nlohmann::ordered_json::object()}};
   for (const PlaceStatistics& s : probe.places) {
-    auto& place = out["places"][s.name] = {{"shape", s.shape}, {"mean", s.mean}, {"deviation", s.deviation}, {"lowest", s.lowest}, {"highest", s.highest}};
+    auto& place = out["places"][s.name] = {
+        {"shape", s.shape}, {"mean", s.mean}, {"deviation", s.deviation}, {"lowest", s.lowest}, {"highest", s.highest}};
     if (!s.norm.empty()) place.update({{"norm", s.norm}, {"variance", s.variance}});
   }
   if (!probe.measures.sink_ratio.empty()) {
-    out["attention"] = {{"sink_ratio", probe.measures.sink_ratio}, {"density", probe.measures.density},
-                        {"released_mass", probe.measures.released_mass}, {"alive_fraction", probe.measures.alive_fraction}};
+    out["attention"] = {{"sink_ratio", probe.measures.sink_ratio},
+                        {"density", probe.measures.density},
+                        {"released_mass", probe.measures.released_mass},
+                        {"alive_fraction", probe.measures.alive_fraction}};
   }
   return out;
 }
 
 std::string to_table(const TextProbe& probe) {
-  std::string out = "| place | shape | mean | deviation | lowest | highest | norm, first position | norm, median of the others |\n|---|---|---:|---:|---:|---:|---:|---:|\n";
+  std::string out =
+      "| place | shape | mean | deviation | lowest | highest | norm, first position | norm, median of the others "
+      "|\n|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const PlaceStatistics& s : probe.places) {
     std::vector<double> others(s.norm.begin() + (s.norm.empty() ? 0 : 1), s.norm.end());
     std::nth_element(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
-    out += fmt::format("| {} | {} | {:.4g} | {:.4g} | {:.4g} | {:.4g} | {} | {} |\n", s.name, fmt::join(s.shape, " x "), s.mean, s.deviation, s.lowest, s.highest,
-                       s.norm.empty() ? "–" : fmt::format("{:.4g}", s.norm[0]), others.empty() ? "–" : fmt::format("{:.4g}", others[others.size() / 2]));
+    out +=
+        fmt::format("| {} | {} | {:.4g} | {:.4g} | {:.4g} | {:.4g} | {} | {} |\n", s.name, fmt::join(s.shape, " x "),
+                    s.mean, s.deviation, s.lowest, s.highest, s.norm.empty() ? "–" : fmt::format("{:.4g}", s.norm[0]),
+                    others.empty() ? "–" : fmt::format("{:.4g}", others[others.size() / 2]));
   }
   if (!probe.measures.sink_ratio.empty()) {
-    out += fmt::format("\nsink ratio {:.2f} %, density {:.2f} %, released mass {:.2f} %, alive fraction {:.2f} %\n", 100 * mean(probe.measures.sink_ratio),
-                       100 * mean(probe.measures.density), 100 * mean(probe.measures.released_mass), 100 * mean(probe.measures.alive_fraction));
+    out += fmt::format("\nsink ratio {:.2f} %, density {:.2f} %, released mass {:.2f} %, alive fraction {:.2f} %\n",
+                       100 * mean(probe.measures.sink_ratio), 100 * mean(probe.measures.density),
+                       100 * mean(probe.measures.released_mass), 100 * mean(probe.measures.alive_fraction));
   }
   return out;
 }

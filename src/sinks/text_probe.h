@@ -1,5 +1,5 @@
-// One text through one model: the tensors at named places (model/probes.h), as statistics that are streamed or, where asked
-// for, whole; and what attention's first key gets. `lazy probe`, and behind it the Python package's probe().
+// One text through one model: the tensors at named places (model/probes.h), as statistics that are streamed or, where
+// asked for, whole; and what attention's first key gets. `lazy probe`, and behind it the Python package's probe().
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,15 +16,15 @@
 namespace lazy::sinks {
 
 struct ProbeOptions {
-  // Places, with *, ? and [a-z]. Nothing to `read` means every place but scores and weights, which grow with the square of the
-  // length. What is saved is read as well.
+  // Places, with *, ? and [a-z]. Nothing to `read` means every place but scores and weights, which grow with the square
+  // of the length. What is saved is read as well.
   std::vector<std::string> read, save;
   Interventions interventions;
 };
 
 struct PlaceStatistics {
   std::string name;
-  std::vector<int64_t> shape;                             // after the batch
+  std::vector<int64_t> shape;                               // after the batch
   double mean = 0, deviation = 0, lowest = 0, highest = 0;  // of the finite entries; the deviation over n
   // L2 norm and unbiased variance of each position's entries, all heads together. Empty of scores and weights.
   std::vector<double> norm, variance;

@@ -119,6 +119,48 @@ TEST(Recipes, Table1ComparesMixersByTheirOwnRows) {
   EXPECT_EQ(about(findings, "that of DeltaNet 760M, as").verdict, Verdict::open);
 }
 
+Json mask_values(double first, double masked) {
+  const auto list = [](double value) { return std::vector<double>{value, value + 0.001, value, value - 0.001, value, value, value + 0.002, value}; };
+  return {{"position", 2}, {"even", 0.02}, {"first", list(first)}, {"masked", list(masked)}, {"sink_first", list(first)}, {"sink_masked", list(masked)}, {"alpha", {first, masked}}};
+}
+
+TEST(Recipes, Figure2aAsksWhoIsTheSink) {
+  const Recipe& recipe = find_recipe("fig2a");
+  EXPECT_EQ(recipe.plan(at("small")).size(), 14u) << "seven places, a model and a measure each";
+  for (const Step& step : recipe.plan(at("small"))) {
+    if (step.id == "mask-at-17.mask") {
+      EXPECT_EQ(step.settings.at("position"), 17);
+    }
+  }
+  const Results results(1, {{"mask-at-2.mask", mask_values(0.05, 0.3)}, {"mask-at-5.mask", mask_values(0.3, 0.05)}, {"mask-at-17.mask", mask_values(0.3, 0.05)},
+                            {"mask-at-65.mask", mask_values(0.01, 0.012)}});
+  const auto findings = recipe.judge(at("small"), results);
+  EXPECT_EQ(about(findings, "Mask@2: the fixed token receives more than the first position").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "Mask@5: the fixed token receives more than the first position").verdict, Verdict::refuted);
+  EXPECT_EQ(about(findings, "Mask@17: the first position receives more than the fixed token").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "Mask@65: the first position receives more than an even share").verdict, Verdict::refuted);
+  EXPECT_EQ(about(findings, "Mask@2: share of layers and heads").verdict, Verdict::open) << "another size";
+  EXPECT_EQ(about(findings, "Mask@9: who is the sink").verdict, Verdict::open) << "not measured";
+  EXPECT_THAT(recipe.pictures(results), HasSubstr("Sink<sub>k</sub>"));
+}
+
+TEST(Recipes, AGivenModelTakesItsTrainingsPlace) {
+  Conditions conditions = at("small");
+  conditions.models = {{"lazy", "runs/lazy"}, {"gpt2", "models/gpt2"}};
+  conditions.corpus = "corpus";
+  std::map<std::string, Step> steps;
+  for (const Step& step : find_recipe("fig7").plan(conditions)) EXPECT_TRUE(steps.emplace(step.id, step).second) << step.id << " comes twice";
+  EXPECT_EQ(given_folder(steps.at("lazy")), fs::absolute("runs/lazy"));
+  EXPECT_EQ(given_folder(steps.at("softmax-rope150k")), fs::path());
+  EXPECT_EQ(steps.at("lazy.repetition").model, "lazy") << "on the corpus, as if it had been trained here";
+  EXPECT_EQ(steps.at("gpt2.repetition").model, "");
+  EXPECT_EQ(steps.at("gpt2.repetition").settings.at("corpus"), fs::absolute("corpus").string()) << "no --text: the corpus' held-out text";
+  const TemporaryFolder configs;
+  EXPECT_EQ(cost(find_recipe("fig7"), conditions, configs.path).trainings, 1);
+  conditions.seeds = 2;
+  EXPECT_THAT(message_of([&] { find_recipe("fig7").plan(conditions); }), HasSubstr("takes the place of one training, expected --seeds 1, found 2"));
+}
+
 TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
   EXPECT_THAT(message_of([] { find_recipe("tabel1"); }), HasSubstr("did you mean table1?"));
   EXPECT_THAT(message_of([] { find_scale("tinny"); }), HasSubstr("did you mean tiny?"));

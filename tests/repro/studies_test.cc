@@ -6,54 +6,31 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "core/statistics.h"
-#include "repro/report.h"
+#include "model/probes.h"
 #include "repro/studies/toy_data.h"
 #include "repro/studies/toy_model.h"
 #include "sinks/query_bias.h"
+#include "study_folder.h"
 #include "support/error_of.h"
-#include "support/small_gpt2.h"
 
 namespace lazy::repro {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// A small GPT-2 with the `bytes` tokenizer, and a text.
 class Studies : public testing::Test {
  protected:
-  fs::path folder_ = fs::path(testing::TempDir()) / ("studies_" + std::to_string(::getpid()));
-  void SetUp() override {
-    fs::create_directories(folder_ / "model");
-    const auto tokenizer = load_tokenizer("bytes");
-    LanguageModel model = small_gpt2(3, 72, tokenizer->vocab_size());
-    model.save(folder_ / "model");
-    tokenizer->save(folder_ / "model");
-    std::ofstream text(folder_ / "text.txt");
-    for (int i = 0; i < 400; ++i)
-      text << "Line " << i * 37 % 101 << " tells of a fox, a dog and " << i << " lazy afternoons.\n";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  StudyRun study(const char* name, Json more = Json::object()) const {
-    Json settings{
-        {"study", name}, {"model", (folder_ / "model").string()}, {"text", {(folder_ / "text.txt").string()}}};
-    settings.update(more);
-    return {settings, "cpu", false};
-  }
+  const StudyFolder files_;
+  const fs::path folder_ = files_.path;
+  StudyRun study(const char* name, const Json& more = Json::object()) const { return files_.study(name, more); }
   RecipeRun run(const char* recipe) const {
-    RunOptions options;
-    options.conditions = {
-        find_scale("tiny"), {}, {}, {}, 1, "cpu", {{"model", folder_ / "model"}}, {(folder_ / "text.txt").string()}};
-    options.output = folder_ / "out";
-    options.progress = false;
-    RecipeRun done = run_recipe(find_recipe(recipe), options);
+    RecipeRun done = run_recipe(find_recipe(recipe), files_.options());
     write_report(done, folder_ / "report");
     return done;
   }
@@ -141,6 +118,46 @@ TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
       for (const Json& layer : text) EXPECT_NEAR(layer.get<double>(), values.at("uniform").get<double>(), 1e-6);
     }
   }
+}
+
+// The bytes tokenizer has a BOS; the weights of a pass, and sums over them by plain loops.
+TEST_F(Studies, MaskAgainstFullMatrices) {
+  const Json values = run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
+  LanguageModel model = LanguageModel::load(folder_ / "model");
+  const auto tokenizer = load_tokenizer((folder_ / "model").string());
+  auto texts = texts_without_bos(study("mask"), 3, 20);
+  std::vector<double> alpha(20);
+  for (size_t n = 0; n < 3; ++n) {
+    texts[n][3] = *tokenizer->bos_id();
+    double first = 0, masked = 0, sink_first = 0, sink_masked = 0;
+    Probes probes;
+    probes.read("layers.*.attention.weights", [&](const std::string&, const at::Tensor& weights) {
+      for (int64_t h = 0; h < 4; ++h) {
+        const auto w = [&](int64_t i, int64_t j) { return weights[0][h][i][j].item<double>(); };
+        for (int64_t i = 4; i < 20; ++i) first += w(i, 0) / (3 * 4 * 16), masked += w(i, 3) / (3 * 4 * 16);
+        for (int64_t j = 0; j < 20; ++j) {
+          double received = 0;
+          for (int64_t i = j; i < 20; ++i) received += w(i, j) / double(20 - j);
+          alpha[static_cast<size_t>(j)] += received / (3 * 3 * 4);
+          if (j == 0) sink_first += received > 0.3 ? 1.0 / 12 : 0;
+          if (j == 3) sink_masked += received > 0.3 ? 1.0 / 12 : 0;
+        }
+      }
+    });
+    ForwardOptions options;
+    options.probes = &probes;
+    model.forward(at::tensor(texts[n], at::kLong).unsqueeze(0), options);
+    EXPECT_NEAR(values.at("first").at(n).get<double>(), first, 1e-6);
+    EXPECT_NEAR(values.at("masked").at(n).get<double>(), masked, 1e-6);
+    EXPECT_NEAR(values.at("sink_first").at(n).get<double>(), sink_first, 1e-9);
+    EXPECT_NEAR(values.at("sink_masked").at(n).get<double>(), sink_masked, 1e-9);
+  }
+  for (size_t j = 0; j < 20; ++j) EXPECT_NEAR(values.at("alpha").at(j).get<double>(), alpha[j], 1e-6);
+  double even = 0;
+  for (int i = 5; i <= 20; ++i) even += 1.0 / i / 16;
+  EXPECT_NEAR(values.at("even").get<double>(), even, 1e-12);
+  EXPECT_THAT(error_of([&] { run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 20}})); }),
+              HasSubstr("position: expected 1 to 19, found 20"));
 }
 
 TEST_F(Studies, RecipesOfAModelRunThroughToTheirPages) {

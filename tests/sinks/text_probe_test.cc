@@ -56,11 +56,14 @@ TEST(TextProbe, StatisticsAreThoseOfTheTensors) {
       EXPECT_TRUE(name.starts_with("layers.1.") || name == "final.hidden");
       ++saved;
     }
-    EXPECT_EQ(saved, static_cast<size_t>(std::count_if(seen.begin(), seen.end(), [](const auto& s) { return s.first.starts_with("layers.1."); })) + 1);
+    EXPECT_EQ(saved, static_cast<size_t>(std::count_if(
+                         seen.begin(), seen.end(), [](const auto& s) { return s.first.starts_with("layers.1."); })) +
+                         1);
     // The same pass' statistics of attention, which here come from the definition.
     const auto weights = full_weights(model, at::tensor(kIds, at::kLong));
     for (size_t l = 0; l < weights.size(); ++l) {
-      for (size_t h = 0; h < weights[l].size(); ++h) EXPECT_NEAR(found.measures.sink_ratio[l][h], number(weights[l][h].select(1, 0).mean()), 1e-6);
+      for (size_t h = 0; h < weights[l].size(); ++h)
+        EXPECT_NEAR(found.measures.sink_ratio[l][h], number(weights[l][h].select(1, 0).mean()), 1e-6);
     }
   }
 }
@@ -68,7 +71,8 @@ TEST(TextProbe, StatisticsAreThoseOfTheTensors) {
 TEST(TextProbe, ReadsNoMatrixUnasked) {
   LanguageModel model = small_gpt2(2);
   const TextProbe found = probe_text(model, kIds, {});
-  for (const PlaceStatistics& s : found.places) EXPECT_FALSE(s.name.ends_with("scores") || s.name.ends_with("weights")) << s.name;
+  for (const PlaceStatistics& s : found.places)
+    EXPECT_FALSE(s.name.ends_with("scores") || s.name.ends_with("weights")) << s.name;
   EXPECT_EQ(found.places.front().name, "embedding.tokens");
   EXPECT_EQ(found.places.back().name, "final.hidden");
   EXPECT_TRUE(found.tensors.empty());
@@ -93,10 +97,19 @@ TEST(TextProbe, SeesInterventions) {
 
 TEST(TextProbe, NamesWhatIsWrong) {
   LanguageModel model = small_gpt2(2);
-  EXPECT_THAT(error_of([&] { probe_text(model, kIds, {{"layers.0.residuel"}, {}, {}}); }), HasSubstr("no place 'layers.0.residuel' in this model; did you mean layers.0.residual?"));
-  EXPECT_THAT(error_of([&] { probe_text(model, kIds, {{}, {"layers.7.*"}, {}}); }), HasSubstr("no place 'layers.7.*' in this model"));
+  EXPECT_THAT(error_of([&] {
+                probe_text(model, kIds, {{"layers.0.residuel"}, {}, {}});
+              }),
+              HasSubstr("no place 'layers.0.residuel' in this model; did you mean layers.0.residual?"));
+  EXPECT_THAT(error_of([&] {
+                probe_text(model, kIds, {{}, {"layers.7.*"}, {}});
+              }),
+              HasSubstr("no place 'layers.7.*' in this model"));
   EXPECT_THAT(error_of([&] { probe_text(model, {}, {}); }), HasSubstr("expected at least one token"));
-  EXPECT_THAT(error_of([&] { probe_text(model, {3, 50}, {}); }), HasSubstr("expected ids below the vocabulary's 50, found 50"));
+  EXPECT_THAT(error_of([&] {
+                probe_text(model, {3, 50}, {});
+              }),
+              HasSubstr("expected ids below the vocabulary's 50, found 50"));
 }
 
 }  // namespace

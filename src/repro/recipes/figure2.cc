@@ -1,5 +1,5 @@
-// Figure 2, parts b and c: variance of hidden states and values by position, of softmax attention and of its
-// sliding-window twin.
+// Figure 2: Mask@k (part a), and the variance of hidden states and values by position, of softmax attention and of its
+// sliding-window twin (parts b and c).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "report/plot.h"
 #include "report/sections.h"
 #include "repro/recipe.h"
+#include "repro/recipes/masks.h"
 
 namespace lazy::repro {
 namespace {
@@ -21,7 +22,7 @@ Model windowed_model(const Scale& scale) {
   return model;
 }
 
-std::vector<Finding> judge_figure2(const Conditions&, const Results& results) {
+std::vector<Finding> judge_variances(const Conditions&, const Results& results) {
   const Json *softmax = results.find("softmax.spread"), *windowed = results.find(std::string(kWindowed) + ".spread");
   const Claim states{
       "softmax: the first token's hidden-state variance exceeds the others' (ratio less 1, mean over layers)",
@@ -69,7 +70,7 @@ std::string variance_plot(const Json& by_layer, const char* what) {
     plot.curves.push_back(std::move(curve));
   }
   plot.y_low /= 1.2, plot.y_high *= 1.2;
-  return report::draw(plot, 344, 260, "small");
+  return report::draw(plot, 296, 260, "small");
 }
 
 std::string variance_pictures(const Results& results) {
@@ -89,22 +90,41 @@ std::string variance_pictures(const Results& results) {
 
 }  // namespace
 
+Recipe figure2a() {
+  return {"fig2a",
+          "where the sink is when one token always stands at position k (Mask@k)",
+          "paper, Figure 2 (a) and section 3.1",
+          [](const Conditions& c) {
+            Plan plan(c);
+            plan_masks(plan, c.scale);
+            return plan.steps();
+          },
+          judge_masks,
+          {},
+          {kMaskNote},
+          mask_pictures};
+}
+
 Recipe figure2() {
   return {"fig2",
-          "variance of hidden states and values by position, full attention and a sliding window",
-          "paper, Figure 2 (b, c) and section 3.1",
+          "Mask@k; variance of hidden states and values by position, full attention and a sliding window",
+          "paper, Figure 2 and section 3.1",
           [](const Conditions& c) {
-            return Plan(c)
-                .train(softmax_model(Budget::ablation))
+            Plan plan(c);
+            plan.train(softmax_model(Budget::ablation))
                 .train(windowed_model(c.scale))
-                .study_trained("spread", {{"texts", 32}, {"length", 64}})
-                .steps();
+                .study_trained("spread", {{"texts", 32}, {"length", 64}});
+            plan_masks(plan, c.scale);
+            return plan.steps();
           },
-          judge_figure2,
+          [](const Conditions& c, const Results& results) {
+            auto findings = judge_masks(c, results);
+            for (Finding& f : judge_variances(c, results)) findings.push_back(std::move(f));
+            return findings;
+          },
           {},
-          {"Part (a), Mask@k, trains a model for each position of a fixed token: not part of this recipe.",
-           "The sliding window is a sixteenth of the context; the paper does not print its own."},
-          variance_pictures};
+          {kMaskNote, "The sliding window is a sixteenth of the context; the paper does not print its own."},
+          [](const Results& results) { return mask_pictures(results) + variance_pictures(results); }};
 }
 
 }  // namespace lazy::repro

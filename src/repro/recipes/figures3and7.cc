@@ -5,10 +5,8 @@
 #include <cmath>
 
 #include "core/statistics.h"
-#include "core/text.h"
 #include "report/map_browser.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
@@ -31,7 +29,9 @@ std::vector<double> less(std::vector<double> a, const std::vector<double>& b) {
 
 // What the paper expects follows from the positions: absolute ones, and gpt-oss's sink term, keep the sink; relative
 // ones lose it.
-std::vector<Finding> findings_of(const std::string& model, const Json& values) {
+std::vector<Finding> judge_repetition(const StudiedModel& studied) {
+  const std::string& model = studied.name;
+  const Json& values = studied.values;
   const auto natural = sinks_of(values, "natural"), repeated = sinks_of(values, "repeated");
   const double uniform = values.at("uniform");
   std::vector<double> above = repeated;
@@ -60,23 +60,61 @@ std::vector<Finding> findings_of(const std::string& model, const Json& values) {
         judge_sign({fmt::format("{}: {} (repeated minus natural)", model, kind),
                     "models with RPE lose their sink entirely (paper, section 3.2)", "share of weight", "texts"},
                    bootstrap_mean(less(repeated, natural)), Sign::below_zero));
+    // A model whose training texts all began with BOS may have its sink there alone.
+    if (values.at("bos").get<bool>()) {
+      out.push_back(
+          judge_sign({fmt::format("{}: {} (repeated minus natural text after BOS)", model, kind),
+                      "models with RPE lose their sink entirely (paper, section 3.2)", "share of weight", "texts"},
+                     bootstrap_mean(less(repeated, sinks_of(values, "natural_bos"))), Sign::below_zero));
+    }
   }
   return out;
 }
 
-std::vector<Finding> judge_figure3(const Conditions& c, const Results& results) {
-  std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* values = results.find(model + ".repetition");
-    if (!values) {
-      out.push_back(undecided(
-          {"absolute positions keep the sink under repetition, relative ones lose it", "paper, Figure 3", "", ""},
-          "no --model DIR was given"));
-      continue;
+std::string repetition_pictures(const Json& values, int number) {
+  report::MapAxis layers{"layer", {}};
+  for (const Json& map : values.at("natural").at("map"))
+    layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>()));
+  const auto panels = [&](size_t place, size_t) {
+    std::string out = "<div class=\"multiples\">";
+    for (const auto& [input, title] : {std::pair{"natural_bos", "Natural text after BOS"},
+                                       {"natural", "Natural text"},
+                                       {"repeated", "One token repeated"}}) {
+      if (input == std::string("natural_bos") && !values.at("bos").get<bool>()) continue;
+      out += fmt::format(
+          "<div class=\"panel\"><h4>{}</h4>{}</div>", title,
+          report::draw_compact(
+              {1, 0, {}, values.at(input).at("map").at(place).at("weights").get<std::vector<std::vector<double>>>()}));
     }
-    for (Finding& f : findings_of(model, *values)) out.push_back(std::move(f));
-  }
-  return out;
+    return out + "</div>";
+  };
+  return report::figure(
+      report::map_browser(fmt::format("repetition{}", number), {layers}, panels) + report::draw_weight_bar(),
+      "Weights of the mean head over 32 texts, first 24 positions. Row: query. Column: key. Darker is more weight, by "
+      "the "
+      "square root.",
+      "splittable");
+}
+
+// The measure and its pictures, of given models; Figure 7 asks them of trained ones.
+const StudiedRecipe& repetition() {
+  static const StudiedRecipe recipe{
+      "fig3",
+      "natural text against one token repeated, by kind of positions",
+      "paper, Figure 3 and section 3.2",
+      "repetition",
+      kRepetition,
+      {"absolute positions keep the sink under repetition, relative ones lose it", "paper, Figure 3", "", ""},
+      judge_repetition,
+      {"Give each model as --model NAME=DIR. The repeated token of a text is the one at its middle; without BOS, so "
+       "that every position "
+       "holds the same token.",
+       "The paper's five models have to be at hand; Transformer-XL's attention to earlier segments is not part of this "
+       "measure."},
+      "maps",
+      "Natural text and repetition",
+      repetition_pictures};
+  return recipe;
 }
 
 std::vector<Finding> judge_figure7(const Conditions& c, const Results& results) {
@@ -97,60 +135,14 @@ std::vector<Finding> judge_figure7(const Conditions& c, const Results& results) 
                               bootstrap_mean(sinks_of(*values, "natural_bos")), 0, "no figure is published"));
   }
   if (!c.models.empty()) {
-    for (Finding& f : judge_figure3(c, results)) out.push_back(std::move(f));
+    for (Finding& f : judge_given(repetition(), c, results)) out.push_back(std::move(f));
   }
   return out;
 }
 
-std::string repetition_pictures(const Results& results) {
-  std::string body;
-  int number = 0;
-  for (const auto& [model, found] : results.of_kind(".repetition")) {
-    const Json& values = *found;
-    report::MapAxis layers{"layer", {}};
-    for (const Json& map : values.at("natural").at("map"))
-      layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>()));
-    const auto panels = [&](size_t place, size_t) {
-      std::string out = "<div class=\"multiples\">";
-      for (const auto& [input, title] : {std::pair{"natural_bos", "Natural text after BOS"},
-                                         {"natural", "Natural text"},
-                                         {"repeated", "One token repeated"}}) {
-        if (input == std::string("natural_bos") && !values.at("bos").get<bool>()) continue;
-        out += fmt::format(
-            "<div class=\"panel\"><h4>{}</h4>{}</div>", title,
-            report::draw_compact(
-                {1,
-                 0,
-                 {},
-                 values.at(input).at("map").at(place).at("weights").get<std::vector<std::vector<double>>>()}));
-      }
-      return out + "</div>";
-    };
-    body += "<h3>" + html_escape(model) + "</h3>" +
-            report::figure(report::map_browser(fmt::format("repetition{}", ++number), {layers}, panels) +
-                               report::draw_weight_bar(),
-                           "Weights of the mean head over 32 texts, first 24 positions. Row: query. Column: key. "
-                           "Darker is more weight, by the square root.",
-                           "splittable");
-  }
-  return body.empty() ? "" : report::section("maps", "Natural text and repetition", "", body);
-}
-
 }  // namespace
 
-Recipe figure3() {
-  return {"fig3",
-          "natural text against one token repeated, by kind of positions",
-          "paper, Figure 3 and section 3.2",
-          [](const Conditions& c) { return Plan(c).study("repetition", kRepetition).steps(); },
-          judge_figure3,
-          {},
-          {"Give each model as --model NAME=DIR. The repeated token of a text is the one at its middle; without BOS, "
-           "so that every position holds the same token.",
-           "The paper's five models have to be at hand; Transformer-XL's attention to earlier segments is not part of "
-           "this measure."},
-          repetition_pictures};
-}
+Recipe figure3() { return studied_recipe(repetition()); }
 
 Recipe figure7() {
   return {"fig7",
@@ -167,7 +159,7 @@ Recipe figure7() {
           judge_figure7,
           {},
           {"Texts are of the corpus' validation split; --model adds other models."},
-          repetition_pictures};
+          [](const Results& results) { return draw_studied(repetition(), results); }};
 }
 
 }  // namespace lazy::repro

@@ -6,10 +6,8 @@
 #include <cmath>
 
 #include "core/statistics.h"
-#include "core/text.h"
 #include "report/plot.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
@@ -24,46 +22,41 @@ Doubles difference_by_text(const Json& layer) {
   return out;
 }
 
-std::vector<Finding> judge_delta(const Conditions& c, const Results& results) {
+const Claim kOutlier{
+    "Delta_1 lies more than two standard deviations of the other positions above their mean, as a share of "
+    "layers less a half",
+    "conspicuously large in most deep layers (GPT-2 study, section 4.1)", "share of layers - 1/2", "layers"};
+
+std::vector<Finding> judge_delta(const StudiedModel& model) {
+  const auto& [name, of, values] = model;
   std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* values = results.find(model + ".delta");
-    const std::string of = of_model(c, model);
-    const Claim outlier{of + "Delta_1 lies more than two standard deviations of the other positions above their mean, "
-                             "as a share of layers less a half",
-                        "conspicuously large in most deep layers (GPT-2 study, section 4.1)", "share of layers - 1/2",
-                        "layers"};
-    if (!values) {
-      out.push_back(undecided(outlier, "no --model DIR was given"));
-      continue;
-    }
-    const Json& layers = values->at("by_layer");
-    Doubles beyond;
-    for (const Json& layer : layers)
-      beyond.push_back(mean_of(difference_by_text(layer)) > 2 * layer.at("others_std").get<double>() ? 0.5 : -0.5);
-    out.push_back(judge_sign(outlier, bootstrap_mean(beyond), Sign::above_zero));
-    const size_t tenth = std::min<size_t>(9, layers.size() - 1);
-    const bool gpt2 = layers.size() == 12 && values->at("heads") == 12;
-    const std::string obstacle = gpt2 ? "the published figure is read off a histogram" : "not of gpt2's shape";
-    const Json& layer = layers.at(tenth);
-    const std::string place = fmt::format("{}layer {}: ", of, tenth + 1);
-    out.push_back(judge_sign({place + "Delta_1 exceeds the mean of the other positions",
-                              "about 100 against about -140 (GPT-2 study, Figure 1)", "", "texts"},
-                             bootstrap_mean(difference_by_text(layer)), Sign::above_zero));
-    out.push_back(judge_value({place + "Delta_1", "centers at about 100 (GPT-2 study, Figure 1)", "", "texts"},
-                              bootstrap_mean(layer.at("first").get<Doubles>()), 100, obstacle));
-    out.push_back(judge_value({place + "mean of Delta_j over the other positions",
-                               "center at about -140 (GPT-2 study, Figure 1)", "", "texts"},
-                              bootstrap_mean(layer.at("others_mean").get<Doubles>()), -140, obstacle));
-    // Half of what the whole first input reaches would be alignment still.
-    const auto whole = layer.at("cosine_input").get<Doubles>(), rest = layer.at("cosine_without_epe").get<Doubles>();
-    Doubles less;
-    for (size_t n = 0; n < whole.size(); ++n) less.push_back(std::abs(rest[n]) - std::abs(whole[n]));
-    out.push_back(judge_sign({place + "without EPE_1 the first hidden state aligns less with the query bias: |cos(b_Q, "
-                                      "W_k (h_1 - EPE_1))| - |cos(b_Q, W_k x_1)|",
-                              "expected unaligned (GPT-2 study, section 4.2.2, to be done)", "cosine", "texts"},
-                             bootstrap_mean(less), Sign::below_zero));
-  }
+  const Json& layers = values.at("by_layer");
+  Doubles beyond;
+  for (const Json& layer : layers)
+    beyond.push_back(mean_of(difference_by_text(layer)) > 2 * layer.at("others_std").get<double>() ? 0.5 : -0.5);
+  out.push_back(judge_sign({of + kOutlier.text, kOutlier.paper, kOutlier.unit, kOutlier.over}, bootstrap_mean(beyond),
+                           Sign::above_zero));
+  const size_t tenth = std::min<size_t>(9, layers.size() - 1);
+  const bool gpt2 = layers.size() == 12 && values.at("heads") == 12;
+  const std::string obstacle = gpt2 ? "the published figure is read off a histogram" : "not of gpt2's shape";
+  const Json& layer = layers.at(tenth);
+  const std::string place = fmt::format("{}layer {}: ", of, tenth + 1);
+  out.push_back(judge_sign({place + "Delta_1 exceeds the mean of the other positions",
+                            "about 100 against about -140 (GPT-2 study, Figure 1)", "", "texts"},
+                           bootstrap_mean(difference_by_text(layer)), Sign::above_zero));
+  out.push_back(judge_value({place + "Delta_1", "centers at about 100 (GPT-2 study, Figure 1)", "", "texts"},
+                            bootstrap_mean(layer.at("first").get<Doubles>()), 100, obstacle));
+  out.push_back(judge_value(
+      {place + "mean of Delta_j over the other positions", "center at about -140 (GPT-2 study, Figure 1)", "", "texts"},
+      bootstrap_mean(layer.at("others_mean").get<Doubles>()), -140, obstacle));
+  // Half of what the whole first input reaches would be alignment still.
+  const auto whole = layer.at("cosine_input").get<Doubles>(), rest = layer.at("cosine_without_epe").get<Doubles>();
+  Doubles less;
+  for (size_t n = 0; n < whole.size(); ++n) less.push_back(std::abs(rest[n]) - std::abs(whole[n]));
+  out.push_back(judge_sign({place + "without EPE_1 the first hidden state aligns less with the query bias: |cos(b_Q, "
+                                    "W_k (h_1 - EPE_1))| - |cos(b_Q, W_k x_1)|",
+                            "expected unaligned (GPT-2 study, section 4.2.2, to be done)", "cosine", "texts"},
+                           bootstrap_mean(less), Sign::below_zero));
   return out;
 }
 
@@ -92,40 +85,37 @@ std::string histogram(const Json& layer, size_t number) {
     plot.curves.push_back(std::move(curve));
     ++color;
   }
-  return fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", number, report::draw(plot, 344, 200, "small"));
+  return fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", number, report::draw(plot, 296, 200, "small"));
 }
 
-std::string delta_pictures(const Results& results) {
-  std::string body;
-  for (const auto& [step, values] : results.of_kind(".delta")) {
-    std::string panels;
-    for (size_t l = 0; l < values->at("by_layer").size(); ++l) panels += histogram(values->at("by_layer").at(l), l + 1);
-    body += "<h3>" + html_escape(step) + "</h3>" +
-            report::figure("<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
-                               report::swatch("curve s0", -1) + "all others</p><div class=\"multiples\">" + panels +
-                               "</div>",
-                           fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and "
-                                       "undivided by the square root of the head size.",
-                                       values->at("texts").get<int64_t>()));
-  }
-  return body.empty() ? "" : report::section("delta", "What the query bias adds", "", body);
+std::string delta_pictures(const Json& values, int) {
+  std::string panels;
+  for (size_t l = 0; l < values.at("by_layer").size(); ++l) panels += histogram(values.at("by_layer").at(l), l + 1);
+  return report::figure(
+      "<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
+          report::swatch("curve s0", -1) + "all others</p><div class=\"multiples\">" + panels + "</div>",
+      fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and undivided by the "
+                  "square root of the head size.",
+                  values.at("texts").get<int64_t>()));
 }
 
 }  // namespace
 
 Recipe gpt2_delta() {
-  return {"gpt2-delta",
-          "Delta_j = gamma . x_j at the first position and the others",
-          "GPT-2 study, Figures 1 and 4",
-          [](const Conditions& c) {
-            return Plan(c).study("delta", {{"texts", 100}, {"length", 64}}).steps();
-          },
-          judge_delta,
-          {},
-          {"100 stretches of --text of 64 tokens, BOS first where the tokenizer has one (decision A13).",
-           "Delta is summed over heads and undivided by the square root of the head size; by head it is in the record "
-           "(first_by_head, others_by_head)."},
-          delta_pictures};
+  return studied_recipe(
+      {"gpt2-delta",
+       "Delta_j = gamma . x_j at the first position and the others",
+       "GPT-2 study, Figures 1 and 4",
+       "delta",
+       {{"texts", 100}, {"length", 64}},
+       kOutlier,
+       judge_delta,
+       {"100 stretches of --text of 64 tokens, BOS first where the tokenizer has one (decision A13).",
+        "Delta is summed over heads and undivided by the square root of the head size; by head it is in the "
+        "record (first_by_head, others_by_head)."},
+       "delta",
+       "What the query bias adds",
+       delta_pictures});
 }
 
 }  // namespace lazy::repro

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/text.h"
 #include "report/heat_map.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
@@ -24,101 +22,95 @@ constexpr PrintedLayer kPrintedGamma[] = {{"4.47", "22.226", "12.116", "11.064"}
                                           {"1.23", "3.224", "17.846", "28.01"},   {"1.313", "3.616", "23.131", "28.42"},
                                           {"1.403", "4.000", "27.547", "27.691"}, {"1.145", "2.65", "4.5", "13.59"}};
 
-std::vector<Finding> judge_gamma(const Conditions& c, const Results& results) {
+const Claim kBeyond{
+    "|gamma| at the two coordinates where |EPE_1| is largest exceeds its mean over all (mean of the two minus the "
+    "mean, by layer)",
+    "substantially higher than baseline across layers (GPT-2 study, Tables 1 and 2)", "|gamma|", "layers"};
+
+std::vector<Finding> judge_gamma(const StudiedModel& model) {
+  const auto& [name, of, values] = model;
   std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* values = results.find(model + ".gamma");
-    const std::string of = of_model(c, model);
-    const Claim beyond{of + "|gamma| at the two coordinates where |EPE_1| is largest exceeds its mean over all (mean "
-                            "of the two minus the mean, by layer)",
-                       "substantially higher than baseline across layers (GPT-2 study, Tables 1 and 2)", "|gamma|",
-                       "layers"};
-    if (!values) {
-      out.push_back(undecided(beyond, "no --model DIR was given"));
-      continue;
-    }
-    const Json& layers = values->at("gamma");
-    const bool same_shape = is_gpt2_small(*values);
-    const std::string obstacle = same_shape ? "" : "not of gpt2's shape (12 layers of width 768)";
-    const auto first = values->at("top").at("literal").at(0).at("coordinate").get<size_t>(),
-               second = values->at("top").at("literal").at(1).at("coordinate").get<size_t>();
-    std::vector<double> excess;
-    for (const Json& layer : layers)
-      excess.push_back((layer.at("all").at(first).get<double>() + layer.at("all").at(second).get<double>()) / 2 -
-                       layer.at("mean").get<double>());
-    out.push_back(judge_sign(beyond, bootstrap_mean(excess), Sign::above_zero));
-    for (const char* variant : {"literal", "normed", "block"}) {
-      const Json& top = values->at("top").at(variant);
-      const int64_t a = top.at(0).at("coordinate"), b = top.at(1).at("coordinate");
-      const Claim coordinates{
-          fmt::format(
-              "{}the two largest coordinates of |EPE_1| ({}) are 138 and 447: here {} and {}; how many of the two", of,
-              reading(variant), std::min(a, b), std::max(a, b)),
-          "138 and 447 (GPT-2 study, section 4.2.3)", "coordinates", "model"};
-      out.push_back(judge_count(coordinates, double((a == 138 || b == 138) + (a == 447 || b == 447)), 2, obstacle));
-    }
-    for (size_t l = 0; l < std::size(kPrintedGamma) && l < layers.size(); ++l) {
-      const PrintedLayer& printed = kPrintedGamma[l];
-      const Json& ours = layers.at(l);
-      const auto row = [&](const char* what, const Json& value, const char* digits) {
-        out.push_back(judge_printed(
-            {fmt::format("{}layer {}: {}", of, l + 1, what),
-             fmt::format("{} (GPT-2 study, {})", digits, l == 6 || l == 8 || l == 10 ? "Table 1" : "Table 2"),
-             "|gamma|", "model"},
-            value.get<double>(), digits, obstacle));
-      };
-      row("mean of |gamma|", ours.at("mean"), printed.mean);
-      // The study does not say which; numpy's divides by n, PyTorch's by n - 1.
-      const bool by_n = std::abs(ours.at("std").get<double>() - std::stod(printed.std)) <=
-                        std::abs(ours.at("std_unbiased").get<double>() - std::stod(printed.std));
-      row(by_n ? "standard deviation of |gamma| (over n)" : "standard deviation of |gamma| (over n - 1)",
-          ours.at(by_n ? "std" : "std_unbiased"), printed.std);
-      if (ours.at("all").size() <= 447) continue;
-      row("|gamma[138]|", ours.at("all").at(138), printed.at138);
-      row("|gamma[447]|", ours.at("all").at(447), printed.at447);
-    }
+  const Json& layers = values.at("gamma");
+  const bool same_shape = is_gpt2_small(values);
+  const std::string obstacle = same_shape ? "" : "not of gpt2's shape (12 layers of width 768)";
+  const auto first = values.at("top").at("literal").at(0).at("coordinate").get<size_t>(),
+             second = values.at("top").at("literal").at(1).at("coordinate").get<size_t>();
+  std::vector<double> excess;
+  for (const Json& layer : layers)
+    excess.push_back((layer.at("all").at(first).get<double>() + layer.at("all").at(second).get<double>()) / 2 -
+                     layer.at("mean").get<double>());
+  out.push_back(judge_sign({of + kBeyond.text, kBeyond.paper, kBeyond.unit, kBeyond.over}, bootstrap_mean(excess),
+                           Sign::above_zero));
+  for (const auto reading : sinks::kEveryReading) {
+    const Json& top = values.at("top").at(sinks::name(reading));
+    const int64_t a = top.at(0).at("coordinate"), b = top.at(1).at("coordinate");
+    const Claim coordinates{
+        fmt::format(
+            "{}the two largest coordinates of |EPE_1| ({}) are 138 and 447: here {} and {}; how many of the two", of,
+            words(reading), std::min(a, b), std::max(a, b)),
+        "138 and 447 (GPT-2 study, section 4.2.3)", "coordinates", "model"};
+    out.push_back(judge_count(coordinates, double((a == 138 || b == 138) + (a == 447 || b == 447)), 2, obstacle));
+  }
+  for (size_t l = 0; l < std::size(kPrintedGamma) && l < layers.size(); ++l) {
+    const PrintedLayer& printed = kPrintedGamma[l];
+    const Json& ours = layers.at(l);
+    const auto row = [&](const char* what, const Json& value, const char* digits) {
+      out.push_back(judge_printed(
+          {fmt::format("{}layer {}: {}", of, l + 1, what),
+           fmt::format("{} (GPT-2 study, {})", digits, l == 6 || l == 8 || l == 10 ? "Table 1" : "Table 2"), "|gamma|",
+           "model"},
+          value.get<double>(), digits, obstacle));
+    };
+    row("mean of |gamma|", ours.at("mean"), printed.mean);
+    // The study does not say which; numpy's divides by n, PyTorch's by n - 1.
+    const bool by_n = std::abs(ours.at("std").get<double>() - std::stod(printed.std)) <=
+                      std::abs(ours.at("std_unbiased").get<double>() - std::stod(printed.std));
+    row(by_n ? "standard deviation of |gamma| (over n)" : "standard deviation of |gamma| (over n - 1)",
+        ours.at(by_n ? "std" : "std_unbiased"), printed.std);
+    if (ours.at("all").size() <= 447) continue;
+    row("|gamma[138]|", ours.at("all").at(138), printed.at138);
+    row("|gamma[447]|", ours.at("all").at(447), printed.at447);
   }
   return out;
 }
 
 // Where each layer's |gamma| at the massive coordinates ranks among all.
-std::string gamma_pictures(const Results& results) {
-  std::string body;
-  for (const auto& [step, values] : results.of_kind(".gamma")) {
-    report::HeatMap map;
-    map.label = "|gamma| at the ten coordinates where |EPE_1| is largest, as a share of the layer's maximum";
-    map.column_name = "coordinate";
-    for (const Json& top : values->at("top").at("literal"))
-      map.column_labels.push_back(std::to_string(top.at("coordinate").get<int64_t>()));
-    for (const Json& layer : values->at("gamma")) {
-      const auto all = layer.at("all").get<std::vector<double>>();
-      const double largest = *std::max_element(all.begin(), all.end());
-      map.values.emplace_back();
-      for (const Json& top : values->at("top").at("literal"))
-        map.values.back().push_back(all.at(top.at("coordinate").get<size_t>()) / largest);
-    }
-    body += "<h3>" + html_escape(step) + "</h3>" +
-            report::figure(report::draw(map) + report::draw_color_bar(1),
-                           "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. "
-                           "Colour: |gamma| there over the layer's largest |gamma|, in percent.");
+std::string gamma_pictures(const Json& values, int) {
+  report::HeatMap map;
+  map.label = "|gamma| at the ten coordinates where |EPE_1| is largest, as a share of the layer's maximum";
+  map.column_name = "coordinate";
+  const Json& largest = values.at("top").at(sinks::name(sinks::EffectivePositions::literal));
+  for (const Json& top : largest) map.column_labels.push_back(std::to_string(top.at("coordinate").get<int64_t>()));
+  for (const Json& layer : values.at("gamma")) {
+    const auto all = layer.at("all").get<std::vector<double>>();
+    const double most = *std::max_element(all.begin(), all.end());
+    map.values.emplace_back();
+    for (const Json& top : largest) map.values.back().push_back(all.at(top.at("coordinate").get<size_t>()) / most);
   }
-  return body.empty() ? "" : report::section("gamma", "gamma where EPE_1 is massive", "", body);
+  return report::figure(
+      report::draw(map) + report::draw_color_bar(1),
+      "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. Colour: |gamma| "
+      "there over the layer's largest |gamma|, in percent.");
 }
 
 }  // namespace
 
 Recipe gpt2_gamma() {
-  return {"gpt2-gamma",
-          "gamma = W_k^T b_Q at the massive coordinates of EPE_1, from the weights alone",
-          "GPT-2 study, Tables 1 and 2",
-          [](const Conditions& c) { return Plan(c).study("gamma", Json::object()).steps(); },
-          judge_gamma,
-          {},
-          {"--model is a folder of GPT-2's layout (config.json beside model.safetensors or pytorch_model.bin); no text "
-           "is read.",
-           "28.01 is printed for layer 8 and for layer 9 at coordinate 447: one of the two may be a slip of copying.",
-           "gamma is taken over all heads at once and undivided by the square root of the head size, as in the study."},
-          gamma_pictures};
+  return studied_recipe(
+      {"gpt2-gamma",
+       "gamma = W_k^T b_Q at the massive coordinates of EPE_1, from the weights alone",
+       "GPT-2 study, Tables 1 and 2",
+       "gamma",
+       Json::object(),
+       kBeyond,
+       judge_gamma,
+       {"--model is a folder of GPT-2's layout (config.json beside model.safetensors or pytorch_model.bin); no text is "
+        "read.",
+        "28.01 is printed for layer 8 and for layer 9 at coordinate 447: one of the two may be a slip of copying.",
+        "gamma is taken over all heads at once and undivided by the square root of the head size, as in the study."},
+       "gamma",
+       "gamma where EPE_1 is massive",
+       gamma_pictures});
 }
 
 }  // namespace lazy::repro

@@ -9,7 +9,6 @@
 #include "report/map_browser.h"
 #include "report/scale.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
@@ -50,15 +49,15 @@ std::vector<double> control_by_text(const Json& control) {
   return sum;
 }
 
-std::vector<Finding> judge_one(const std::string& of, const Json& values) {
-  const Json& all = values.at("conditions");
+std::vector<Finding> judge_interventions(const StudiedModel& model) {
+  const Json &values = model.values, &all = values.at("conditions");
   const auto first = [&](const char* condition) { return by_text(all.at(condition), "first"); };
   const auto second = [&](const char* condition) { return by_text(all.at(condition), "second"); };
   const char *unit = "share of weight", *over = "texts";
   std::vector<Finding> out;
   const auto sign = [&](const std::string& text, const char* paper, const std::vector<double>& difference,
                         Sign published) {
-    out.push_back(judge_sign({of + text, paper, unit, over}, bootstrap_mean(difference), published));
+    out.push_back(judge_sign({model.of + text, paper, unit, over}, bootstrap_mean(difference), published));
   };
   const auto none = first("none");
   sign("intervention 1 (b_Q = 0): the first position loses more than half of its attention (with - half of without)",
@@ -90,21 +89,6 @@ std::vector<Finding> judge_one(const std::string& of, const Json& values) {
        "not published: another site of 2", minus(first("2'"), none, 0.5), Sign::below_zero);
   sign("3' (p_1 and p_2 change places at the input): position 2 then receives more than position 1",
        "not published: another site of 3", minus(second("3'"), first("3'")), Sign::above_zero);
-  return out;
-}
-
-std::vector<Finding> judge_interventions(const Conditions& c, const Results& results) {
-  std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* values = results.find(model + ".interventions");
-    const std::string of = of_model(c, model);
-    if (!values) {
-      out.push_back(undecided({of + "the five interventions act as claimed", "GPT-2 study, section 4.2.4", "", ""},
-                              "no --model DIR was given"));
-      continue;
-    }
-    for (Finding& f : judge_one(of, *values)) out.push_back(std::move(f));
-  }
   return out;
 }
 
@@ -159,60 +143,56 @@ std::string by_layer_picture(const Json& values) {
          single + "</div>" + report::draw_color_bar(map.high);
 }
 
-std::string intervention_pictures(const Results& results) {
-  std::string body;
-  int number = 0;
-  for (const auto& [step, values] : results.of_kind(".interventions")) {
-    body += "<h3>" + html_escape(step) + "</h3>" +
-            report::figure(shares_table(*values), "Means over heads, layers, later queries and texts.");
-    body += report::figure(by_layer_picture(*values),
-                           "Attention to the first position in percent, by intervention (row) and layer (column).");
-    const auto panels = [&values = *values](size_t layer, size_t) {
-      std::string out = "<div class=\"multiples\">";
-      const auto panel = [&](const std::string& title, const Json& maps) {
-        const report::AttentionMap map{
-            static_cast<int>(layer) + 1, 0, {}, maps.at(layer).get<std::vector<std::vector<double>>>()};
-        out += "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + report::draw_compact(map) + "</div>";
-      };
-      for (const auto& [key, title] : kConditions) panel(title, values.at("conditions").at(key).at("map"));
-      panel("control of 5: one random pair", values.at("control").at(0).at("map"));
-      return out + "</div>";
+std::string intervention_pictures(const Json& values, int number) {
+  const auto panels = [&](size_t layer, size_t) {
+    std::string out = "<div class=\"multiples\">";
+    const auto panel = [&](const std::string& title, const Json& maps) {
+      const report::AttentionMap map{
+          static_cast<int>(layer) + 1, 0, {}, maps.at(layer).get<std::vector<std::vector<double>>>()};
+      out += "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + report::draw_compact(map) + "</div>";
     };
-    body +=
-        report::figure(report::map_browser(fmt::format("maps{}", ++number),
-                                           {report::numbered("layer", values->at("layers").get<size_t>())}, panels) +
-                           report::draw_weight_bar(),
-                       "Weights of the mean head over all texts, first 32 positions. Row: query. Column: key. Darker "
-                       "is more weight, by the square root.",
-                       "splittable");
-  }
-  return body.empty() ? "" : report::section("interventions", "What each intervention leaves", "", body);
+    for (const auto& [key, title] : kConditions) panel(title, values.at("conditions").at(key).at("map"));
+    panel("control of 5: one random pair", values.at("control").at(0).at("map"));
+    return out + "</div>";
+  };
+  return report::figure(shares_table(values), "Means over heads, layers, later queries and texts.") +
+         report::figure(by_layer_picture(values),
+                        "Attention to the first position in percent, by intervention (row) and layer (column).") +
+         report::figure(report::map_browser(fmt::format("maps{}", number),
+                                            {report::numbered("layer", values.at("layers").get<size_t>())}, panels) +
+                            report::draw_weight_bar(),
+                        "Weights of the mean head over all texts, first 32 positions. Row: query. Column: key. Darker "
+                        "is more weight, by the "
+                        "square root.",
+                        "splittable");
 }
 
 }  // namespace
 
 Recipe gpt2_interventions() {
-  return {
-      "gpt2-interventions",
-      "five interventions on the sink of GPT-2, with controls, and one layer at a time",
-      "GPT-2 study, Figures 3 and 7 to 13",
-      [](const Conditions& c) {
-        return Plan(c)
-            .study("interventions", {{"texts", 100}, {"few_texts", 20}, {"length", 64}, {"random_pairs", 20}})
-            .steps();
-      },
-      judge_interventions,
-      {},
-      {"Attention to a position: mean over heads, layers and all later queries of 64 tokens, BOS first (decision A13).",
-       "\"Substantially diminishes\" and \"disappears\" are tested as a loss of more than half, \"persists\" as "
-       "keeping more than half.",
-       "Interventions 2 and 3 add EPE_2 - EPE_1 (the literal reading) to the residual stream after the first layer; 2' "
-       "and 3' exchange learned positions at the input.",
-       "One layer at a time: 1 and 5 change that layer's weights, 2 and 3 the stream before it; the figure is that "
-       "layer's own attention, over 20 texts.",
-       "The control's first pair sees all texts, the others 20; pairs are drawn outside the ten largest coordinates of "
-       "|EPE_1|."},
-      intervention_pictures};
+  return studied_recipe(
+      {"gpt2-interventions",
+       "five interventions on the sink of GPT-2, with controls, and one layer at a time",
+       "GPT-2 study, Figures 3 and 7 to 13",
+       "interventions",
+       {{"texts", 100}, {"few_texts", 20}, {"length", 64}, {"random_pairs", 20}},
+       {"the five interventions act as claimed", "GPT-2 study, section 4.2.4", "", ""},
+       judge_interventions,
+       {"Attention to a position: mean over heads, layers and all later queries of 64 tokens, BOS first (decision "
+        "A13).",
+        "\"Substantially diminishes\" and \"disappears\" are tested as a loss of more than half, \"persists\" as "
+        "keeping more than half.",
+        "Interventions 2 and 3 add EPE_2 - EPE_1 (the literal reading) to the residual stream after the first layer; "
+        "2' "
+        "and 3' exchange learned positions at the input.",
+        "One layer at a time: 1 and 5 change that layer's weights, 2 and 3 the stream before it; the figure is that "
+        "layer's own attention, over 20 texts.",
+        "The control's first pair sees all texts, the others 20; pairs are drawn outside the ten largest coordinates "
+        "of "
+        "|EPE_1|."},
+       "interventions",
+       "What each intervention leaves",
+       intervention_pictures});
 }
 
 }  // namespace lazy::repro

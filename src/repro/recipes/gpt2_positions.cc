@@ -5,56 +5,48 @@
 #include <cmath>
 
 #include "core/statistics.h"
-#include "core/text.h"
 #include "report/plot.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
 namespace {
 
-std::vector<Finding> judge_positions(const Conditions& c, const Results& results) {
+const Claim kAligned{
+    "W_k EPE_1 aligns with b_Q more than the other positions do (cosine at position 1 minus the others' mean, by "
+    "layer)",
+    "strong alignment in deep layers, others near zero (GPT-2 study, section 4.2.2)", "cosine", "layers"};
+
+std::vector<Finding> judge_positions(const StudiedModel& model) {
+  const auto& [name, of, values] = model;
   std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* values = results.find(model + ".positions");
-    const std::string of = of_model(c, model);
-    const Claim aligned{of + "W_k EPE_1 aligns with b_Q more than the other positions do (cosine at position 1 minus "
-                             "the others' mean, by layer)",
-                        "strong alignment in deep layers, others near zero (GPT-2 study, section 4.2.2)", "cosine",
-                        "layers"};
-    if (!values) {
-      out.push_back(undecided(aligned, "no --model DIR was given"));
-      continue;
-    }
-    const std::string obstacle = is_gpt2_small(*values) ? "" : "not of gpt2's shape (12 layers of width 768)";
-    for (const char* variant : {"literal", "normed", "block"}) {
-      const Json& layers = values->at(variant).at("cosines");
-      std::vector<double> gap;
-      for (const Json& layer : layers)
-        gap.push_back(layer.at("first").get<double>() - layer.at("others_mean").get<double>());
-      Claim claim = aligned;
-      claim.text += fmt::format("; EPE as {}", reading(variant));
-      out.push_back(judge_sign(claim, bootstrap_mean(gap), Sign::above_zero));
-      const size_t tenth = std::min<size_t>(9, layers.size() - 1);
-      // The figure shows about 0.7: one digit.
-      out.push_back(
-          judge_printed({fmt::format("{}layer {}: cos(b_Q, W_k EPE_1), EPE as {}", of, tenth + 1, reading(variant)),
-                         "about 0.7 (GPT-2 study, Figure 2)", "cosine", "model"},
-                        layers.at(tenth).at("first").get<double>(), "0.7", obstacle));
-      const auto others = layers.at(tenth).at("others").get<std::vector<double>>();
-      out.push_back(judge_value(
-          {fmt::format("{}layer {}: mean cosine of the other positions, EPE as {}", of, tenth + 1, reading(variant)),
-           "cluster near zero (GPT-2 study, Figure 2)", "cosine", "positions"},
-          bootstrap_mean(others), 0, obstacle.empty() ? "no figure is printed" : obstacle));
-      const Json& top = values->at(variant).at("top");
-      const int64_t a = top.at(0), b = top.at(1);
-      out.push_back(judge_count(
-          {fmt::format("{}how many of the two largest coordinates of |EPE_1| ({}; here {} and {}) are 138 and 447", of,
-                       reading(variant), std::min(a, b), std::max(a, b)),
-           "138 and 447 (GPT-2 study, section 4.2.3)", "coordinates", "model"},
-          double((a == 138 || b == 138) + (a == 447 || b == 447)), 2, obstacle));
-    }
+  const std::string obstacle = is_gpt2_small(values) ? "" : "not of gpt2's shape (12 layers of width 768)";
+  for (const auto reading : sinks::kEveryReading) {
+    const Json& layers = values.at(sinks::name(reading)).at("cosines");
+    std::vector<double> gap;
+    for (const Json& layer : layers)
+      gap.push_back(layer.at("first").get<double>() - layer.at("others_mean").get<double>());
+    Claim claim = kAligned;
+    claim.text = of + claim.text + fmt::format("; EPE as {}", words(reading));
+    out.push_back(judge_sign(claim, bootstrap_mean(gap), Sign::above_zero));
+    const size_t tenth = std::min<size_t>(9, layers.size() - 1);
+    // The figure shows about 0.7: one digit.
+    out.push_back(
+        judge_printed({fmt::format("{}layer {}: cos(b_Q, W_k EPE_1), EPE as {}", of, tenth + 1, words(reading)),
+                       "about 0.7 (GPT-2 study, Figure 2)", "cosine", "model"},
+                      layers.at(tenth).at("first").get<double>(), "0.7", obstacle));
+    const auto others = layers.at(tenth).at("others").get<std::vector<double>>();
+    out.push_back(judge_value(
+        {fmt::format("{}layer {}: mean cosine of the other positions, EPE as {}", of, tenth + 1, words(reading)),
+         "cluster near zero (GPT-2 study, Figure 2)", "cosine", "positions"},
+        bootstrap_mean(others), 0, obstacle.empty() ? "no figure is printed" : obstacle));
+    const Json& top = values.at(sinks::name(reading)).at("top");
+    const int64_t a = top.at(0), b = top.at(1);
+    out.push_back(judge_count(
+        {fmt::format("{}how many of the two largest coordinates of |EPE_1| ({}; here {} and {}) are 138 and 447", of,
+                     words(reading), std::min(a, b), std::max(a, b)),
+         "138 and 447 (GPT-2 study, section 4.2.3)", "coordinates", "model"},
+        double((a == 138 || b == 138) + (a == 447 || b == 447)), 2, obstacle));
   }
   return out;
 }
@@ -103,37 +95,38 @@ std::string cosine_plot(const Json& layers) {
          "the other positions, with their standard deviation</p>" + report::draw_responsive(plot);
 }
 
-std::string position_pictures(const Results& results) {
+std::string position_pictures(const Json& values, int) {
   std::string body;
-  for (const auto& [step, values] : results.of_kind(".positions")) {
-    body += "<h3>" + html_escape(step) + "</h3>";
-    for (const char* variant : {"literal", "normed", "block"}) {
-      const Json& v = values->at(variant);
-      body += report::figure(
-          vector_plot(v.at("first")),
-          fmt::format("EPE_1, read as {}. Norm {:.3g}; median of the other positions {:.3g}.", reading(variant),
-                      v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
-      body += report::figure(
-          cosine_plot(v.at("cosines")),
-          fmt::format("Alignment of W_k EPE_j with b_Q, layer by layer; EPE read as {}.", reading(variant)));
-    }
+  for (const auto reading : sinks::kEveryReading) {
+    const Json& v = values.at(sinks::name(reading));
+    body += report::figure(
+        vector_plot(v.at("first")),
+        fmt::format("EPE_1, read as {}. Norm {:.3g}; median of the other positions {:.3g}.", words(reading),
+                    v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
+    body +=
+        report::figure(cosine_plot(v.at("cosines")),
+                       fmt::format("Alignment of W_k EPE_j with b_Q, layer by layer; EPE read as {}.", words(reading)));
   }
-  return body.empty() ? "" : report::section("epe", "Effective positional encodings", "", body);
+  return body;
 }
 
 }  // namespace
 
 Recipe gpt2_positions() {
-  return {"gpt2-epe",
-          "effective positional encodings: massive coordinates, alignment with the query bias",
-          "GPT-2 study, Figures 2, 5 and 6",
-          [](const Conditions& c) { return Plan(c).study("positions", Json::object()).steps(); },
-          judge_positions,
-          {},
-          {"EPE_i = p_i + MLP(p_i) is given in three readings (decision A13): the study does not say whether the MLP's "
-           "norm is applied. The literal one is the study's words.",
-           "The cosine is over all heads at once; all learned positions are used."},
-          position_pictures};
+  return studied_recipe({"gpt2-epe",
+                         "effective positional encodings: massive coordinates, alignment with the query bias",
+                         "GPT-2 study, Figures 2, 5 and 6",
+                         "positions",
+                         Json::object(),
+                         kAligned,
+                         judge_positions,
+                         {"EPE_i = p_i + MLP(p_i) is given in three readings (decision A13): the study does not say "
+                          "whether the MLP's norm is applied. "
+                          "The literal one is the study's words.",
+                          "The cosine is over all heads at once; all learned positions are used."},
+                         "epe",
+                         "Effective positional encodings",
+                         position_pictures});
 }
 
 }  // namespace lazy::repro

@@ -2,12 +2,12 @@
 // and its twin.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "core/statistics.h"
 #include "repro/recipe.h"
-#include "repro/recipes/studied.h"
 
 namespace lazy::repro {
 namespace {
@@ -23,8 +23,8 @@ std::vector<double> cost_of(const Json& values, const char* cache) {
 
 std::vector<Finding> judge_streaming(const Conditions& c, const Results& results) {
   std::vector<std::string> models{"lazy", "softmax-rope150k"};
-  if (!c.models.empty()) {
-    for (const std::string& model : studied_models(c)) models.push_back(model);
+  for (const auto& [model, folder] : c.models) {
+    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
   }
   std::vector<Finding> out;
   std::map<std::string, std::vector<double>> needs;  // what the first four tokens save
@@ -40,7 +40,7 @@ std::vector<Finding> judge_streaming(const Conditions& c, const Results& results
     std::vector<double> perplexity;
     for (const double loss : v.at("full").get<std::vector<double>>()) perplexity.push_back(std::exp(loss));
     value(fmt::format("perplexity with all keys, {} tokens", v.at("length").get<int64_t>()), perplexity, "");
-    value(fmt::format("loss with a window of {} alone, above all keys", v.at("window").get<int64_t>()),
+    value(fmt::format("loss with a window of {} alone, above all keys", v.at("window_tokens").get<int64_t>()),
           cost_of(v, "window"), "nats a token");
     value("loss with the window and the first four tokens, above all keys", cost_of(v, "first"), "nats a token");
     auto& need = needs[model] = v.at("window").get<std::vector<double>>();

@@ -1,34 +1,42 @@
-// What recipes about given models share: their names, and what is said of each.
+// What recipes about given models share: a study of each model, judged and drawn model by model.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "repro/step.h"
+#include "repro/recipe.h"
+#include "sinks/positions.h"
 
 namespace lazy::repro {
 
-// The models given by --model; one by the name "model", which no step has, where there is none.
-inline std::vector<std::string> studied_models(const Conditions& conditions) {
-  std::vector<std::string> names;
-  for (const auto& [name, folder] : conditions.models) names.push_back(name);
-  if (names.empty()) names.emplace_back("model");
-  return names;
-}
+// A model that a study was run on.
+struct StudiedModel {
+  std::string name;
+  std::string of;  // the beginning of a sentence about one of several models; nothing where there is one
+  const Json& values;
+};
 
-// The beginning of a sentence about one of several models; nothing where there is one.
-inline std::string of_model(const Conditions& conditions, const std::string& model) {
-  return conditions.models.size() > 1 ? model + ": " : "";
-}
+struct StudiedRecipe {
+  std::string name, title, source;
+  std::string study;  // of studies/study.h
+  Json settings;
+  Claim unknown;  // what stays open where no model is given
+  std::function<std::vector<Finding>(const StudiedModel&)> judge;
+  std::vector<std::string> notes;
+  std::string section, heading;                                     // of the page's pictures
+  std::function<std::string(const Json& values, int number)> draw;  // HTML; the number tells models apart in ids
+};
+Recipe studied_recipe(const StudiedRecipe& recipe);
+
+// Its parts, for recipes that study models of their own as well.
+std::vector<Finding> judge_given(const StudiedRecipe& recipe, const Conditions& conditions, const Results& results);
+std::string draw_studied(const StudiedRecipe& recipe, const Results& results);
 
 // The shape of `gpt2`, whose numbers the GPT-2 study prints. Other weights of that shape are another model: then the
 // numbers differ.
 inline bool is_gpt2_small(const Json& values) { return values.at("layers") == 12 && values.at("hidden_size") == 768; }
 
 // How EPE is read, in words.
-inline std::string reading(const std::string& variant) {
-  return variant == "literal"  ? "the MLP on p as it stands"
-         : variant == "normed" ? "the MLP on the norm of p"
-                               : "the whole first layer on p alone";
-}
+const char* words(sinks::EffectivePositions reading);
 
 }  // namespace lazy::repro

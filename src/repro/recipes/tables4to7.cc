@@ -9,7 +9,6 @@
 #include "core/statistics.h"
 #include "core/text.h"
 #include "report/sections.h"
-#include "repro/recipe.h"
 #include "repro/recipes/studied.h"
 
 namespace lazy::repro {
@@ -112,71 +111,62 @@ double relative_spread(const std::vector<double>& by_position) {
   return std::sqrt(variance_of(by_position)) / mean_of(by_position);
 }
 
-std::vector<Finding> judge_table(const Conditions& c, const Results& results, const PrintedTable& table) {
+std::vector<Finding> judge_table(const StudiedModel& model, const PrintedTable& table) {
+  const std::string of = model.of, over = table.hidden ? "layers" : "layers and heads";
+  const Json& values = model.values;
   std::vector<Finding> out;
-  for (const std::string& model : studied_models(c)) {
-    const Json* found = results.find(model + ".vectors");
-    const std::string of = of_model(c, model), over = table.hidden ? "layers" : "layers and heads";
-    if (!found) {
-      out.push_back(undecided({fmt::format("norms and variances of {}", table.model), table.source, "", ""},
-                              "no --model DIR was given"));
-      continue;
-    }
-    const Json& values = *found;
-    const auto sign = [&](const std::string& text, const std::string& paper, const std::vector<double>& numbers,
-                          Sign published) {
-      out.push_back(judge_sign({of + text, paper, "relative", over}, bootstrap_mean(numbers), published));
-    };
-    const std::vector<std::pair<const char*, std::string>> places =
-        table.hidden
-            ? std::vector<std::pair<const char*, std::string>>{{"attention.input",
-                                                                "hidden states as the table has them (after the norm)"}}
-            : std::vector<std::pair<const char*, std::string>>{{"attention.v", "values"}};
-    for (const auto& [place, title] : places) {
-      sign(fmt::format("{}: the first token's variance is below the others' (ratio less 1, natural text)", title),
-           "markedly smaller (paper, appendix G)",
-           over_vectors(values, "natural", place, "variance", first_over_others), Sign::below_zero);
-    }
-    if (table.hidden) {
-      sign(
-          "hidden states as they should be read (the residual stream): the first token's variance exceeds the others' "
-          "(ratio less 1)",
-          "much greater (paper, section 3.1)",
-          over_vectors(values, "natural", "residual", "variance", first_over_others), Sign::above_zero);
-    }
-    for (const char* place :
-         table.hidden ? std::vector<const char*>{"attention.input", "residual"}
-                      : std::vector<const char*>{"attention.q.projected", "attention.k.projected", "attention.v"}) {
-      auto change = over_vectors(values, "repeated", place, "variance", relative_spread);
-      const auto natural = over_vectors(values, "natural", place, "variance", relative_spread);
-      for (size_t n = 0; n < change.size(); ++n) change[n] -= natural[n];
-      sign(fmt::format(
-               "{}: under repetition variances flatten over positions (their relative spread, repeated minus natural)",
-               place),
-           "nearly uniform across positions (paper, appendix G)", change, Sign::below_zero);
-    }
-    const Match match = best_match(values, table);
-    const auto row = table_row(values, "natural", match.layer, match.head, 0, table.hidden, match.cut);
-    double equal = 0;
-    std::string ours, printed;
-    for (size_t n = 0; n < row.size(); ++n) {
-      equal +=
-          std::abs(row[n] - table.row[n]) <= 5e-4 * std::max(1.0, std::abs(table.row[n]));  // a bf16 model's digits
-      ours += fmt::format("{}{:.4f}", n ? ", " : "", row[n]);
-      printed += fmt::format("{}{:.4f}", n ? ", " : "", table.row[n]);
-    }
-    const std::string where = table.hidden
-                                  ? fmt::format("layer {}", match.layer + 1)
-                                  : fmt::format("layer {}, head {}{}", match.layer + 1, match.head + 1,
-                                                match.cut ? " of the fused projection cut into three blocks" : "");
-    out.push_back(
-        judge_count({fmt::format("{}row 0, natural text: the nearest of all layers{} is {} with {}; how many of the {} "
-                                 "numbers are the printed ones",
-                                 of, table.hidden ? "" : " and heads", where, ours, row.size()),
-                     fmt::format("{} ({})", printed, table.source), "numbers", "sentence"},
-                    equal, static_cast<double>(row.size()),
-                    values.at("family") == table.family ? "" : fmt::format("the table is of {}", table.model)));
+  const auto sign = [&](const std::string& text, const std::string& paper, const std::vector<double>& numbers,
+                        Sign published) {
+    out.push_back(judge_sign({of + text, paper, "relative", over}, bootstrap_mean(numbers), published));
+  };
+  const std::vector<std::pair<const char*, std::string>> places =
+      table.hidden
+          ? std::vector<std::pair<const char*, std::string>>{{"attention.input",
+                                                              "hidden states as the table has them (after the norm)"}}
+          : std::vector<std::pair<const char*, std::string>>{{"attention.v", "values"}};
+  for (const auto& [place, title] : places) {
+    sign(fmt::format("{}: the first token's variance is below the others' (ratio less 1, natural text)", title),
+         "markedly smaller (paper, appendix G)", over_vectors(values, "natural", place, "variance", first_over_others),
+         Sign::below_zero);
   }
+  if (table.hidden) {
+    sign(
+        "hidden states as they should be read (the residual stream): the first token's variance exceeds the others' "
+        "(ratio less 1)",
+        "much greater (paper, section 3.1)", over_vectors(values, "natural", "residual", "variance", first_over_others),
+        Sign::above_zero);
+  }
+  for (const char* place :
+       table.hidden ? std::vector<const char*>{"attention.input", "residual"}
+                    : std::vector<const char*>{"attention.q.projected", "attention.k.projected", "attention.v"}) {
+    auto change = over_vectors(values, "repeated", place, "variance", relative_spread);
+    const auto natural = over_vectors(values, "natural", place, "variance", relative_spread);
+    for (size_t n = 0; n < change.size(); ++n) change[n] -= natural[n];
+    sign(fmt::format(
+             "{}: under repetition variances flatten over positions (their relative spread, repeated minus natural)",
+             place),
+         "nearly uniform across positions (paper, appendix G)", change, Sign::below_zero);
+  }
+  const Match match = best_match(values, table);
+  const auto row = table_row(values, "natural", match.layer, match.head, 0, table.hidden, match.cut);
+  double equal = 0;
+  std::string ours, printed;
+  for (size_t n = 0; n < row.size(); ++n) {
+    equal += std::abs(row[n] - table.row[n]) <= 5e-4 * std::max(1.0, std::abs(table.row[n]));  // a bf16 model's digits
+    ours += fmt::format("{}{:.4f}", n ? ", " : "", row[n]);
+    printed += fmt::format("{}{:.4f}", n ? ", " : "", table.row[n]);
+  }
+  const std::string where = table.hidden
+                                ? fmt::format("layer {}", match.layer + 1)
+                                : fmt::format("layer {}, head {}{}", match.layer + 1, match.head + 1,
+                                              match.cut ? " of the fused projection cut into three blocks" : "");
+  out.push_back(
+      judge_count({fmt::format("{}row 0, natural text: the nearest of all layers{} is {} with {}; how many of the {} "
+                               "numbers are the printed ones",
+                               of, table.hidden ? "" : " and heads", where, ours, row.size()),
+                   fmt::format("{} ({})", printed, table.source), "numbers", "sentence"},
+                  equal, static_cast<double>(row.size()),
+                  values.at("family") == table.family ? "" : fmt::format("the table is of {}", table.model)));
   return out;
 }
 
@@ -204,35 +194,36 @@ std::string table_html(const Json& values, const PrintedTable& table, const char
   return out + "</tbody></table></div>";
 }
 
-std::string table_pictures(const Results& results, const PrintedTable& table) {
-  std::string body;
-  for (const auto& [model, values] : results.of_kind(".vectors")) {
-    const Match match = best_match(*values, table);
-    body += fmt::format("<h3>{}: layer {}{}</h3>", html_escape(model), match.layer + 1,
-                        table.hidden ? ""
-                                     : fmt::format(", head {}{}", match.head + 1,
-                                                   match.cut ? ", fused projection cut into three blocks" : ""));
-    body += "<h4>Natural text</h4>" + table_html(*values, table, "natural", match) + "<h4>One token repeated</h4>" +
-            table_html(*values, table, "repeated", match);
-  }
-  return body.empty() ? "" : report::section("tables", "The table", "", body);
+std::string table_pictures(const Json& values, const PrintedTable& table) {
+  const Match match = best_match(values, table);
+  return fmt::format("<p>Layer {}{}.</p>", match.layer + 1,
+                     table.hidden ? ""
+                                  : fmt::format(", head {}{}", match.head + 1,
+                                                match.cut ? ", fused projection cut into three blocks" : "")) +
+         "<h4>Natural text</h4>" + table_html(values, table, "natural", match) + "<h4>One token repeated</h4>" +
+         table_html(values, table, "repeated", match);
 }
 
 Recipe vector_table(const PrintedTable& table) {
-  return {table.recipe,
-          table.hidden ? fmt::format("norms and variances of hidden states ({})", table.model)
-                       : fmt::format("norms and variances of queries, keys and values ({})", table.model),
-          table.source,
-          [](const Conditions& c) { return Plan(c).study("vectors", Json::object()).steps(); },
-          [&table](const Conditions& c, const Results& r) { return judge_table(c, r, table); },
-          {},
-          {"--model is the folder of the table's model, or any other, of which the relations are tested.",
-           "The tables call the normalized input of attention hidden states, with variances over n - 1; the residual "
-           "stream is given beside it.",
-           "Queries and keys are those that leave the projection, before norm and rotation. Layer and head are not "
-           "printed: the nearest of all is shown, for BLOOM also with its fused projection cut into three blocks, as "
-           "the authors' notebooks do."},
-          [&table](const Results& r) { return table_pictures(r, table); }};
+  return studied_recipe(
+      {table.recipe,
+       table.hidden ? fmt::format("norms and variances of hidden states ({})", table.model)
+                    : fmt::format("norms and variances of queries, keys and values ({})", table.model),
+       table.source,
+       "vectors",
+       Json::object(),
+       {fmt::format("norms and variances of {}", table.model), table.source, "", ""},
+       [&table](const StudiedModel& model) { return judge_table(model, table); },
+       {"--model is the folder of the table's model, or any other, of which the relations are tested.",
+        "The tables call the normalized input of attention hidden states, with variances over n - 1; the residual "
+        "stream is given beside "
+        "it.",
+        "Queries and keys are those that leave the projection, before norm and rotation. Layer and head are not "
+        "printed: the nearest of all "
+        "is shown, for BLOOM also with its fused projection cut into three blocks, as the authors' notebooks do."},
+       "tables",
+       "The table",
+       [&table](const Json& values, int) { return table_pictures(values, table); }});
 }
 
 }  // namespace

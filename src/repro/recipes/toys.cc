@@ -200,7 +200,7 @@ std::string embedding_plot(const Json& run) {
   const double dx = 0.05 * (plot.x_high - plot.x_low) + 1e-6, dy = 0.05 * (plot.y_high - plot.y_low) + 1e-6;
   plot.x_low -= dx, plot.x_high += dx, plot.y_low -= dy, plot.y_high += dy;
   plot.curves = std::move(curves);
-  return report::draw(plot, 344, 300, "small");
+  return report::draw(plot, 296, 300, "small");
 }
 
 std::string rank_plot(const std::vector<const Json*>& runs, const char* field, const char* what) {
@@ -220,7 +220,7 @@ std::string rank_plot(const std::vector<const Json*>& runs, const char* field, c
     }
     plot.curves.push_back(std::move(curve));
   }
-  return report::draw(plot, 344, 240, "small");
+  return report::draw(plot, 296, 240, "small");
 }
 
 // The first seed's maps: a slider over snapshots and one over sequences.

@@ -16,8 +16,7 @@ Json gamma_study(const StudyRun& run) {
   const ModelConfig& config = model.config();
   Json out{{"layers", config.num_layers}, {"hidden_size", config.hidden_size}, {"heads", config.num_heads}};
   // Where EPE_1 is massive, by each of its readings.
-  for (const auto variant :
-       {sinks::EffectivePositions::literal, sinks::EffectivePositions::normed, sinks::EffectivePositions::block}) {
+  for (const auto variant : sinks::kEveryReading) {
     const at::Tensor first = sinks::effective_positions(model, variant)[0].to(at::kCPU);
     const at::Tensor order =
         first.abs().argsort(0, /*descending=*/true).slice(0, 0, std::min<int64_t>(10, config.hidden_size));

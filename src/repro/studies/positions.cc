@@ -15,8 +15,7 @@ Json positions_study(const StudyRun& run) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   Json out{{"layers", config.num_layers}, {"positions", config.max_length}, {"hidden_size", config.hidden_size}};
-  for (const auto variant :
-       {sinks::EffectivePositions::literal, sinks::EffectivePositions::normed, sinks::EffectivePositions::block}) {
+  for (const auto variant : sinks::kEveryReading) {
     const at::Tensor epe = sinks::effective_positions(model, variant).to(at::kCPU, at::kDouble);
     const at::Tensor first = epe[0], order = first.abs().argsort(0, /*descending=*/true), norms = epe.norm(2, {1});
     Json of_variant{{"first", numbers_of(first)},

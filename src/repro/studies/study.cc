@@ -26,7 +26,8 @@ const std::map<std::string, KnownStudy>& known_studies() {
                                                      {"repetition", {repetition_study, 60}},
                                                      {"vectors", {vectors_study, 10}},
                                                      {"streaming", {streaming_study, 60}},
-                                                     {"spread", {spread_study, 10}}};
+                                                     {"spread", {spread_study, 10}},
+                                                     {"mask", {mask_study, 10}}};
   return all;
 }
 

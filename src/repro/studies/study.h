@@ -32,6 +32,7 @@ Json repetition_study(const StudyRun& run);
 Json vectors_study(const StudyRun& run);
 Json streaming_study(const StudyRun& run);
 Json spread_study(const StudyRun& run);
+Json mask_study(const StudyRun& run);
 
 // What several of them share: the model on its device, and texts of one length that begin with BOS where the vocabulary
 // has one.

@@ -1,0 +1,110 @@
+// The pages of studies in a real browser (support/browser.h): maps behind sliders, histograms, curves by position, what
+// was measured beside what is published, the command that made them.
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "report/report.h"
+#include "repro/report.h"
+#include "sinks/study.h"
+#include "study_folder.h"
+#include "support/browser.h"
+
+namespace lazy::repro {
+namespace {
+using testing::HasSubstr;
+
+class StudyPages : public BrowserTest {
+ protected:
+  // A recipe whose steps are run by `values`, as a page.
+  static std::string page(const char* recipe, const Conditions& conditions,
+                          const std::function<Json(const Step&)>& values) {
+    RecipeRun run{&find_recipe(recipe), conditions, {}, {}, std::string("lazy repro ") + recipe, "2026-01-02"};
+    std::map<std::string, Json> all;
+    for (Step& step : run.recipe->plan(conditions)) {
+      if (step.kind == StepKind::train) continue;
+      all[step.id] = values(step);
+      run.steps.push_back({step, {}, {{"seconds", 1.0}, {"values", all[step.id]}}, "", true});
+    }
+    run.findings = run.recipe->judge(conditions, Results(1, all));
+    return to_html(run);
+  }
+};
+
+TEST_F(StudyPages, OfAGivenModel) {
+  const StudyFolder files;
+  const auto check = [&](const char* recipe, int pictures, int sliders, const std::vector<const char*>& words) {
+    SCOPED_TRACE(recipe);
+    RecipeRun done = run_recipe(find_recipe(recipe), files.options());
+    done.command = fmt::format("lazy repro {} --model DIR", recipe);
+    const std::string html = to_html(done);
+    for (const char* word : words) EXPECT_NE(html.find(word), std::string::npos) << word;
+    EXPECT_NE(html.find(done.command), std::string::npos);
+    check_page(recipe, html, pictures, sliders);
+  };
+  check("gpt2-gamma", 2, 0, {"22.226 (GPT-2 study, Table 2)", "Here (95 % interval)"});
+  check("gpt2-epe", 6, 0, {"about 0.7 (GPT-2 study, Figure 2)"});
+  check("gpt2-delta", 3, 0, {"centers at about 100 (GPT-2 study, Figure 1)", "Distribution of Delta_j"});
+  check("gpt2-interventions", 3 + 9, 3, {"a strong sink forms at position 2"});
+  check("fig3", 3, 3, {"with APE the sink persists"});
+  check("table5", 0, 0, {"residual stream"});
+  shoot("gpt2-interventions", 390, 5200, "-phone");
+}
+
+TEST_F(StudyPages, OfToys) {
+  Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
+  for (const char* recipe : {"toy-unigram", "toy-bigram"}) {
+    const std::string html = page(recipe, conditions, [](const Step& step) {
+      Json settings = step.settings;
+      settings["steps"] = 20;
+      settings["snapshots"] = {0, 10};
+      return run_study({settings, "cpu", false});
+    });
+    EXPECT_THAT(html.substr(0, 4000), HasSubstr(recipe));
+    const int steps = 3, sequences = recipe == std::string("toy-unigram") ? 5 : 16;
+    check_page(recipe, html, 7, 2 * (steps + sequences));  // with BOS and without
+  }
+  shoot("toy-unigram", 390, 5200, "-phone");
+}
+
+TEST_F(StudyPages, OfFigure2) {
+  Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
+  const StudyFolder files;
+  const std::string html = page("fig2", conditions, [&](const Step& step) {
+    Json settings = step.settings;
+    settings.update({{"texts", 9}, {"length", step.settings.at("study") == "mask" ? 70 : 48}});
+    return run_study(files.study(step.settings.at("study").get<std::string>().c_str(), settings));
+  });
+  EXPECT_NE(html.find("Mask@k"), std::string::npos);
+  EXPECT_NE(html.find("73.26 % (paper, Figure 2a)"), std::string::npos);
+  check_page("fig2", html, 1 + 4);
+  shoot("fig2", 390, 5200, "-phone");
+}
+
+// `lazy sinks` with every further measure and every head's map: words stand at both axes of the map.
+TEST_F(StudyPages, OfSinksWithEveryMeasure) {
+  const StudyFolder files;
+  LanguageModel model = LanguageModel::load(files.model());
+  const auto tokenizer = load_tokenizer(files.model().string());
+  sinks::StudyOptions options;
+  options.samples = options.sink_samples = 9;
+  options.bos = true;
+  options.maps = "all";
+  options.measures = sinks::kFurtherMeasures;
+  options.progress = false;
+  const auto source = sinks::text_source(*tokenizer, read_file(files.text()), "text.txt");
+  const auto study = sinks::study(model, *tokenizer, source, options);
+  report::RunData run;
+  run.folder = files.model();
+  run.name = "gpt2";
+  run.kind = "softmax";
+  const std::string command = "lazy sinks gpt2 --text text.txt --bos --measures all --maps all";
+  run.sinks = report::parse_sinks(sinks::to_json(study, model.config(), "gpt2", "text.txt", options, command), "gpt2");
+  const std::string html = report::render({run}, {command, "2026-01-02"});
+  EXPECT_NE(html.find(command), std::string::npos);
+  check_page("sinks", html, 4, 3 + 4);  // layers and heads
+  shoot("sinks", 390, 9000, "-phone");
+}
+
+}  // namespace
+}  // namespace lazy::repro
