@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "model/probes.h"
+#include "sinks/interventions.h"
 #include "sinks/positions.h"
 #include "sinks/weight_edits.h"
 #include "support/error_of.h"
@@ -19,11 +20,12 @@ struct Read {
   std::map<std::string, at::Tensor> at;
 };
 
-Read read(LanguageModel& model, const at::Tensor& ids) {
+Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& interventions = {}) {
   const at::NoGradGuard guard;
   Read out;
-  Probes probes;
-  probes.read("layers.*", [&](const std::string& name, const at::Tensor& t) { out.at[name] = t.to(at::kDouble); });
+  const Applied applied(model, interventions);
+  Probes probes = applied.probes();
+  probes.read("*", [&](const std::string& name, const at::Tensor& t) { out.at[name] = t.to(at::kDouble); });
   ForwardOptions options;
   options.probes = &probes;
   model.forward(ids, options);
@@ -78,6 +80,70 @@ TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
       }
     }
     EXPECT_GT(of_scores, 0.1) << "the scores do change";
+  }
+}
+
+// Every place that comes before `first` in a pass: the same bits.
+void expect_nothing_before(const LanguageModel& model, const std::string& first, const Read& changed,
+                           const Read& plain) {
+  for (const std::string& name : probe_names(model.config())) {
+    if (name == first) return;
+    EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " stands before " << first;
+  }
+  ADD_FAILURE() << first << " is no place";
+}
+
+// The study's five interventions as the command line has them, each in one layer of a GPT-2 of random weights.
+TEST(QueryBias, EachInterventionChangesWhatItSaysAndNothingBefore) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    LanguageModel model = small_gpt2(seed);
+    const Read plain = read(model, some_text());
+    const auto close = [](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-4, 1e-4); };
+    const AttentionProjections p = model.projections(1);
+    const at::Tensor x = plain.at.at("layers.1.attention.input");
+
+    // 1: without b_Q every score on key j loses Delta_j and b_Q . b_K, whatever the query.
+    Read changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.bias[0:24]"));
+    expect_nothing_before(model, "layers.1.attention.q.projected", changed, plain);
+    const at::Tensor of_biases = (p.q_bias * p.k_bias).view({4, 6}).sum(1).to(at::kDouble);
+    const at::Tensor lost = (delta_by_head(model, 1, x) + of_biases).permute({0, 2, 1}).unsqueeze(2) / std::sqrt(6.0);
+    const at::Tensor before = plain.at.at("layers.1.attention.scores"), visible = before.isfinite();
+    EXPECT_TRUE(close((before - changed.at.at("layers.1.attention.scores")).masked_select(visible),
+                      lost.expand_as(before).masked_select(visible)));
+    EXPECT_TRUE(at::equal(changed.at.at("layers.1.attention.k"), plain.at.at("layers.1.attention.k")));
+    EXPECT_FALSE(at::equal(changed.at.at("layers.2.residual"), plain.at.at("layers.2.residual")));
+
+    // 2, 3: the stream behind the first layer, at the first two positions.
+    const at::Tensor epe = effective_positions(model, EffectivePositions::literal).to(at::kDouble),
+                     stream = plain.at.at("layers.1.residual");
+    const std::string away = "layers.1.residual[0]=epe[1] - epe[0]", there = "layers.1.residual[1]=epe[0] - epe[1]";
+    changed = read(model, some_text(), Interventions().add(away));
+    expect_nothing_before(model, "layers.1.residual", changed, plain);
+    const at::Tensor second = changed.at.at("layers.1.residual");
+    EXPECT_TRUE(close(second.select(1, 0) - stream.select(1, 0), (epe[1] - epe[0]).expand({2, 24})));
+    EXPECT_TRUE(at::equal(second.slice(1, 1), stream.slice(1, 1)));
+    changed = read(model, some_text(), Interventions().add(away).add(there));
+    expect_nothing_before(model, "layers.1.residual", changed, plain);
+    const at::Tensor third = changed.at.at("layers.1.residual");
+    EXPECT_TRUE(at::equal(third.select(1, 0), second.select(1, 0)));
+    EXPECT_TRUE(close(third.select(1, 1) - stream.select(1, 1), (epe[0] - epe[1]).expand({2, 24})));
+    EXPECT_TRUE(at::equal(third.slice(1, 2), stream.slice(1, 2)));
+
+    // 4: of the first token only its position is left.
+    changed = read(model, some_text(), Interventions().set_zero("embedding.tokens[0]"));
+    EXPECT_TRUE(
+        at::equal(changed.at.at("embedding").select(1, 0), plain.at.at("embedding.positions")[0][0].expand({2, 24})));
+    EXPECT_TRUE(at::equal(changed.at.at("embedding").slice(1, 1), plain.at.at("embedding").slice(1, 1)));
+
+    // 5: keys lose what two coordinates of attention's input gave them, and so does gamma.
+    changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.weight[3+17,24:48]"));
+    expect_nothing_before(model, "layers.1.attention.k.projected", changed, plain);
+    const at::Tensor columns = p.k.to(at::kDouble).index_select(1, at::tensor({3, 17}, at::kLong));
+    const at::Tensor given =
+        at::matmul(x.index_select(2, at::tensor({3, 17}, at::kLong)), columns.t()).view({2, 11, 4, 6});
+    EXPECT_TRUE(
+        close(plain.at.at("layers.1.attention.k.projected") - changed.at.at("layers.1.attention.k.projected"), given));
+    EXPECT_TRUE(at::equal(changed.at.at("layers.1.attention.q"), plain.at.at("layers.1.attention.q")));
   }
 }
 

@@ -1,0 +1,171 @@
+// Recipes whose models are given instead of trained: to their ends, their numbers against definitions.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "core/statistics.h"
+#include "data/tokenizer.h"
+#include "model/probes.h"
+#include "repro/report.h"
+#include "repro/studies/study.h"
+#include "support/error_of.h"
+#include "support/tiny_corpus.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int64_t kContext = 24;
+
+// A corpus, and two models with RoPE and random weights that fit it.
+class GivenModels : public testing::Test {
+ protected:
+  const fs::path folder_ = fs::path(testing::TempDir()) / ("given_" + std::to_string(::getpid()));
+  void SetUp() override {
+    write_tiny_corpus(folder_);
+    const auto tokenizer = load_tokenizer("bytes");
+    for (const char* name : {"softmax", "lazy"}) {
+      ModelConfig c;
+      c.vocab_size = tokenizer->vocab_size();
+      c.hidden_size = 32;
+      c.num_layers = 2;
+      c.num_heads = c.num_kv_heads = 4;
+      c.head_dim = 8;
+      c.intermediate_size = 48;
+      c.max_length = kContext;
+      c.init_std = 0.2;
+      if (name == std::string("lazy")) c.normalizer = "elastic", c.distance_bias_window = 8;
+      LanguageModel model(c, 5);
+      fs::create_directories(folder_ / name);
+      model.save(folder_ / name);
+      tokenizer->save(folder_ / name);
+    }
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  RunOptions options(std::vector<std::pair<std::string, fs::path>> models) const {
+    RunOptions o;
+    o.conditions = {find_scale("tiny"), folder_ / "corpus", {}, {}, 1, "cpu", std::move(models)};
+    o.output = folder_ / "out";
+    o.progress = false;
+    return o;
+  }
+  // A study as a recipe runs it on a trained model.
+  Json study(const char* name, const char* model, Json settings) const {
+    settings.update(
+        {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});
+    return run_study({settings, "cpu", false});
+  }
+};
+
+TEST_F(GivenModels, RecipesRunToTheirEnds) {
+  const fs::path softmax = folder_ / "softmax", lazy = folder_ / "lazy";
+  std::vector<std::pair<std::string, fs::path>> of_figure2{{"softmax", softmax}, {"softmax-window", softmax}};
+  for (const int k : {1, 2, 5, 9, 17, 33, 65}) of_figure2.emplace_back("mask-at-" + std::to_string(k), softmax);
+  const std::vector<std::pair<std::string, fs::path>> twins{{"lazy", lazy}, {"softmax-rope150k", softmax}};
+  for (const auto& [recipe, models] : {std::pair{"fig2", of_figure2}, {"fig7", twins}, {"streaming", twins}}) {
+    SCOPED_TRACE(recipe);
+    const RecipeRun run = run_recipe(find_recipe(recipe), options(models));
+    EXPECT_EQ(run.unfinished, 0);
+    EXPECT_FALSE(run.findings.empty());
+    for (const Finding& f : run.findings) EXPECT_THAT(f.reason, testing::Not(HasSubstr("not measured")));
+    const std::string report = read_file(write_report(run, folder_ / "report"));
+    EXPECT_THAT(report, HasSubstr("(given; "));
+    EXPECT_THAT(report, HasSubstr("hidden_size 32 for 128")) << "what the plan would have trained";
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "out/tiny/steps/lazy/run")) << "nothing was trained";
+  // Other weights are another step; the same are the same.
+  const auto again = plan_recipe(find_recipe("streaming"), options(twins));
+  for (const StepRun& s : again.steps) EXPECT_TRUE(s.found) << s.step.id;
+  const auto other = plan_recipe(find_recipe("streaming"), options({{"lazy", softmax}, {"softmax-rope150k", softmax}}));
+  for (const StepRun& s : other.steps) EXPECT_EQ(s.found, s.step.id.starts_with("softmax")) << s.step.id;
+}
+
+// A sliding window over the cache is sliding-window attention: RoPE looks at distances alone.
+TEST_F(GivenModels, StreamingAgainstWholePasses) {
+  const Json values = study("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
+  EXPECT_EQ(values.at("window_tokens"), kContext);
+  EXPECT_EQ(values.at("length"), 4 * kContext);
+  const StudySubject subject = study_subject(
+      {{{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 3,
+      4 * kContext + 1);
+  ModelConfig windowed = subject.model.config();
+  windowed.window = kContext;
+  LanguageModel full = LanguageModel::load(folder_ / "softmax"),
+                window = LanguageModel::load(folder_ / "softmax", windowed);
+  const at::NoGradGuard guard;
+  for (size_t n = 0; n < 3; ++n) {
+    const at::Tensor text = at::tensor(subject.texts[n], at::kLong).unsqueeze(0);
+    const auto loss = [&](LanguageModel& model) {
+      const at::Tensor seen = model.log_likelihood(text.slice(1, 0, -1), text.slice(1, 1)).first;
+      return -seen.slice(1, kContext).to(at::kDouble).mean().item<double>();
+    };
+    EXPECT_NEAR(values.at("full").at(n).get<double>(), loss(full), 1e-5);
+    EXPECT_NEAR(values.at("window").at(n).get<double>(), loss(window), 1e-5);
+    EXPECT_GT(std::abs(loss(full) - loss(window)), 1e-4);
+    EXPECT_NE(values.at("first").at(n), values.at("window").at(n));
+  }
+}
+
+TEST_F(GivenModels, SpreadAgainstTheTensors) {
+  const Json values = study("spread", "lazy", {{"texts", 2}, {"length", 20}});
+  StudySubject subject = study_subject(
+      {{{"model", (folder_ / "lazy").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 2, 20);
+  for (size_t n = 0; n < 2; ++n) {
+    double residual = 0, of_values = 0, sink = 0;
+    Probes probes;
+    // The first position's variance over the mean of the others', less 1.
+    const auto ratio = [](const at::Tensor& rows) {
+      const at::Tensor variance = rows.to(at::kDouble).var(1, /*unbiased=*/true);
+      return variance[0].item<double>() / variance.slice(0, 1).mean().item<double>() - 1;
+    };
+    probes.read("layers.*.residual", [&](const std::string&, const at::Tensor& t) { residual += ratio(t[0]) / 2; });
+    probes.read("layers.*.attention.v", [&](const std::string&, const at::Tensor& t) {
+      for (int64_t h = 0; h < 4; ++h) of_values += ratio(t[0].select(1, h)) / 8;
+    });
+    probes.read("layers.*.attention.weights", [&](const std::string&, const at::Tensor& t) {
+      sink += t[0].slice(1, 1).select(2, 0).mean().item<double>() / 2;
+    });
+    ForwardOptions how;
+    how.probes = &probes;
+    const at::NoGradGuard guard;
+    subject.model.forward(at::tensor(subject.texts[n], at::kLong).unsqueeze(0), how);
+    EXPECT_NEAR(values.at("residual").at(n).get<double>(), residual, 1e-5);
+    EXPECT_NEAR(values.at("values").at(n).get<double>(), of_values, 1e-5);
+    EXPECT_NEAR(values.at("sink").at(n).get<double>(), sink, 1e-5);
+  }
+}
+
+TEST_F(GivenModels, RepetitionAgainstTheWeights) {
+  const Json values = study("repetition", "softmax", {{"texts", 2}, {"length", 16}});
+  const StudyRun run{
+      {{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false};
+  LanguageModel model = study_model(run);
+  const auto plain = texts_without_bos(run, 2, 16);
+  const at::NoGradGuard guard;
+  for (const char* input : {"natural", "repeated"}) {
+    for (size_t n = 0; n < 2; ++n) {
+      const auto ids = input == std::string("natural") ? plain[n] : std::vector<int64_t>(16, plain[n][8]);
+      std::vector<double> sink;
+      Probes probes;
+      probes.read("layers.*.attention.weights", [&](const std::string&, const at::Tensor& w) {
+        double sum = 0;
+        for (int64_t h = 0; h < 4; ++h) {
+          for (int64_t i = 1; i < 16; ++i) sum += w[0][h][i][0].item<double>();
+        }
+        sink.push_back(sum / (4 * 15));
+      });
+      ForwardOptions how;
+      how.probes = &probes;
+      model.forward(at::tensor(ids, at::kLong).unsqueeze(0), how);
+      ASSERT_EQ(sink.size(), 2u);
+      for (size_t l = 0; l < 2; ++l) EXPECT_NEAR(values.at(input).at("sink").at(n).at(l).get<double>(), sink[l], 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazy::repro
