@@ -1,6 +1,6 @@
 #include "model/checkpoint_names.h"
 
-#include "model/mixers/mamba2_native.h"
+#include "model/families/mamba2_native.h"
 
 namespace lazy {
 

@@ -231,6 +231,10 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.head_dim = s.integer("head_dim", m.hidden_size / m.num_heads, 1);
   m.hidden_ratio = s.number("hidden_ratio", m.hidden_ratio);
   m.intermediate_size = s.integer("intermediate_size", 0, 0);
+  if (!m.mlp && (m.intermediate_size > 0 || s.has("hidden_ratio"))) {
+    const char* key = m.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
+    fail("model", "{}: {}: expected none (or intermediate_size 0), {} has no MLP whose width it could be", s.where(key), key, m.mixer);
+  }
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
   m.norm_eps = s.number("norm_eps", m.norm_eps);
   m.positions = s.choice("positions", m.positions, kPositions);

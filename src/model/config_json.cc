@@ -10,7 +10,7 @@
 #include "model/families/family.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
-#include "model/mixers/mamba2_native.h"
+#include "model/families/mamba2_native.h"
 
 namespace lazy {
 

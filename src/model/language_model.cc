@@ -15,7 +15,7 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/mixers/attention.h"
-#include "model/mixers/mamba2_native.h"
+#include "model/families/mamba2_native.h"
 #include "model/parameter_shapes.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 std::filesystem::path write_mixer_config(const std::filesystem::path& folder, const std::string& kind) {
   const std::filesystem::path path = folder / "mixer.toml";
   const bool attends = kind == "titans_mac" || kind == "titans_mag" || kind == "titans_mal";
-  std::string shape = "kind = \"" + kind + "\"\nhidden_size = 32\nnum_hidden_layers = 2\nintermediate_size = 48\n";
+  std::string shape = "kind = \"" + kind + "\"\nhidden_size = 32\nnum_hidden_layers = 2\n";
+  if (kind != "mamba2") shape += "intermediate_size = 48\n";
   if (attends) shape += "num_heads = 2\n";
   std::string text = read_file(write_tiny_config(folder));
   text.replace(0, text.find("[data]"), "[model]\n" + shape + "tie_word_embeddings = true\n[mixer]\nheads = 2\n");
@@ -93,6 +94,10 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
     EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
     EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
   }
+  const auto mamba = write_mixer_config(scratch.path(), "mamba2").string();
+  const Ended wide = run_lazy({mamba, "--set", "model.intermediate_size=64", "--dry-run"}, scratch.path());
+  EXPECT_EQ(wide.exit_code, 2) << wide.output;
+  EXPECT_THAT(wide.errors, HasSubstr("intermediate_size: expected none (or intermediate_size 0), mamba2 has no MLP"));
   const auto ttt = write_mixer_config(scratch.path(), "ttt_linear").string();
   const Ended turned = run_lazy({ttt, "--set", "model.rope_theta=5000", "--set", "training.steps=5", "--set", "training.output=" + (scratch.path() / "ttt").string()}, scratch.path());
   EXPECT_EQ(turned.exit_code, 0) << turned.errors;

@@ -16,21 +16,22 @@ namespace lazy {
 
 namespace {
 
-// Keys of [mixer] that not every mixer reads, and whose they are. RetNet and Mamba2 say themselves what their one value is.
+bool reads(const MixerKind& kind, std::string_view key) {
+  return std::find(kind.keys.begin(), kind.keys.end(), key) != kind.keys.end();
+}
+
+// Keys of [mixer] that another mixer reads.
 void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
-  static const std::vector<std::pair<const char*, std::vector<std::string>>> owners = {
-      {"conv_size",
-       {"retnet", "mamba2", "delta_net", "gated_delta_net", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
-      {"state_size", {"mamba2"}},
-      {"groups", {"mamba2"}},
-      {"gate", {"retnet", "mamba2", "delta_net", "gated_delta_net", "ttt_linear", "ttt_mlp", "titans_lmm", "titans_mal"}},
-      {"memory_depth", {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
-      {"memory_expansion", {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}},
-      {"persistent", {"titans_mac", "titans_mag", "titans_mal"}},
-      {"segment", {"titans_mac"}}};
-  for (const auto& [key, mixers] : owners) {
-    if (!s.has(key) || std::find(mixers.begin(), mixers.end(), mixer) != mixers.end()) continue;
-    fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer, fmt::join(mixers, ", "));
+  const MixerKind* own = find_mixer(mixer);
+  for (const MixerKind* kind : mixer_kinds()) {
+    for (const char* key : kind->keys) {
+      if (!s.has(key) || (own && reads(*own, key))) continue;
+      std::vector<std::string> owners;
+      for (const MixerKind* other : mixer_kinds()) {
+        if (reads(*other, key)) owners.push_back(other->name);
+      }
+      fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer, fmt::join(owners, ", "));
+    }
   }
 }
 

@@ -22,7 +22,8 @@ struct MixerKind {
   bool window = false;       // it attends within a window too
   bool rope = false;         // it turns queries and keys by RoPE of base rope_theta
   double norm_eps = 1e-6;
-  MixerConfig defaults;  // of [mixer]; sizes that are 0 follow from hidden_size
+  std::vector<const char*> keys;  // of [mixer], beside heads, key_dim, value_dim and chunk, which all read
+  MixerConfig defaults;           // of [mixer]; sizes that are 0 follow from hidden_size
   // Replaces sizes that are 0 by those that follow from hidden_size.
   void (*complete)(ModelConfig&);
   // Error naming the field and what would be right.

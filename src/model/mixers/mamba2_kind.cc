@@ -88,6 +88,7 @@ const MixerKind kMamba2 = {.name = "mamba2",
                            .architecture = "Mamba2ForCausalLM",
                            .mlp = false,
                            .norm_eps = 1e-5,
+                           .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
                            .complete = complete_mamba2,
                            .check = check_mamba2,
                            .shapes = mamba2_shapes,

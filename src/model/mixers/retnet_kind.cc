@@ -63,6 +63,7 @@ const MixerKind kRetNet = {.name = "retnet",
                            .model_type = "retnet",
                            .architecture = "RetNetForCausalLM",
                            .hidden_ratio = 2,
+                           .keys = {"conv_size", "gate"},  // of conv_size it says what the one value is
                            .defaults = {.conv_size = 0},
                            .complete = complete_retnet,
                            .check = check_retnet,

@@ -109,11 +109,14 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-MixerKind titans_kind(const char* name, const char* architecture, bool attends) {
+// keys: of [mixer], beside those that all four read.
+MixerKind titans_kind(const char* name, const char* architecture, bool attends, std::vector<const char*> keys) {
+  keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion"});
   return {.name = name,
           .model_type = name,
           .architecture = architecture,
           .window = attends,
+          .keys = std::move(keys),
           .complete = complete_titans,
           .check = check_titans,
           .shapes = shapes_titans,
@@ -123,9 +126,9 @@ MixerKind titans_kind(const char* name, const char* architecture, bool attends) 
 
 }  // namespace
 
-const MixerKind kTitansLmm = titans_kind("titans_lmm", "TitansLMMForCausalLM", false),
-                kTitansMac = titans_kind("titans_mac", "TitansMACForCausalLM", true),
-                kTitansMag = titans_kind("titans_mag", "TitansMAGForCausalLM", true),
-                kTitansMal = titans_kind("titans_mal", "TitansMALForCausalLM", true);
+const MixerKind kTitansLmm = titans_kind("titans_lmm", "TitansLMMForCausalLM", false, {"gate"}),
+                kTitansMac = titans_kind("titans_mac", "TitansMACForCausalLM", true, {"persistent", "segment"}),
+                kTitansMag = titans_kind("titans_mag", "TitansMAGForCausalLM", true, {"persistent"}),
+                kTitansMal = titans_kind("titans_mal", "TitansMALForCausalLM", true, {"persistent", "gate"});
 
 }  // namespace lazy

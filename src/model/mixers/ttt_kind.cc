@@ -80,6 +80,7 @@ MixerKind ttt_kind(const char* name) {
           .model_type = "ttt",
           .architecture = "TTTForCausalLM",
           .rope = true,
+          .keys = {"gate"},
           .complete = complete_ttt,
           .check = check_ttt,
           .shapes = shapes_ttt,

@@ -1,5 +1,5 @@
 // Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same names.
-#include "model/mixers/mamba2_native.h"
+#include "model/families/mamba2_native.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -15,7 +15,8 @@ class Backward {
  public:
   Backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d)
       : in_(in), layout_(layout), c_(course), d_end_(d), last_(layout.layers - 1), W_(d.W), b_(d.b), S_(d.S) {
-    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_}) list->resize(layout.layers);
+    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_})
+      list->resize(layout.layers);
   }
 
   FastWeights run(const at::Tensor& d_out) {
@@ -87,8 +88,10 @@ class Backward {
       at_chunk(d_W_[n + 1]).baddbmm_(turned(d_t), at_chunk(c_.g[n + 1]));
     }
     at::Tensor d_z = at_chunk(d_z_[last_]);
-    if (norm_) d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
-    else at::add_out(d_z, at_chunk(d_g_[last_]), at_chunk(d_g_[last_]));
+    if (norm_)
+      d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
+    else
+      at::add_out(d_z, at_chunk(d_g_[last_]), at_chunk(d_g_[last_]));
     // The outputs that they were taken of, from the last layer to the first.
     for (size_t n = last_ + 1; n-- > 0;) {
       d_z = at_chunk(d_z_[n]);
@@ -110,8 +113,10 @@ class Backward {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]), by_W = at_chunk(by_W_[n]);
-    if (layout_.bias) at::baddbmm_out(by_W, b_[n], u, W_[n]);
-    else at::bmm_out(by_W, u, W_[n]);
+    if (layout_.bias)
+      at::baddbmm_out(by_W, b_[n], u, W_[n]);
+    else
+      at::bmm_out(by_W, u, W_[n]);
     d_g.addcmul_(by_W, at_chunk(in_.steps), -1);
     if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped_[n]), turned(W_[n]), 1, -1);  // k's: at the end
     if (!layout_.momentum) {
@@ -127,7 +132,8 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
-  // use(first, count, gradients): those by what `count` chunks from `first` on left, `all` being those by what they began with.
+  // use(first, count, gradients): those by what `count` chunks from `first` on left, `all` being those by what they
+  // began with.
   template <typename Use>
   static void by_what_was_left(const at::Tensor& all, const at::Tensor& at_the_end, const Use& use) {
     const int64_t C = all.size(0);
@@ -140,7 +146,8 @@ class Backward {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], turned(c_.W[0]));
     if (layout_.momentum) {
-      d_.keep = at::zeros_like(in_.keep), d_.carry = at::zeros_like(in_.carry), d_.momentum_keep = at::zeros_like(in_.momentum_keep);
+      d_.keep = at::zeros_like(in_.keep), d_.carry = at::zeros_like(in_.carry),
+      d_.momentum_keep = at::zeros_like(in_.momentum_keep);
     }
     for (size_t n = 0; n <= last_; ++n) {
       add(d_.steps, row_dot(c_.g[n], by_W_[n]).neg_());

@@ -1,6 +1,6 @@
-// Weights of a head that take a gradient step at every token, many chunks of tokens in one go: what TTT (arXiv 2407.04620)
-// and Titans (arXiv 2501.00663) share. Only what one chunk leaves to the next is done chunk by chunk; all else is done for
-// every chunk, sequence and head at once.
+// Weights of a head that take a gradient step at every token, many chunks of tokens in one go: what TTT (arXiv
+// 2407.04620) and Titans (arXiv 2501.00663) share. Only what one chunk leaves to the next is done chunk by chunk; all
+// else is done for every chunk, sequence and head at once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,16 +8,18 @@
 
 namespace lazy {
 
-// C: chunks, N: sequences times heads, T: tokens of a chunk. The model of a head is M(x) = act(... act(x W_1 + b_1) ...) W_n +
-// b_n; without norm_weight it learns to make |M(k) - target|^2 small, by exact GELU; with it, to make
-// 1/2 |LayerNorm(M(k)) - target|^2 small, by tanh-GELU. G_s: the gradient at token s, at the weights W of the chunk's start.
+// C: chunks, N: sequences times heads, T: tokens of a chunk. The model of a head is M(x) = act(... act(x W_1 + b_1)
+// ...) W_n + b_n; without norm_weight it learns to make |M(k) - target|^2 small, by exact GELU; with it, to make 1/2
+// |LayerNorm(M(k)) - target|^2 small, by tanh-GELU. G_s: the gradient at token s, at the weights W of the chunk's
+// start.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: none
   // The weights that token t is read with: read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s.
-  at::Tensor read_steps;            // (C, N, T, T), lower triangular
+  at::Tensor read_steps;             // (C, N, T, T), lower triangular
   at::Tensor read_keep, read_carry;  // (C, N, T, 1); undefined: 1, and no S
-  // Those of the next chunk: keep W + carry S - sum_s steps_s G_s, and S becomes momentum_keep S - sum_s momentum_steps_s G_s.
+  // Those of the next chunk: keep W + carry S - sum_s steps_s G_s, and S becomes momentum_keep S - sum_s
+  // momentum_steps_s G_s.
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
   std::vector<at::Tensor> W, b, S;        // a layer each: (N, in, out), (N, 1, out), (N, in, out); b or S empty: none
@@ -27,8 +29,8 @@ struct FastWeights {
 
 constexpr double kInnerNormEps = 1e-6;
 
-// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk. Differentiable once in all that goes in. Either
-// all of S and of the coefficients beside the steps are there, or none; b only without S.
+// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk. Differentiable once in all that goes in.
+// Either all of S and of the coefficients beside the steps are there, or none; b only without S.
 struct FastWeightsResult {
   at::Tensor out;
   std::vector<at::Tensor> W, b, S;

@@ -46,8 +46,10 @@ struct Steps {
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), W = at_chunk(c.W[n]);
       z = at_chunk(n < c.z.size() ? c.z[n] : c.g[n]);
-      if (layout.bias) at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
-      else at::bmm_out(z, u, W);
+      if (layout.bias)
+        at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
+      else
+        at::bmm_out(z, u, W);
       if (n < last()) at_chunk(c.u[n + 1]).copy_(act(z));
     }
     if (layout.norm) {

@@ -1,11 +1,12 @@
-// The loss that TTT's models learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its gradient by z, and how that moves.
+// The loss that TTT's models learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its gradient by z, and how that
+// moves.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::fast_weights {
 
-// Of rows z (..., dim), n = LayerNorm(z) without weight and bias, rstd one over their standard deviation: the gradient is
-// G = rstd (h - mean(h) - n mean(h n)) with h = miss weight, miss = weight n + bias - target.
+// Of rows z (..., dim), n = LayerNorm(z) without weight and bias, rstd one over their standard deviation: the gradient
+// is G = rstd (h - mean(h) - n mean(h n)) with h = miss weight, miss = weight n + bias - target.
 struct InnerNorm {
   at::Tensor weight;
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target

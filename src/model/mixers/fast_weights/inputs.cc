@@ -7,7 +7,8 @@ namespace lazy::fast_weights {
 Layout layout_of(const FastWeights& in) {
   const Layout layout{in.W.size(), in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.rounded};
   TORCH_CHECK(!(layout.bias && layout.momentum), "fast weights: expected no biases beside momentum");
-  for (const at::Tensor* t : {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
+  for (const at::Tensor* t :
+       {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
     TORCH_CHECK(t->defined() == layout.momentum, "fast weights: expected every coefficient of momentum, or none");
   }
   return layout;

@@ -16,7 +16,8 @@ inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // y = beta y + alpha a b, in place.
-inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double alpha = 1, double beta = 1) {
+inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double alpha = 1,
+                       double beta = 1) {
   at::Tensor rows = batch(y);
   rows.baddbmm_(batch(a), batch(b), beta, alpha);
 }
@@ -24,7 +25,9 @@ inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tenso
 // sum over columns of a b -> (..., rows, 1)
 inline at::Tensor row_dot(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
 // sum over rows and columns -> (..., 1, 1)
-inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true); }
+inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) {
+  return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true);
+}
 
 // fp32 products on a GPU may round to tf32 while this lives.
 class RoundedProducts {

@@ -33,7 +33,8 @@ DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at
     const int64_t longest = (lengths.max().item<int64_t>() + chunk - 1) / chunk * chunk;
     const at::Tensor place = at::arange(longest, at::kLong).unsqueeze(0), real = place < lengths;
     const at::Tensor tokens = at::where(real, starts + place, starts);
-    where.index_put_({tokens.masked_select(real)}, (begin + at::arange(real.numel())).view_as(real).masked_select(real));
+    where.index_put_({tokens.masked_select(real)},
+                     (begin + at::arange(real.numel())).view_as(real).masked_select(real));
     begin += real.numel();
     out.batches.push_back({tokens.to(device), real.to(device)});
   }

@@ -1,4 +1,4 @@
-#include "model/mixers/mamba2_native.h"
+#include "model/families/mamba2_native.h"
 
 #include "model/config_json.h"
 #include "model/mixers/expansion.h"
