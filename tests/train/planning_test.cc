@@ -123,6 +123,36 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
   }
 }
 
+// Of every mixer, alone and beside attention: what the forward pass keeps, and the most that a step holds.
+TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
+  for (const MixerKind* kind : mixer_kinds()) {
+    for (const auto& [hybrid, bf16, checkpointing] :
+         {std::tuple{false, false, "none"}, {false, true, "none"}, {true, true, "none"}, {false, false, "attention"}, {false, true, "full"}}) {
+      SCOPED_TRACE(fmt::format("{}{} {} {}", kind->name, hybrid ? " with attention" : "", bf16 ? "bf16" : "fp32", checkpointing));
+      MemoryQuestion q{.model = of_mixer(*kind), .batch_size = 3, .seq_len = 64, .bf16 = bf16, .gpu = false};
+      q.checkpointing = checkpointing_from(checkpointing);
+      if (hybrid) q.model.attention_layers = {1};
+      const auto state = state_parts(q);
+      const int64_t planned = sum(activation_parts(q), "tokens"), peak = peak_bytes(q);  // measures with an allocator of its own
+      const at::Tensor ids = at::randint(50, {q.batch_size, q.seq_len}, at::kLong);
+      CountingAllocator counter;
+      const int64_t start = counter.live;
+      LanguageModel model(q.model, 1);
+      model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
+      model.set_checkpointing(q.checkpointing);
+      AdamW optimizer(model.parameters(), {});
+      model.loss(ids, ids).backward();  // makes tables, gradients and copies of weights
+      const int64_t before = counter.live;
+      at::Tensor loss = model.loss(ids, ids);
+      const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
+      EXPECT_NEAR(static_cast<double>(counter.live - before - head_copy), static_cast<double>(planned), 0.02 * static_cast<double>(planned));
+      counter.peak = counter.live;
+      loss.backward();
+      EXPECT_NEAR(static_cast<double>(counter.peak - start), static_cast<double>(peak), 0.1 * static_cast<double>(peak));
+    }
+  }
+}
+
 // A layer that keeps a state counts 12 a number of it, one that attends 12 a key and dimension.
 TEST(Throughput, CountsStatesWhereNothingAttends) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));

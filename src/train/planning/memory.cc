@@ -1,10 +1,12 @@
 #include "train/planning/memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/checkpoint_names.h"
 #include "model/parameter_shapes.h"
 #include "ops/linear_cross_entropy.h"
+#include "train/planning/measured_mixer.h"
 
 namespace lazy::train {
 
@@ -16,18 +18,20 @@ constexpr int64_t kFloat = 4;
 struct Sizes {
   explicit Sizes(const MemoryQuestion& q)
       : layers(q.model.num_layers),
+        attending(q.model.all_attention() ? layers : static_cast<int64_t>(q.model.attention_layers.size())),
+        norms(q.model.mlp ? 2 : 1),
         tokens(q.batch_size * q.seq_len),
         width(q.model.hidden_size),
         queries(q.model.num_heads * q.model.head_dim),
         keys(q.model.num_kv_heads * q.model.head_dim),
-        inner(q.model.intermediate()),
+        inner(q.model.mlp ? q.model.intermediate() : 0),
         heads(q.model.num_heads),
         vocabulary(q.model.vocab_size),
         element(q.bf16 ? 2 : 4),
         parameters(count_parameters(q.model).total),
         layer_matrices(product_weights(q.model) / layers),
         gpu(q.gpu) {}
-  int64_t layers, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
+  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
   bool gpu;
 };
 
@@ -45,6 +49,23 @@ int64_t mlp_bytes(const Sizes& s) { return s.tokens * (s.gpu ? 2 : 3) * s.inner 
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
 int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum; its norm
 int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }           // the loss keeps the norm
+
+int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
+
+// What a layer of another mixer keeps beside norms, residuals and MLP, and what its backward pass needs. It was counted on a CPU,
+// where these keep more; and the recurrences' GPU kernels keep no more than what they are counted with.
+struct OtherMixer {
+  explicit OtherMixer(const MemoryQuestion& q) {
+    if (q.model.all_attention()) return;
+    MemoryQuestion cpu = q;
+    cpu.gpu = false;
+    const Sizes s(cpu);
+    const MixerMemory measured = measured_mixer(q.model, q.seq_len, q.bf16);
+    kept = bytes(measured.layer, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
+    passing = bytes(measured.passing, s);
+  }
+  int64_t kept = 0, passing = 0;
+};
 
 // Of MAC's layers, not of those that attend alone.
 bool is_own_attention(const ModelConfig& model, const std::string& name) {
@@ -102,11 +123,12 @@ std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
     parts.push_back({"final norm", final_norm_bytes(s)});
   } else if (q.checkpointing == Checkpointing::attention) {
     parts.push_back({"inputs of attention", s.layers * stream_bytes(s)});  // the branch; the MLP's norm keeps the residual
-    parts.push_back({"norms and residuals", s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   } else {
-    parts.push_back({"norms and residuals", 2 * s.layers * norm_bytes(s) + final_norm_bytes(s)});
-    parts.push_back({"attention", s.layers * (attention_bytes(s) + log_sum_bytes(s))});
+    parts.push_back({"norms and residuals", s.norms * s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    if (s.attending > 0) parts.push_back({"attention", s.attending * (attention_bytes(s) + log_sum_bytes(s))});
+    if (s.attending < s.layers) parts.push_back({q.model.mixer, (s.layers - s.attending) * OtherMixer(q).kept});
     if (q.checkpointing != Checkpointing::mlp) parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   }
   parts.push_back({"gradients of the loss", loss});
@@ -120,15 +142,18 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
   const int64_t logits =
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
   // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
-  const int64_t attention =
+  const OtherMixer other(q);
+  const int64_t attention = s.attending == 0 ? 0 :
       s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t products = s.tokens * 3 * s.inner * s.element;
   const int64_t mlp = products + s.tokens * s.width * s.element;
   int64_t again = 0;  // what the layer keeps without checkpointing is there again
   if (q.checkpointing == Checkpointing::mlp) again += products;
-  if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) again += norm_bytes(s) + attention_bytes(s) + log_sum_bytes(s);
-  if (q.checkpointing == Checkpointing::full) again += norm_bytes(s) + products;
-  return {{"logits chunk", logits}, {"backward of a layer", std::max(attention, mlp) + again}};
+  if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) {
+    again += norm_bytes(s) + std::max(s.attending > 0 ? attention_bytes(s) + log_sum_bytes(s) : 0, other.kept);
+  }
+  if (q.checkpointing == Checkpointing::full) again += (s.norms - 1) * norm_bytes(s) + products;
+  return {{"logits chunk", logits}, {"backward of a layer", std::max({attention, other.passing, mlp}) + again}};
 }
 
 int64_t peak_bytes(const MemoryQuestion& q) {
