@@ -1,6 +1,7 @@
 """TTT and the neural memory of Titans (C++, dual form) against loops that take every gradient step through torch.autograd,
 and the memory against titans-pytorch. Outputs and the outer gradient of every input, in float64."""
 
+import importlib.metadata
 import os
 import subprocess
 
@@ -126,7 +127,8 @@ def test_memory_against_titans_pytorch(depth, chunk, tmp_path):
     """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token). Its own are:
     the mean instead of the sum in the loss, a residual and norm around the MLP, norms of the input, a gate of the output
     and no convolution or L2 norm of keys; all of these switched off or left outside."""
-    titans_pytorch = pytest.importorskip("titans_pytorch", reason="the package titans-pytorch is not installed")
+    titans_pytorch = pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
+    print(f"titans-pytorch {importlib.metadata.version('titans-pytorch')}")
     heads, dim, batch, length = 2, 8, 2, 24
     torch.set_default_dtype(torch.float64)
     try:
