@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# compute-sanitizer (memcheck, racecheck, synccheck) on a reduced list of the GPU tests: our kernels only, at short lengths.
+# Each run has a time limit; what it has not seen by then is said. On the Hopper kernels racecheck does not follow barriers
+# written as PTX (docs/kernels-cuda.md), so what it reports there is listed and does not count as a failure.
+# Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]     JOBS=16 LIMIT=100 (seconds a run) TOOLS="memcheck racecheck synccheck"
+set -uo pipefail
+cd "$(dirname "$0")/.."
+folder=$1 output=${2:-$(mktemp -d)}
+jobs=${JOBS:-$(nproc)} limit=${LIMIT:-100}
+mkdir -p "$output"
+export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
+sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
+[ -x "$sanitizer" ] || { echo "sanitize_gpu.sh: expected compute-sanitizer on the PATH or in CUDA_HOME/bin, found none" >&2; exit 2; }
+
+# name, binary, gtest filter; what takes longest first
+lists='hopper-forward-kept attention_tests HopperKept/Cuda.*bfloat16_elastic_129
+hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
+hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
+recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
+portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
+portable-700 attention_tests All/CudaKernels.OnlyQueries*portable
+plain attention_tests Plain/Cuda.*bfloat16*_1:Plain/Cuda.*float32_elastic_63:Plain/Cuda.*float32_entmax15_1
+decode attention_tests All/DecodeProduct.*bfloat16_elastic:All/DecodeProduct.*float32_entmax15:Decode.VisibleCounts
+properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Properties.RowsThatSeeNothing*
+fused ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*:*Fused.Swiglu*:*Fused.Rope/*:*Fused.ShortConvolution/*'
+
+check() {  # tool, name, binary, filter
+  timeout -k 5 "$limit" "$sanitizer" --tool "$1" --kernel-name kernel_substring=lazy --error-exitcode 9 --print-limit 20 \
+    "$folder/tests/$3" --gtest_brief=1 --gtest_filter="$4" > "$output/$1-$2.log" 2>&1
+  echo $? > "$output/$1-$2.status"
+}
+running=0
+while read -r name binary filter; do
+  for tool in ${TOOLS:-racecheck memcheck synccheck}; do
+    check "$tool" "$name" "$binary" "$filter" &
+    running=$((running + 1))
+    if [ "$running" -ge "$jobs" ]; then
+      wait -n
+      running=$((running - 1))
+    fi
+  done
+done <<< "$lists"
+wait
+
+failed=0
+while read -r name _ _; do
+  for tool in ${TOOLS:-racecheck memcheck synccheck}; do
+    log=$output/$tool-$name.log status=$(cat "$output/$tool-$name.status")
+    found=$(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//')
+    case "$status" in
+      0) verdict="clean" ;;
+      124 | 137) verdict="not finished in $limit s" ;;
+      *)
+        if [[ $tool == racecheck && $name == hopper* && -n $found ]]; then
+          verdict="reports, see the log"
+        else
+          verdict="FAILED"
+          failed=1
+        fi ;;
+    esac
+    printf '%-10s %-20s %-24s %s\n' "$tool" "$name" "$verdict" "$found"
+  done
+done <<< "$lists"
+exit $failed
