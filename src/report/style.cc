@@ -65,6 +65,7 @@ th small,td small{display:block;color:var(--soft);font-size:14px}
 .results{width:100%;max-width:760px}
 .results tbody th{min-width:9em}
 td.best{font-weight:700}
+.statements th,.statements td{text-align:left;min-width:8em}.statements tbody th{min-width:12em}
 .settings{font-size:15px}.settings td,.settings th.text{text-align:left}.settings td{overflow-wrap:anywhere;min-width:7em}
 .settings tbody th{color:var(--soft);white-space:nowrap}.differs{background:var(--mark)}
 

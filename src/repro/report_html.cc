@@ -11,8 +11,8 @@
 namespace lazy::repro {
 namespace {
 
-std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows) {
-  std::string out = "<div class=\"scroll\"><table><thead><tr>";
+std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows, const char* css_class = "") {
+  std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\"><thead><tr>", css_class);
   for (const std::string& h : head) out += "<th scope=\"col\">" + html_escape(h) + "</th>";
   out += "</tr></thead><tbody>";
   for (const auto& row : rows) {
@@ -55,7 +55,7 @@ std::string to_html(const RecipeRun& run) {
     rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
   }
   body += report::section("verdicts", "Verdicts", scale.is_paper() || !has_scale(run) ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name),
-                          table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows));
+                          table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows, "statements"));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {
     rows.push_back({row.name});

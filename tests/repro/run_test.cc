@@ -267,5 +267,26 @@ TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(output));
 }
 
+// `lazy bench sinks` times nothing whose statistics are not those of full matrices.
+TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
+  const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
+  for (const char* model : {"--set model.kind=lazy --set model.num_heads=4", "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",
+                            "--set model.kind=gpt2 --set model.num_heads=4"}) {
+    const Ended ended = lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/repro-tiny.toml " + model +
+                             " --set model.vocab_size=300 --device cpu --dtype fp32 --length 128 --check 70 --repeats 1 --json " + json.string());
+    ASSERT_EQ(ended.exit_code, 0) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr("statistics of 70 tokens are the definition's"));
+    const Json figures = Json::parse(read_file(json));
+    EXPECT_EQ(figures.at("length"), 128);
+    EXPECT_GT(figures.at("plain_ms").get<double>(), 0);
+    EXPECT_NEAR(figures.at("time_ratio").get<double>(), figures.at("measured_ms").get<double>() / figures.at("plain_ms").get<double>(), 1e-9);
+    EXPECT_EQ(figures.at("alive_fraction").get<double>() < 1, std::string(model).find("lazy") != std::string::npos);
+  }
+  fs::remove(json);
+  const Ended mixer = lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/models/retnet-340m.toml --device cpu");
+  EXPECT_EQ(mixer.exit_code, 2);
+  EXPECT_THAT(mixer.output, HasSubstr("expected attention in every layer"));
+}
+
 }  // namespace
 }  // namespace lazy::repro
