@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
+  bool by_layers = false;
+  uint64_t memory = 0;  // of the weights, beyond which they are read a layer at a time; 0: any
   lazy::cli::Changes changes;
   lazy::sinks::StudyOptions options;
 };
@@ -37,7 +39,21 @@ std::string command_line(const SinksArguments& a) {
   line += lazy::cli::command_line(a.changes);
   if (!a.options.measures.empty()) line += fmt::format(" --measures {}", fmt::join(a.options.measures, ","));
   if (a.dtype != "fp32") line += " --dtype " + a.dtype;
+  if (a.by_layers) line += " --layer-at-a-time";
+  if (a.memory > 0) line += fmt::format(" --memory {}", a.memory);
   return line;
+}
+
+lazy::LanguageModel opened(const SinksArguments& a) {
+  const at::ScalarType compute = a.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  const at::Device device = lazy::train::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  // Master weights in fp32, and what products read.
+  const uint64_t bytes = (compute == at::kFloat ? 4 : 6) * static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
+  if (a.by_layers || (a.memory > 0 && bytes > a.memory)) return lazy::LanguageModel::load_by_layers(a.model, device, compute);
+  auto model = lazy::LanguageModel::load(a.model);
+  model.set_compute_dtype(compute);
+  model.to(device);
+  return model;
 }
 
 void measure(const SinksArguments& a) {
@@ -47,9 +63,7 @@ void measure(const SinksArguments& a) {
   if (a.text.empty() == a.corpus.empty()) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
   }
-  auto model = lazy::LanguageModel::load(a.model);
-  if (lazy::train::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
-  if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
   lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
@@ -89,6 +103,8 @@ LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass
   lazy::cli::add_interventions(command);
   command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_flag("--layer-at-a-time", a->by_layers, "Read each layer's weights when it computes: a model larger than the memory");
+  command.add_option("--memory", a->memory, "The same when the weights take more than this, such as 4GiB")->transform(CLI::AsSizeValue(false));
   command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
   command.add_option("--report", a->report, "Write a page with pictures here");
   command.footer(R"(
@@ -96,6 +112,7 @@ Examples:
   lazy sinks runs/lazy/model --text book.txt
   lazy sinks runs/lazy/model --text book.txt --json runs/lazy/sinks.json --report sinks.html
   lazy sinks runs/lazy/model --text book.txt --length 32768 --samples 1 --maps 1:2,4:1
+  lazy sinks Llama-2-7b --text book.txt --memory 4GiB --dtype bf16
   lazy sinks gpt2 --text book.txt --bos --set-zero 'layers.*.attention.q.projected' --measures all
   lazy sinks gpt2 --text book.txt --bos --add 'layers.1.residual[0]=epe[1] - epe[0]'
 

@@ -147,7 +147,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-// Both only advise the system; what they cannot do is done page by page.
+// All only advise the system; what they cannot do is done page by page.
 void MappedFile::expect_scattered_reads() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
 }
@@ -156,6 +156,12 @@ void MappedFile::read_ahead(size_t offset, size_t size) const {
   static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = offset / page * page;
   if (size > 0) ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_WILLNEED);
+}
+
+void MappedFile::forget(size_t offset, size_t size) const {
+  static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;  // not those shared with neighbours
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

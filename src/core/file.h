@@ -55,6 +55,7 @@ class MappedFile {
   // The map is read here and there: a page that is touched brings no neighbours from the disk but those asked for.
   void expect_scattered_reads() const;
   void read_ahead(size_t offset, size_t size) const;
+  void forget(size_t offset, size_t size) const;  // its pages need not stay in memory
 
  private:
   std::filesystem::path path_;

@@ -110,26 +110,25 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
     if (!unmatched.emplace(canonical(name), name).second) unexpected.add(name + " (a second spelling of another)");
   }
   std::map<std::string, std::string> matched;
-  std::vector<StoredTensor> expected = stored_tensors(config);
-  const CheckpointNames names(config);
-  if (config.tie_embeddings && unmatched.count(canonical(names.head))) {
-    expected.push_back({names.head, {config.vocab_size, config.hidden_size}, {}});
-  }
-  for (const StoredTensor& want : expected) {
-    const auto place = unmatched.find(canonical(want.name));
-    if (place == unmatched.end()) {
-      missing.add(want.name);
-      continue;
+  for (const StoredTensor& want : stored_tensors(config)) {
+    bool found = false;
+    std::vector<std::string> spellings = {want.name};
+    spellings.insert(spellings.end(), want.also.begin(), want.also.end());
+    for (const std::string& name : spellings) {
+      const auto place = unmatched.find(canonical(name));
+      if (place == unmatched.end()) continue;
+      const std::string& stored = place->second;
+      const WeightInfo entry = file.info(stored);
+      if (entry.shape != want.shape) {
+        shapes.add(fmt::format("{} expected {}, found {}", stored, show(want.shape), show(entry.shape)));
+      } else if (!is_float(entry.dtype)) {
+        dtypes.add(fmt::format("{} expected F32, BF16, F16 or F64, found {}", stored, entry.dtype));
+      }
+      matched[found ? name : want.name] = stored;
+      found = true;
+      unmatched.erase(place);
     }
-    const std::string& stored = place->second;
-    const WeightInfo entry = file.info(stored);
-    if (entry.shape != want.shape) {
-      shapes.add(fmt::format("{} expected {}, found {}", stored, show(want.shape), show(entry.shape)));
-    } else if (!is_float(entry.dtype)) {
-      dtypes.add(fmt::format("{} expected F32, BF16, F16 or F64, found {}", stored, entry.dtype));
-    }
-    matched[want.name] = stored;
-    unmatched.erase(place);
+    if (!found) missing.add(want.name);
   }
   for (const auto& [name, stored] : unmatched) unexpected.add(stored);
   std::string text;
@@ -150,6 +149,8 @@ std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& t
       return out;
     }
     case Interleaving::transposed: return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
+    case Interleaving::stacked: return tensor.chunk(static_cast<int64_t>(stored.parts.size()));
+    case Interleaving::shared: return std::vector<at::Tensor>(stored.parts.size(), tensor);
   }
   return {};
 }
@@ -163,28 +164,33 @@ at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& par
       return at::stack(heads, 1).flatten(0, 2);
     }
     case Interleaving::transposed: return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
+    case Interleaving::stacked: return at::cat(parts);
+    case Interleaving::shared: return parts[0];
   }
   return {};
+}
+
+at::Tensor checked_tensor(const WeightsFile& file, const fs::path& directory, const StoredTensor& stored,
+                          const std::map<std::string, std::string>& matched) {
+  const std::string& name = matched.at(stored.name);
+  const at::Tensor tensor = file.tensor(name);
+  check_finite(tensor, file.where(name), name);
+  for (const std::string& other : stored.also) {
+    const auto again = matched.find(other);
+    if (again == matched.end() || at::equal(file.tensor(again->second).to(tensor.options()), tensor)) continue;
+    fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), again->second, name);
+  }
+  return tensor;
 }
 
 void load_weights(const WeightsFile& file, const fs::path& directory, const ModelConfig& config,
                   const NamedTensors& targets) {
   const auto stored_names = match_weights(file, directory, config);
   const std::map<std::string, at::Tensor> by_name(targets.begin(), targets.end());
-  const CheckpointNames names(config);
   const at::NoGradGuard guard;
   for (const StoredTensor& stored : stored_tensors(config)) {
-    const std::string& stored_name = stored_names.at(stored.name);
-    const at::Tensor tensor = file.tensor(stored_name);
-    check_finite(tensor, file.where(stored_name), stored_name);
-    const std::vector<at::Tensor> parts = unpacked(stored, tensor);
+    const std::vector<at::Tensor> parts = unpacked(stored, checked_tensor(file, directory, stored, stored_names));
     for (size_t i = 0; i < parts.size(); ++i) by_name.at(stored.parts[i]).copy_(parts[i]);
-  }
-  const auto head = stored_names.find(names.head);
-  if (!config.tie_embeddings || head == stored_names.end()) return;
-  const at::Tensor& embedding = by_name.at(names.embedding);
-  if (!at::equal(file.tensor(head->second).to(embedding.options()), embedding)) {
-    fail(kCheckpoint, "{}: {}: config.json ties it to {}, but it differs", directory.string(), head->second, names.embedding);
   }
 }
 

@@ -22,13 +22,17 @@ bool has_weight(const WeightsFile& file, const std::string& name);
 
 // Compares the file with what the model needs, before anything is allocated: Error lists all missing, unexpected and
 // wrongly shaped or typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are
-// ignored; a tied head may be there or not. Returns the file's name of each of stored_tensors(config).
+// ignored; tensors that are tied to others may be there or not. Returns the file's name of each of stored_tensors(config), and of
+// those that say the same again, by the names of StoredTensor.
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
-// Copies the file's tensors into `targets` (in place, cast to the target's type) after match_weights. Values that are
-// not finite are an Error (one cheap pass over each tensor), because nothing computed from them has a meaning; so is a
-// tied head that differs from the embedding.
+// One of a file's tensors as it is stored, by the names that match_weights returns. Values that are not finite are an Error (one cheap
+// pass), because nothing computed from them has a meaning; so is a tensor tied to this one that differs from it.
+at::Tensor checked_tensor(const WeightsFile& file, const std::filesystem::path& directory, const StoredTensor& stored,
+                          const std::map<std::string, std::string>& matched);
+
+// Copies the file's tensors, checked so, into `targets` (in place, cast to the target's type) after match_weights.
 void load_weights(const WeightsFile& file, const std::filesystem::path& directory, const ModelConfig& config,
                   const NamedTensors& targets);
 

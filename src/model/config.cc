@@ -107,7 +107,7 @@ std::string ModelConfig::mixer_of(int64_t layer) const {
 bool ModelConfig::attends() const { return all_attention() || !attention_layers.empty() || mixer_kind(*this).window; }
 
 int64_t ModelConfig::keeping_layers() const {
-  if (positions == "transformer_xl" && segment_length > 0) return 0;
+  if (positions == "transformer_xl" && (segment_length > 0 || window > 0)) return 0;
   if (all_attention()) return num_layers;
   const auto attending = static_cast<int64_t>(attention_layers.size());
   // Titans keeps keys of a window, or, without one, of all tokens; MAC those of its segment.
@@ -180,12 +180,14 @@ void ModelConfig::validate() const {
     fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
   }
   check_relative(*this);
+  if (adaptive.used) adaptive.validate(vocab_size);
   check_rope_scaling(*this);
   if (rope_scaling.type != "none" && !rotates()) fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
   for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(*this);
-  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer) {
+  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer || post_norm || !final_norm ||
+             adaptive.used || shared_relative_biases) {
     fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", family);
   }
   if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/adaptive_vocabulary.h"
 #include "ops/rope_frequencies.h"
 
 namespace lazy {
@@ -37,6 +38,7 @@ struct ModelConfig {
   int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool tie_embeddings = false;
+  AdaptiveVocabulary adaptive;  // instead of one table and one head
   double norm_eps = 1e-6;
   // rope, none, learned, sinusoidal, alibi or transformer_xl. A distance bias comes on top of any. rope with rope_base 0 is none.
   std::string positions = "rope";
@@ -47,6 +49,7 @@ struct ModelConfig {
   // transformer_xl: tokens of a segment (0: the text is one), tokens before it that it remembers, and the distance beyond which
   // all are alike (0: none).
   int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
+  bool shared_relative_biases = false;  // its u and v are one for all layers
   ops::RopeScaling rope_scaling;       // the operator's types and "dynamic", see rope_at
   int64_t max_length = 4096;           // training length
   std::string normalizer = "softmax";  // "softmax", "elastic", ... (the operator's names)
@@ -68,7 +71,8 @@ struct ModelConfig {
   std::string mlp_kind = "swiglu";        // or experts, or what stands between its two matrices: gelu, gelu_tanh, relu
   bool mlp_bias = false;                  // its matrices add a bias
   std::string norm = "rms";               // RMSNorm, or "layer": LayerNorm, with a bias
-  bool post_norm = false;                 // after each addition, not before each half, and none at the end
+  bool post_norm = false;                 // after each addition, not before each half
+  bool final_norm = true;                 // one after the last layer
   bool embedding_norm = false;            // one before the first layer too
   int64_t experts = 0, experts_per_token = 0;      // mlp_kind experts, of gpt-oss: how many, and how many a token has
   double swiglu_limit = 7, swiglu_alpha = 1.702;  // their gate and up end at the limit; gate sigmoid(alpha gate) (up + 1)

@@ -153,7 +153,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!lazy && !kind) m.family = type;
   if (const int64_t length = family_defaults(type).max_length; length > 0) m.max_length = length;
   if (laid_out) laid_out->defaults(m);
-  fields.required_integer({"vocab_size"}, m.vocab_size);
+  fields.required_integer({"vocab_size", "n_token"}, m.vocab_size);
   if (laid_out) {
     laid_out->read(fields, m);
   } else {

@@ -8,15 +8,19 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "model/blocks/adaptive_tables.h"
 #include "model/blocks/cast_cache.h"
 #include "model/blocks/decoder_block.h"
 #include "model/blocks/part_visit.h"
 #include "model/blocks/recomputed.h"
+#include "model/blocks/storage_memory.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
+#include "model/families/family.h"
 #include "model/mixers/attention.h"
 #include "model/families/mamba2_native.h"
 #include "model/parameter_shapes.h"
+#include "model/part_loader.h"
 #include "model/parts.h"
 #include "model/positions/embedded.h"
 #include "model/probes.h"
@@ -26,20 +30,43 @@ namespace lazy {
 namespace fs = std::filesystem;
 
 struct LanguageModel::Impl {
-  Impl(const ModelConfig& model, at::Device where) : config(model), device(where), names(model) {
+  // `empty`: without memory for what is trained.
+  Impl(const ModelConfig& model, at::Device where, bool empty = false) : config(model), device(where), names(model) {
     config.validate();
     config.intermediate_size = config.intermediate();
     for (ParameterShape& p : parameter_shapes(config)) shapes.emplace(p.name, std::move(p));
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-    embedding = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    const auto table = [&] {
+      const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
+      return (empty ? at::empty(shape, options) : at::zeros(shape, options)).requires_grad_(true);
+    };
+    if (config.adaptive.used) {
+      adaptive.emplace(config, options);
+    } else {
+      embedding = table();
+    }
     if (config.embedding_norm) embedding_norm = make_norm(config, device);
     if (config.positions == "learned") {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
-    for (int64_t i = 0; i < config.num_layers; ++i) blocks.emplace_back(config, i, device);
-    if (!config.post_norm) final_norm = make_norm(config, device);
-    if (!config.tie_embeddings) head = at::zeros({config.vocab_size, config.hidden_size}, options).requires_grad_(true);
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+      blocks.emplace_back(config, i, device);
+      if (empty) leave(blocks.back());
+    }
+    if (config.final_norm) final_norm = make_norm(config, device);
+    if (!config.tie_embeddings && !adaptive) head = table();
     collect();
+  }
+
+  static void leave(const DecoderBlock& block) {
+    const auto take = [](const NamedTensors& tensors) {
+      for (const auto& [name, tensor] : tensors) {
+        if (tensor.requires_grad()) take_memory(tensor.storage());
+      }
+    };
+    take(block.mixer->parameters());
+    if (block.mlp) take(block.mlp->parameters());
+    return_free_memory();
   }
 
   // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
@@ -51,6 +78,7 @@ struct LanguageModel::Impl {
     };
     parts.emplace_back();
     add(names.embedding, embedding);
+    for (const auto& [name, tensor] : adaptive ? adaptive->parameters() : NamedTensors()) add(name, tensor);
     add(names.embedding_norm, embedding_norm.weight);
     add(names.embedding_norm_bias, embedding_norm.bias);
     add(names.positions, position_table);
@@ -85,7 +113,10 @@ struct LanguageModel::Impl {
     // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
-    normal(embedding, config.init_std);
+    if (embedding.defined()) normal(embedding, config.init_std);
+    for (const auto& [name, tensor] : adaptive ? adaptive->parameters() : NamedTensors()) {
+      if (tensor.dim() > 1) normal(tensor, config.init_std);
+    }
     if (position_table.defined()) normal(position_table, config.init_std);
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
@@ -98,6 +129,10 @@ struct LanguageModel::Impl {
       }
     }
     if (head.defined()) normal(head, config.init_std);
+  }
+
+  void must_be_whole(const char* what) const {
+    if (loader) fail("model", "{}: expected a model in memory, found one that is read a layer at a time", what);
   }
 
   const ParameterShape& shape(const std::string& name) const {
@@ -121,7 +156,7 @@ struct LanguageModel::Impl {
   // What stands before the first layer. `options` says where the tokens stand in their text.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
     const LayerProbes probe(options.probes, -1);
-    const at::Tensor tokens = probe("embedding.tokens", at::embedding(embedding, ids));
+    const at::Tensor tokens = probe("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
     if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
@@ -130,6 +165,14 @@ struct LanguageModel::Impl {
                                                                : sinusoidal_positions(places, config.hidden_size);
     return (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
+  // The loss of labels and what else ops::linear_cross_entropy says of them; hidden (tokens, hidden_size).
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels) {
+    return adaptive ? adaptive->cross_entropy(hidden, labels) : ops::linear_cross_entropy(hidden, head_matrix(), labels);
+  }
+  void check(const at::Tensor& ids, const ForwardOptions& options) const;
+  // The stream before the first layer; the hidden states after the last norm.
+  Stream begin(const at::Tensor& ids, const ForwardOptions& options) const;
+  at::Tensor end(Stream stream, const ForwardOptions& options) const;
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
   // weights are not here to stay.
@@ -155,12 +198,14 @@ struct LanguageModel::Impl {
   CheckpointNames names;
   std::map<std::string, ParameterShape> shapes;  // by name
   at::Tensor embedding, position_table, head;  // head is undefined when it is the embedding
+  std::optional<AdaptiveTables> adaptive;      // instead of embedding and head
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
   std::vector<ModelPart> parts;
   PartHooks* hooks = nullptr;
+  std::unique_ptr<PartLoader> loader;  // of a model by layers, which are its hooks
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
@@ -185,6 +230,7 @@ void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
 }
 
 void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
+  impl_->must_be_whole("another precision");
   if (dtype != at::kFloat && dtype != at::kBFloat16) {
     fail("model", "compute dtype: expected float32 or bfloat16, found {}", at::toString(dtype));
   }
@@ -214,6 +260,7 @@ const char* name(Checkpointing checkpointing) { return kCheckpointings[static_ca
 
 void LanguageModel::to(at::Device device) {
   if (device == impl_->device) return;
+  impl_->must_be_whole("another device");
   auto moved = std::make_unique<Impl>(impl_->config, device);
   const at::NoGradGuard guard;
   for (size_t i = 0; i < moved->stored.size(); ++i) moved->stored[i].second.copy_(impl_->stored[i].second);
@@ -223,37 +270,54 @@ void LanguageModel::to(at::Device device) {
   impl_ = std::move(moved);
 }
 
-ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
+// What cannot be computed is an Error that says why.
+void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& options) const {
   if (ids.dim() != 2 || ids.scalar_type() != at::kLong) {
     fail("model", "ids: expected int64 (batch, length), found {} with {} dimensions", at::toString(ids.scalar_type()),
          ids.dim());
   }
+  if (loader && at::GradMode::is_enabled()) must_be_whole("gradients");
+  if (options.cache && at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
+  if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
+  const std::string& positions = config.positions;
+  if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
+    fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
+  }
+  if (config.all_attention()) return;
+  if (options.packed && options.packed->keys.defined()) {
+    fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones", config.mixer);
+  }
+  if (options.cache && options.cache->streaming) {
+    fail("model", "a streaming cache serves models of attention alone, found {}", config.mixer);
+  }
+}
+
+Stream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
+  Stream stream;
+  stream.branch = embed(ids, options);
+  if (config.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm_eps).value, {}};
+  stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
+  return stream;
+}
+
+at::Tensor LanguageModel::Impl::end(Stream stream, const ForwardOptions& options) const {
+  const LayerProbes probe(options.probes, -1);
+  look(stream, probe, "final.residual");
+  return probe("final.hidden", config.final_norm ? normalize(stream, final_norm, config.norm_eps).value : sum_of(stream));
+}
+
+ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
+  impl_->check(ids, options);
   ForwardResult result;
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
   const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
-  if (options.cache && at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
-  if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
-  if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
-  const std::string& positions = impl_->config.positions;
-  if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
-    fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
-  }
-  if (!impl_->config.all_attention()) {
-    if (options.packed && options.packed->keys.defined()) {
-      fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones", impl_->config.mixer);
-    }
-    if (options.cache && options.cache->streaming) {
-      fail("model", "a streaming cache serves models of attention alone, found {}", impl_->config.mixer);
-    }
-  }
   PartHooks* const hooks = impl_->hooks;
   Stream stream;
   {
     const PartUse use(hooks, Impl::kEmbedding);
-    stream.branch = impl_->embed(ids, options);
-    if (impl_->config.embedding_norm) stream = {normalize(stream, impl_->embedding_norm, impl_->config.norm_eps).value, {}};
-    stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
+    stream = impl_->begin(ids, all);
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
     at::Tensor stats;
@@ -287,25 +351,51 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   }
   const size_t end = impl_->final_norm_part();
   stream = entering(hooks, end, {}, std::move(stream));
-  const LayerProbes probe(options.probes, -1);
-  look(stream, probe, "final.residual");
-  const at::Tensor normed = impl_->config.post_norm ? stream.branch : normalize(stream, impl_->final_norm, impl_->config.norm_eps).value;
-  const at::Tensor hidden = probe("final.hidden", normed);
-  result.hidden = leaving(hooks, end, end - 1, {hidden, {}}).branch;
+  result.hidden = leaving(hooks, end, end - 1, {impl_->end(std::move(stream), all), {}}).branch;
   return result;
+}
+
+std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
+                                                       const std::function<void(double)>& step) {
+  const at::NoGradGuard no_grad;
+  if (options.cache || options.packed || options.rows.defined()) fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
+  const Impl& impl = *impl_;
+  ForwardOptions all = options;
+  all.deterministic |= impl.deterministic;
+  for (const at::Tensor& ids : batches) impl.check(ids, all);
+  std::vector<Stream> streams;
+  std::vector<ForwardResult> results(batches.size());
+  {
+    const PartUse use(impl.hooks, Impl::kEmbedding);
+    for (const at::Tensor& ids : batches) streams.push_back(impl.begin(ids, all));
+  }
+  const auto total = static_cast<double>(impl.blocks.size() * batches.size());
+  for (size_t i = 0; i < impl.blocks.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    const PartUse use(impl.hooks, Impl::part_of(layer));
+    for (size_t b = 0; b < batches.size(); ++b) {
+      at::Tensor stats;
+      impl.blocks[i].forward(streams[b], layer, all, options.return_stats ? &stats : nullptr);
+      if (options.return_stats) results[b].stats.push_back(stats);
+      if (step) step(static_cast<double>(i * batches.size() + b + 1) / total);
+    }
+  }
+  const PartUse use(impl.hooks, impl.final_norm_part());
+  for (size_t b = 0; b < batches.size(); ++b) results[b].hidden = impl.end(std::move(streams[b]), all);
+  return results;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->hooks && at::GradMode::is_enabled()) fail("model", "logits: no gradient where weights are sharded; use loss");
   const PartUse use(impl_->hooks, impl_->head_part());
+  if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
   const PartUse use(impl_->hooks, impl_->head_part());  // the loss computes its gradients along
-  return std::get<0>(
-      ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1})));
+  return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }
 
 std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
@@ -313,8 +403,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor
   const at::NoGradGuard guard;
   const at::Tensor hidden = forward(ids, options).hidden;
   const PartUse use(impl_->hooks, impl_->head_part());
-  const auto [loss, log_prob, best] =
-      ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), impl_->head_matrix(), labels.reshape({-1}));
+  const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
 }
 
@@ -326,7 +415,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   options.rows = rows;
   const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
   const PartUse use(impl_->hooks, impl_->head_part());
-  const auto [loss, log_prob, best] = ops::linear_cross_entropy(hidden.squeeze(0), impl_->head_matrix(), labels);
+  const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.squeeze(0), labels);
   return {log_prob, best};
 }
 
@@ -341,7 +430,9 @@ at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention
 at::Tensor LanguageModel::alibi_slopes(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::slopes); }
 AttentionProjections LanguageModel::projections(int64_t layer) const {
   const AttentionMixer& a = impl_->attention(layer);
-  return {a.qkv.parts()[0], a.qkv.parts()[1], a.qkv.parts()[2], a.q_bias, a.k_bias, a.v_bias};
+  const auto own = [&](const at::Tensor& weight) { return impl_->to_stay(layer, weight); };
+  if (impl_->loader && impl_->dtype != at::kFloat) impl_->must_be_whole("projections in fp32");
+  return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]), own(a.q_bias), own(a.k_bias), own(a.v_bias)};
 }
 AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
   AttentionTerms terms = impl_->attention(layer).terms();
@@ -357,14 +448,31 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
-  if (!config.tie_embeddings && !has_weight(*file, "lm_head.weight")) config.tie_embeddings = true;
+  if (!config.tie_embeddings && !has_weight(*file, head_name(config))) config.tie_embeddings = true;
   match_weights(*file, directory, config);  // before a wrong size in config.json asks for the memory
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
   lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
 }
 
+LanguageModel LanguageModel::load_by_layers(const fs::path& directory, at::Device device, at::ScalarType compute) {
+  std::unique_ptr<WeightsFile> file = open_weights(directory);
+  ModelConfig config = ModelConfig::from_directory(directory);
+  if (!config.tie_embeddings && !has_weight(*file, head_name(config))) config.tie_embeddings = true;
+  auto loader = std::make_unique<PartLoader>(std::move(file), directory, config);
+  LanguageModel model(std::make_unique<Impl>(config, device, /*empty=*/true));
+  model.set_compute_dtype(compute);
+  Impl& impl = *model.impl_;
+  loader->take(impl.parts, impl.stored, compute);
+  impl.loader = std::move(loader);
+  impl.hooks = impl.loader.get();
+  return model;
+}
+
+bool LanguageModel::by_layers() const { return impl_->loader != nullptr; }
+
 void LanguageModel::load_weights(const fs::path& directory) {
+  impl_->must_be_whole("other weights");
   lazy::load_weights(*open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
@@ -375,6 +483,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype) co
 }
 
 void LanguageModel::save(const fs::path& directory, const std::string& dtype, const NamedTensors& tensors) const {
+  impl_->must_be_whole("save");
   if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);
   NamedTensors out;
   for (const auto& [name, tensor] : tensors) {

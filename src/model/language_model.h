@@ -63,6 +63,11 @@ class LanguageModel {
   static LanguageModel load(const std::filesystem::path& directory);
   // Its weights under another configuration than its config.json's: the same shapes, other positions.
   static LanguageModel load(const std::filesystem::path& directory, ModelConfig config);
+  // A model that is larger than the memory: its weights stay in the folder, and those of a layer are on `device` only while it computes,
+  // read again for every pass (model/part_loader.h). For inference in the precision `compute`: its weights cannot be changed, saved or
+  // moved.
+  static LanguageModel load_by_layers(const std::filesystem::path& directory, at::Device device, at::ScalarType compute);
+  bool by_layers() const;
   ~LanguageModel();
   LanguageModel(LanguageModel&&) noexcept;
   LanguageModel& operator=(LanguageModel&&) noexcept;
@@ -82,7 +87,12 @@ class LanguageModel {
   at::Device device() const;
 
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
-  at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32
+  // What forward gives of several batches, a layer at a time: each layer's weights serve all of them before the next one's, so that they
+  // are read once. Probes see a layer of every batch before the next layer. No gradient; without a cache, packing and rows. `step`, if
+  // there is one, is told how much is done, from 0 to 1.
+  std::vector<ForwardResult> forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
+                                          const std::function<void(double)>& step = {});
+  at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32; log-probabilities of an adaptive vocabulary
   // Mean cross-entropy in nats over labels != -100, differentiable; labels (batch, length), already shifted; NaN
   // when every label is -100, as in PyTorch.
   // The logits of all positions never exist at once.

@@ -43,6 +43,11 @@ class WithoutMxfp4 : public WeightsFile {
     return {"F32", {b[0], b[2] * 32, b[1]}};
   }
 
+  void forget(const std::string& name) const override {
+    if (!packed_.count(name)) return file_->forget(name);
+    for (const std::string_view half : {kBlocks, kScales}) file_->forget(name + std::string(half));
+  }
+
   at::Tensor tensor(const std::string& name) const override {
     if (!packed_.count(name)) return file_->tensor(name);
     info(name);

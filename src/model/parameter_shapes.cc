@@ -68,9 +68,36 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
 
 }  // namespace
 
+std::vector<ParameterShape> adaptive_shapes(const ModelConfig& c) {
+  const AdaptiveVocabulary& a = c.adaptive;
+  std::vector<ParameterShape> out;
+  const auto add = [&](const char* name, std::vector<int64_t> shape, int64_t cluster = -1) {
+    out.push_back({adaptive_name(name, cluster), std::move(shape)});
+  };
+  for (int64_t n = 0; n < a.tables(); ++n) add(adaptive_names::kTable, {a.rows(c.vocab_size, n), a.width_of(n)}, n);
+  for (int64_t n = 0; n < a.tables() && a.projected(c.hidden_size); ++n) add(adaptive_names::kProjection, {c.hidden_size, a.width_of(n)}, n);
+  if (a.clusters() > 1) {
+    add(adaptive_names::kClusterWeight, {a.clusters() - 1, a.width});
+    add(adaptive_names::kClusterBias, {a.clusters() - 1});
+  }
+  for (int64_t n = 0; n < a.tables(); ++n) {
+    if (!c.tie_embeddings) add(adaptive_names::kOutTable, {a.rows(c.vocab_size, n), a.width_of(n)}, n);
+    add(adaptive_names::kOutBias, {a.rows(c.vocab_size, n)}, n);
+  }
+  for (int64_t n = 0; n < a.clusters() && a.projected(c.hidden_size); ++n) {
+    if (!a.ties(n)) add(adaptive_names::kOutProjection, {c.hidden_size, a.width_of(n)}, n);
+  }
+  return out;
+}
+
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   const CheckpointNames names(c);
-  std::vector<ParameterShape> out = {{names.embedding, {c.vocab_size, c.hidden_size}}};
+  std::vector<ParameterShape> out;
+  if (c.adaptive.used) {
+    out = adaptive_shapes(c);
+  } else {
+    out.push_back({names.embedding, {c.vocab_size, c.hidden_size}});
+  }
   if (c.embedding_norm) {
     out.push_back({names.embedding_norm, {c.hidden_size}});
     out.push_back({names.embedding_norm_bias, {c.hidden_size}});
@@ -82,9 +109,9 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
       out.push_back(std::move(p));
     }
   }
-  if (!c.post_norm) out.push_back({names.final_norm, {c.hidden_size}});
-  if (!c.post_norm && c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
-  if (!c.tie_embeddings) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
+  if (c.final_norm) out.push_back({names.final_norm, {c.hidden_size}});
+  if (c.final_norm && c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
+  if (!c.tie_embeddings && !c.adaptive.used) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
   return out;
 }
 
@@ -97,11 +124,20 @@ ParameterCount count_parameters(const ModelConfig& c) {
   };
   const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
   ParameterCount count;
-  count.embedding = c.vocab_size * c.hidden_size;
-  count.tied = count.embedding + ((c.post_norm ? 0 : c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
+  const auto of_vocabulary = [&](bool tied) {
+    if (!c.adaptive.used) return (tied ? 1 : 2) * c.vocab_size * c.hidden_size;
+    ModelConfig other = c;
+    other.tie_embeddings = tied;
+    int64_t sum = 0;
+    for (const ParameterShape& p : adaptive_shapes(other)) sum += p.count();
+    return sum;
+  };
+  count.embedding = of_vocabulary(true);
+  count.tied = count.embedding + ((!c.final_norm ? 0 : c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
   if (attending > 0) count.tied += attending * of_layer("attention");
   if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
-  count.untied = count.tied + count.embedding;
+  if (c.shared_relative_biases) count.tied -= (c.num_layers - 1) * 2 * c.num_heads * c.head_dim;
+  count.untied = count.tied + of_vocabulary(false) - count.embedding;
   count.total = c.tie_embeddings ? count.tied : count.untied;
   return count;
 }

@@ -21,6 +21,9 @@ struct ParameterShape {
   int64_t count() const;  // elements
 };
 
+// Those of an adaptive vocabulary.
+std::vector<ParameterShape> adaptive_shapes(const ModelConfig& config);
+
 // The checkpoint's tensors in its order. A tied head is not listed.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 

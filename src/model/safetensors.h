@@ -34,6 +34,7 @@ class SafetensorsFile : public WeightsFile {
   WeightInfo info(const std::string& name) const override { return {entry(name).dtype, entry(name).shape}; }
   at::Tensor tensor(const std::string& name) const override;
   const std::map<std::string, std::string>& metadata() const;  // of a single file; of an index, its first file
+  void forget(const std::string& name) const override;
   std::string where(const std::string& name) const override;
 
  private:

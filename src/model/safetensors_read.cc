@@ -105,6 +105,12 @@ std::string SafetensorsFile::where(const std::string& name) const {
   return impl_->files[impl_->places.at(name).file].map->path().string();
 }
 
+void SafetensorsFile::forget(const std::string& name) const {
+  const SafetensorsEntry& e = entry(name);
+  const Impl::OpenFile& file = impl_->files[impl_->places.at(name).file];
+  file.map->forget(file.data_start + e.begin, e.end - e.begin);
+}
+
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
   const Impl::OpenFile& file = impl_->files[impl_->places.at(name).file];

@@ -53,13 +53,14 @@ SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector
   options.return_stats = true;
   SampleMeasures out;
   const auto windows = sinks::layer_windows(model.config());
-  sinks::MeasureSum all;
+  const Segments segments = sinks::segments_of(model.config());
+  sinks::MeasureSum all(segments);
   std::unique_ptr<Progress> progress;
   if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size(), "samples");
   for (size_t n = 0; n < samples.size(); ++n) {
     end_if_stopped("repro");
     const auto stats = model.forward(at::tensor(samples[n], at::kLong).unsqueeze(0).to(model.device()), options).stats;
-    sinks::MeasureSum one;
+    sinks::MeasureSum one(segments);
     one.add(stats, windows);
     all.add(stats, windows);
     const sinks::Measures m = one.result();

@@ -43,9 +43,9 @@ FurtherMeasuring::FurtherMeasuring(const LanguageModel& model, const std::vector
   }
 }
 
-void FurtherMeasuring::watch(Probes& probes, bool short_samples, bool changed) {
+void FurtherMeasuring::watch(Probes& probes, bool short_samples, bool matrices) {
   if (short_samples) {
-    if (weights_) weights_->watch(probes, changed);
+    if (weights_) weights_->watch(probes, matrices);
     for (VectorStatistics& vectors : vectors_) vectors.watch(probes);
   } else {
     if (massive_) massive_->watch(probes);

@@ -28,8 +28,8 @@ class FurtherMeasuring {
  public:
   // Error names a measure that there is not. `model` must outlive this.
   FurtherMeasuring(const LanguageModel& model, const std::vector<std::string>& measures, double threshold);
-  // Those measured on samples of Sink_k's length, or the others. `changed`: see WeightMeasures.
-  void watch(Probes& probes, bool short_samples, bool changed);
+  // Those measured on samples of Sink_k's length, or the others. `matrices`: see WeightMeasures.
+  void watch(Probes& probes, bool short_samples, bool matrices);
   FurtherMeasures result() const;
 
  private:

@@ -124,6 +124,7 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
       fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob,
            near.empty() ? "" : "; did you mean " + near + "?");
     }
+    need_weights(change);
     for (const Weight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
@@ -151,6 +152,10 @@ std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) cons
     if (named(name)) out.push_back({{name, tensor.sizes().vec(), {name}}, {tensor.detach()}});
   }
   return out;
+}
+
+void Applied::need_weights(const Change& change) const {
+  if (model_.by_layers()) fail("sinks", "{}: expected activations alone, a model that is read a layer at a time lends no weights", change.text);
 }
 
 at::Tensor Applied::Weight::value() const { return packed(stored, parts); }
@@ -216,6 +221,7 @@ at::Tensor Applied::look_up(const std::string& name, const Change& change) {
   if (weights.size() != 1)
     fail("sinks", "{}: expected a number, a weight, an earlier activation, FILE.safetensors:NAME, epe or @, found '{}'",
          change.text, name);
+  need_weights(change);
   return weights.front().value();
 }
 

@@ -60,6 +60,8 @@ class Applied {
   Applied(const Applied&) = delete;
   Applied& operator=(const Applied&) = delete;
   const Probes& probes() const { return probes_; }
+  // Some value is an activation of the same pass: passes must not be mingled.
+  bool reads_activations() const { return !seen_.empty(); }
 
  private:
   using Change = Interventions::Change;
@@ -75,6 +77,7 @@ class Applied {
     at::Tensor value() const;
   };
   std::vector<Weight> weights_like(const std::string& glob) const;
+  void need_weights(const Change& change) const;  // Error where they are not in memory
 
   LanguageModel& model_;
   Probes probes_;

@@ -39,7 +39,14 @@ std::vector<int64_t> layer_windows(const ModelConfig& config) {
   return windows;
 }
 
-double visible_pairs(int64_t length, int64_t window) {
+Segments segments_of(const ModelConfig& config) { return {config.segment_length, config.memory_length}; }
+
+double visible_pairs(int64_t length, int64_t window, const Segments& segments) {
+  if (segments.length > 0) {
+    double pairs = 0;
+    for (int64_t i = 0; i < length; ++i) pairs += double(std::min(i + 1 - segments.first_seen(i), window > 0 ? window : i + 1));
+    return pairs;
+  }
   const int64_t w = window > 0 ? std::min(window, length) : length;
   // The first w queries see 1, 2, ..., w keys, the others w each.
   return double(w) * double(w + 1) / 2 + double(length - w) * double(w);
@@ -49,7 +56,7 @@ void MeasureSum::add(const std::vector<at::Tensor>& stats, const std::vector<int
   if (stats.empty()) return;
   pairs_.resize(stats.size());
   for (size_t layer = 0; layer < stats.size(); ++layer) {
-    pairs_[layer] += double(stats[layer].size(1)) * visible_pairs(stats[layer].size(3), windows.at(layer));
+    pairs_[layer] += double(stats[layer].size(1)) * visible_pairs(stats[layer].size(3), windows.at(layer), segments_);
     const at::Tensor sums = stats[layer].sum({1, 3}, false, at::kDouble);  // (3, heads)
     accumulate(&first_, layer, sums[0]);
     accumulate(&released_, layer, sums[1]);

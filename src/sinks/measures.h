@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/positions/transformer_xl.h"
+
 namespace lazy {
 struct ModelConfig;
 }
@@ -25,12 +27,14 @@ struct Measures {
 
 class MeasureSum {
  public:
+  explicit MeasureSum(Segments segments = {}) : segments_(segments) {}
   // `stats`: ForwardResult::stats of one pass without a cache, per layer (3, batch, heads, length).
   // `windows`: layer_windows of the model.
   void add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows);
   Measures result() const;  // Error when nothing was added
 
  private:
+  Segments segments_;
   std::vector<std::vector<double>> first_, released_, alive_;  // [layer][head], sums
   std::vector<double> pairs_;  // [layer]
   double queries_ = 0;
@@ -53,7 +57,8 @@ class SinkRate {
 double mean(const HeadMatrix& values);
 // Each layer's sliding window, -1 for none. Error when a layer has another mixer than attention: it has no weights to measure.
 std::vector<int64_t> layer_windows(const ModelConfig& config);
+Segments segments_of(const ModelConfig& config);
 // Pairs (query, key) that are visible among `length` tokens, per head.
-double visible_pairs(int64_t length, int64_t window);
+double visible_pairs(int64_t length, int64_t window, const Segments& segments = {});
 
 }  // namespace lazy::sinks

@@ -32,26 +32,50 @@ std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids
 namespace {
 
 constexpr int64_t kTokensPerPass = 4096;  // short samples share a pass; a longer one has its own
+// Of hidden states that go through the layers together where these are read for every pass.
+constexpr int64_t kHiddenBytes = int64_t{1} << 30;
 
-template <typename Use>
-void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Probes* probes, const Use& use) {
-  const at::NoGradGuard no_grad;
-  ForwardOptions options;
-  options.probes = probes;
-  options.return_stats = true;
+// Samples as (batch, length), so many at a time.
+std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samples, size_t batch, at::Device device) {
   const auto length = static_cast<int64_t>(samples.front().size());
-  const size_t batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
-  std::unique_ptr<Progress> progress;
-  if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  std::vector<at::Tensor> out;
   for (size_t begin = 0; begin < samples.size(); begin += batch) {
-    end_if_stopped("sinks");
     const size_t count = std::min(batch, samples.size() - begin);
     at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
     for (size_t i = 0; i < count; ++i) {
       std::copy(samples[begin + i].begin(), samples[begin + i].end(), ids.data_ptr<int64_t>() + static_cast<int64_t>(i) * length);
     }
-    use(model.forward(ids.to(model.device()), options).stats);
-    if (progress) progress->update((begin + count) * static_cast<uint64_t>(length));
+    out.push_back(ids.to(device));
+  }
+  return out;
+}
+
+// `apart`: what probes keep of a pass is of one batch.
+template <typename Use>
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Probes* probes, bool apart,
+               const Use& use) {
+  ForwardOptions options;
+  options.probes = probes;
+  options.return_stats = true;
+  const auto length = static_cast<int64_t>(samples.front().size());
+  const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
+  const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
+  const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 * static_cast<int64_t>(sizeof(float));  // branch, residual
+  const size_t together = model.by_layers() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
+  std::unique_ptr<Progress> progress;
+  if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  int64_t done = 0;
+  for (size_t begin = 0; begin < batches.size(); begin += together) {
+    const std::vector<at::Tensor> group(batches.begin() + static_cast<long>(begin),
+                                        batches.begin() + static_cast<long>(std::min(begin + together, batches.size())));
+    int64_t tokens = 0;
+    for (const at::Tensor& ids : group) tokens += ids.numel();
+    const auto step = [&](double share) {
+      end_if_stopped("sinks");
+      if (progress) progress->update(static_cast<uint64_t>(done) + static_cast<uint64_t>(share * static_cast<double>(tokens)));
+    };
+    for (const ForwardResult& result : model.forward_each(group, options, step)) use(result.stats);
+    done += tokens;
   }
   if (progress) progress->finish();
 }
@@ -132,16 +156,18 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   FurtherMeasuring further(model, options.measures, options.threshold);
   const auto probed = [&](bool short_samples) {
     Probes probes = applied.probes();
-    further.watch(probes, short_samples, changes_weights(applied.probes(), model.config()));
+    further.watch(probes, short_samples, needs_matrices(applied.probes(), model.config()));
     return probes;
   };
-  MeasureSum sums;
+  MeasureSum sums(segments_of(model.config()));
   const auto windows = layer_windows(model.config());
   const Probes of_samples = probed(false), of_sink_samples = probed(true);
-  pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), [&](const auto& stats) { sums.add(stats, windows); });
+  pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), applied.reads_activations(),
+            [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
   SinkRate rate(options.threshold);
-  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(), [&](const auto& stats) { rate.add(stats); });
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(), applied.reads_activations(),
+            [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
   result.further = further.result();
 

@@ -36,8 +36,8 @@ WeightMeasures::Layer& WeightMeasures::layer(const std::string& name) {
   return layers_[index];
 }
 
-void WeightMeasures::watch(Probes& probes, bool changed) {
-  if (changed) {
+void WeightMeasures::watch(Probes& probes, bool matrices) {
+  if (matrices) {
     probes.read("layers.*.attention.weights", [this](const std::string& name, const at::Tensor& weights) {
       const Entropies e = entropies(weights);
       add_sample(layer(name), received_by_keys(weights), e.sum, e.queries);

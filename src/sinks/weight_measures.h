@@ -19,9 +19,9 @@ class WeightMeasures {
  public:
   explicit WeightMeasures(const LanguageModel& model, double threshold = 0.3, int64_t most_entries = int64_t{1} << 24)
       : model_(model), threshold_(threshold), most_entries_(most_entries) {}
-  // Measures every pass that these probes take part in; samples must have one length. With `changed`, scores or weights
-  // are replaced by other probes: then the replaced ones are measured, whole.
-  void watch(Probes& probes, bool changed = false);
+  // Measures every pass that these probes take part in; samples must have one length. With `matrices`, weights do
+  // not follow from q and k (sinks/weights.h): then the pass's own are measured, whole.
+  void watch(Probes& probes, bool matrices = false);
 
   struct Result {
     at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share

@@ -71,7 +71,8 @@ WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const
 
 }  // namespace
 
-bool changes_weights(const Probes& probes, const ModelConfig& config) {
+bool needs_matrices(const Probes& probes, const ModelConfig& config) {
+  if (config.positions == "transformer_xl") return true;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (probes.wants(layer, "attention.scores") || probes.wants(layer, "attention.weights")) return true;
   }
@@ -85,8 +86,8 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
   std::vector<WeightRows> result(heads.size());
   ForwardOptions options;
   Probes all = probes ? *probes : Probes();
-  const bool changed = changes_weights(all, config);
-  if (changed) {
+  const bool matrices = needs_matrices(all, config);
+  if (matrices) {
     all.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& weights) {
       for (size_t n = 0; n < heads.size(); ++n) {
         if (heads[n].first == layer_of(name)) result[n] = causal_rows(weights[0][heads[n].second]);
@@ -94,14 +95,14 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
     });
   }
   options.probes = all.or_null();
-  options.on_attention_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
-    if (changed) return;
+  const auto from_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
     for (size_t n = 0; n < heads.size(); ++n) {
       if (heads[n].first != layer) continue;
       const int64_t head = heads[n].second, kv_head = head / (config.num_heads / config.num_kv_heads);
       result[n] = head_weights(model, layer, head, q.select(0, 0).select(1, head), k.select(0, 0).select(1, kv_head));
     }
   };
+  if (!matrices) options.on_attention_input = from_input;
   for (const auto& [layer, head] : heads) {
     if (layer < 0 || layer >= config.num_layers || head < 0 || head >= config.num_heads) {
       fail("sinks", "layer {}, head {}: the model has {} layers of {} heads", layer + 1, head + 1, config.num_layers, config.num_heads);

@@ -16,7 +16,8 @@ using WeightRows = std::vector<std::vector<double>>;
 // the model is under.
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids, const std::vector<std::pair<int64_t, int64_t>>& heads,
                                           const Probes* probes = nullptr);
-// Whether these replace the scores or weights of some layer, which are then made one by one.
-bool changes_weights(const Probes& probes, const ModelConfig& config);
+// Whether weights do not follow from q, k and the model's terms alone, so that they are made as matrices: probes replace scores or
+// weights of some layer, or the scores are Transformer-XL's.
+bool needs_matrices(const Probes& probes, const ModelConfig& config);
 
 }  // namespace lazy::sinks

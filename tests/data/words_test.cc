@@ -30,6 +30,17 @@ TEST(Words, TextIsWordsAndLineEnds) {
   EXPECT_NE(load_tokenizer((folder / "other.txt").string())->fingerprint(), tokenizer->fingerprint());
 }
 
+// Transformer-XL's own file runs what it says when it is opened.
+TEST(Words, APickleIsNotOpened) {
+  const Folder folder;
+  for (const char* name : {"vocab.pkl", "vocab.bin"}) {
+    folder.write(name, "\x80\x03.");
+    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }), AllOf(HasSubstr("expected vocab.txt beside it"), HasSubstr("docs/models.md")));
+  }
+  folder.write("vocab.txt", "<eos>\n<unk>\n");
+  EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 2);
+}
+
 TEST(Words, AListThatIsNoneIsRefused) {
   const Folder folder;
   const auto error = [&](const std::string& list) {

@@ -104,6 +104,8 @@ void add_configurations(Seeds& seeds) {
   config.vocab_size = 300;
   seeds["config_json"]["gpt2"] = config.to_json().dump(2);
   seeds["config_json"]["bloom"] = R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "seq_length": 32})";
+  seeds["config_json"]["transfo-xl"] = R"({"model_type": "transfo-xl", "n_token": 99, "cutoffs": [10, 40], "d_model": 16, "d_embed": 16, "div_val": 2,
+    "n_head": 2, "d_head": 8, "d_inner": 24, "n_layer": 2, "mem_len": 12, "tgt_len": 6, "clamp_len": 9, "same_length": false, "pre_lnorm": true, "untie_r": false})";
   seeds["config_json"]["gpt_oss"] = R"({"model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
     "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7, "quantization_config": {"quant_method": "mxfp4"}})";
   config = {};

@@ -99,7 +99,9 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
     out["logits"] = model.logits(model.forward(ids).hidden);
   }
   const int64_t length = ids.size(1) - 1;
-  model.loss(ids.narrow(1, 0, length), ids.narrow(1, 1, length)).backward();
+  at::Tensor labels = at::full_like(ids, -100);
+  labels.narrow(1, 0, length).copy_(ids.narrow(1, 1, length));
+  model.loss(ids, labels).backward();
   NamedTensors gradients;
   for (const auto& [name, p] : model.stored()) {
     gradients.emplace_back(name, p.grad().defined() ? p.grad() : at::zeros_like(p));

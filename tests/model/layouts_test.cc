@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "as_transformers.h"
+#include "family_folders.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "model/mxfp4.h"
@@ -96,46 +97,9 @@ for seed in (0, 1):
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
-// Every folder that `script` makes; saved again it is the same model to transformers.
-void expect_family(const std::string& script, int folders) {
-  const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
-  if (!missing.empty()) GTEST_SKIP() << missing;
-  const TemporaryFolder folder;
-  const std::string arguments = fmt::format("'{}'", folder.path().string());
-  const auto [made, said] = testing::run_python(folder, testing::kMakeFolders + script, arguments);
-  ASSERT_EQ(made, 0) << said;
-  int found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    if (!entry.is_directory()) continue;
-    ++found;
-    SCOPED_TRACE(entry.path().filename().string());
-    LanguageModel model = LanguageModel::load(entry.path());
-    const auto theirs = read_safetensors(entry.path() / "out.safetensors");
-    const at::Tensor& ids = theirs.at("ids");
-    EXPECT_GT(testing::expect_as_transformers(testing::observed(model, ids), theirs), 2 * model.config().num_layers + 2);
-
-    // In parts and token by token, from the cache.
-    const at::NoGradGuard guard;
-    KVCache cache;
-    std::vector<at::Tensor> parts;
-    int64_t begin = 0;
-    for (const int64_t count : {17, 20, 1, 2}) {
-      parts.push_back(model.logits(model.forward(ids.narrow(1, begin, count), {.cache = &cache}).hidden));
-      begin += count;
-    }
-    testing::expect_as_close(at::cat(parts, 1), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits by parts");
-    std::filesystem::create_directory(entry.path() / "ours");
-    model.save(entry.path() / "ours");
-    EXPECT_EQ(ModelConfig::from_directory(entry.path() / "ours").to_json(), model.config().to_json());
-  }
-  EXPECT_EQ(found, folders);
-  const auto [status, out] = testing::run_python(folder, std::string(testing::kMakeFolders) + testing::kReadBack, arguments);
-  EXPECT_EQ(status, 0) << out;
-}
-
-TEST(Layouts, Gpt2) { expect_family(kGpt2, 12); }
-TEST(Layouts, Bloom) { expect_family(kBloom, 8); }
-TEST(Layouts, GptOss) { expect_family(kGptOss, 10); }
+TEST(Layouts, Gpt2) { testing::expect_folders(kGpt2, 12); }
+TEST(Layouts, Bloom) { testing::expect_folders(kBloom, 8); }
+TEST(Layouts, GptOss) { testing::expect_folders(kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
   Config config = Config::parse("[model]\nkind = \"gpt2\"\nvocab_size = 31\nhidden_size = 20\nnum_hidden_layers = 2\nnum_heads = 4\n"

@@ -6,24 +6,17 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
+#include "support/small_models.h"
 #include "temporary_folder.h"
 
 namespace lazy {
 namespace {
 
 ModelConfig config(int64_t bias_window) {
-  ModelConfig c;
-  c.vocab_size = 50;
-  c.hidden_size = 32;
+  ModelConfig c = small_config();
   c.num_layers = 1;
-  c.num_heads = c.num_kv_heads = 2;
-  c.head_dim = 16;
-  c.intermediate_size = 64;
-  c.max_length = 32;
   c.rope_base = 0;
   c.distance_bias_window = bias_window;
-  c.distance_bias_init_std = 1;
-  c.init_std = 0.3;
   return c;
 }
 

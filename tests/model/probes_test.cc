@@ -11,28 +11,11 @@
 #include "core/error.h"
 #include "model/language_model.h"
 #include "support/error_of.h"
+#include "support/small_models.h"
 
 namespace lazy {
 namespace {
 using ::testing::HasSubstr;
-
-ModelConfig probed_config(const std::string& normalizer) {
-  ModelConfig c;
-  c.vocab_size = 61;
-  c.hidden_size = 24;
-  c.num_layers = 3;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
-  c.max_length = 32;
-  c.normalizer = normalizer;
-  c.offset_init = -0.7;
-  c.distance_bias_window = normalizer == "elastic" ? 5 : 0;
-  c.distance_bias_init_std = 1;
-  c.init_std = 0.3;
-  return c;
-}
 
 at::Tensor probed_ids(int64_t batch = 2, int64_t length = 13) {
   return at::remainder(at::arange(batch * length, at::kLong) * 17 + 3, 61).reshape({batch, length});
@@ -52,18 +35,24 @@ std::vector<std::pair<std::string, at::Tensor>> everything(LanguageModel& model,
 std::vector<ModelConfig> probed_configs() {
   std::vector<ModelConfig> out;
   for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"})
-    out.push_back(probed_config(normalizer));
+    out.push_back(small_config(normalizer));
   out[0].family = "qwen3";
   out[0].qk_norm = out[0].attention_bias = out[0].output_bias = true;
   out[1].window = 4;
   out[2].positions = "learned";
   out[3].positions = "alibi";
   out[4].num_kv_heads = 4;
-  out.push_back(probed_config("softmax"));
+  out.push_back(small_config("softmax"));
   out.back().mixer = "delta_net";
   out.back().mix.heads = 2;
   out.back().mix.key_dim = out.back().mix.value_dim = 8;
   out.back().attention_layers = {1};
+  for (const int64_t segment : {0, 5}) {  // its one matrix of a text; a memory
+    out.push_back(small_config(segment == 0 ? "elastic" : "softmax"));
+    out.back().positions = "transformer_xl";
+    out.back().segment_length = segment;
+    out.back().memory_length = segment == 0 ? 0 : 3;
+  }
   return out;
 }
 
@@ -98,7 +87,7 @@ TEST(Probes, ReadingChangesNothing) {
 }
 
 TEST(Probes, ResidualsAreSumsOfWhatTheHalvesAdd) {
-  LanguageModel model(probed_config("elastic"), 5);
+  LanguageModel model(small_config("elastic"), 5);
   std::map<std::string, at::Tensor> at;
   for (auto& [name, tensor] : everything(model, probed_ids())) at[name] = tensor;
   const auto close = [](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-5, 1e-5); };
@@ -171,7 +160,7 @@ TEST(Probes, AReplacementChangesWhatFollowsAndNothingBefore) {
 
 TEST(Probes, CachedStepsSeeTheSame) {
   const at::NoGradGuard guard;
-  LanguageModel model(probed_config("elastic"), 9);
+  LanguageModel model(small_config("elastic"), 9);
   const at::Tensor ids = probed_ids(1, 12);
   std::map<std::string, at::Tensor> whole;
   for (auto& [name, tensor] : everything(model, ids)) whole[name] = tensor;
@@ -195,7 +184,7 @@ TEST(Probes, CachedStepsSeeTheSame) {
 
 // d loss / d scale of a replacement x -> scale x, against a difference quotient.
 TEST(Probes, GradientsPassThroughAReplacement) {
-  LanguageModel model(probed_config("softmax"), 4);
+  LanguageModel model(small_config("softmax"), 4);
   for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",
                             "layers.1.mlp.input", "final.hidden"}) {
     const auto value = [&](const at::Tensor& scale) {
@@ -221,7 +210,7 @@ TEST(Probes, GradientsPassThroughAReplacement) {
 
 TEST(Probes, RefusesAnotherShape) {
   const at::NoGradGuard guard;
-  LanguageModel model(probed_config("softmax"), 4);
+  LanguageModel model(small_config("softmax"), 4);
   Probes probes;
   probes.replace("layers.1.mlp.output", [](const std::string&, const at::Tensor& t) { return t.slice(1, 1); });
   ForwardOptions options;

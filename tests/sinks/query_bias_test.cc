@@ -12,6 +12,7 @@
 #include "sinks/weight_edits.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
+#include "support/small_models.h"
 
 namespace lazy::sinks {
 namespace {
@@ -161,17 +162,7 @@ TEST(QueryBias, AlignmentIsACosine) {
 
 // Heads in groups: each query head's own keys.
 TEST(QueryBias, GroupedHeads) {
-  ModelConfig c;
-  c.vocab_size = 30;
-  c.hidden_size = 24;
-  c.num_layers = 2;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
-  c.family = "qwen2";
-  c.attention_bias = true;
-  LanguageModel model(c, 6);
+  LanguageModel model(small_family("qwen2"), 6);
   const AttentionProjections p = model.projections(1);
   const at::NoGradGuard guard;
   p.q_bias.copy_(at::cos(at::arange(24, at::kFloat)));
@@ -184,13 +175,7 @@ TEST(QueryBias, GroupedHeads) {
 }
 
 TEST(QueryBias, RefusesModelsWithoutOne) {
-  ModelConfig c;
-  c.vocab_size = 30;
-  c.hidden_size = 24;
-  c.num_layers = 1;
-  c.num_heads = c.num_kv_heads = 4;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
+  ModelConfig c = small_config();
   c.positions = "learned";
   EXPECT_THAT(error_of([&] { require_query_bias(LanguageModel(c, 1)); }), testing::HasSubstr("found no bias"));
   require_query_bias(small_gpt2(1));

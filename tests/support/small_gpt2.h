@@ -2,22 +2,15 @@
 #pragma once
 #include <ATen/ATen.h>
 
-#include "model/families/family.h"
 #include "model/language_model.h"
+#include "support/small_models.h"
 
 namespace lazy {
 
 inline LanguageModel small_gpt2(uint64_t seed, int64_t positions = 18, int64_t vocabulary = 50) {
-  ModelConfig c;
-  find_family("gpt2")->defaults(c);
+  ModelConfig c = small_family("gpt2");
   c.vocab_size = vocabulary;
-  c.hidden_size = 24;
-  c.num_layers = 3;
-  c.num_heads = c.num_kv_heads = 4;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
   c.max_length = positions;
-  c.init_std = 0.3;
   LanguageModel model(c, seed);
   const at::NoGradGuard guard;
   double phase = static_cast<double>(seed);

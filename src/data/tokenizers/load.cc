@@ -24,6 +24,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
       return make_bpe_tokenizer(read_vocab_and_merges(path / "vocab.json", path / "merges.txt"));
     }
     if (fs::exists(path / "vocab.txt")) return load_words_tokenizer(path / "vocab.txt");
+    for (const char* name : {"vocab.bin", "vocab.pkl"}) {
+      if (!fs::exists(path / name)) continue;
+      fail("tokenizer", "{}: expected vocab.txt beside it, found a pickle alone, which may run any program: docs/models.md has the command that lists its words",
+           (path / name).string());
+    }
     fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
          source);
   }

@@ -29,9 +29,10 @@ NormWeights make_norm(const ModelConfig& c, at::Device device) {
 Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
   const at::Tensor& weight = norm.weight;
   if (norm.bias.defined()) {
-    stream.residual = stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+    stream.residual = sum_of(stream);
     const at::Tensor& x = stream.residual;
-    return at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+    const at::Tensor y = at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+    return {y, x, weight, eps, norm.bias};
   }
   if (!stream.residual.defined()) {
     stream.residual = stream.branch;
@@ -42,9 +43,11 @@ Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
   return {y, sum, weight, eps};
 }
 
+at::Tensor sum_of(const Stream& stream) { return stream.residual.defined() ? stream.branch + stream.residual : stream.branch; }
+
 void look(Stream& stream, const LayerProbes& probe, const char* place) {
   if (!probe.wants(place)) return;
-  const at::Tensor sum = stream.residual.defined() ? stream.branch + stream.residual : stream.branch, seen = probe(place, sum);
+  const at::Tensor sum = sum_of(stream), seen = probe(place, sum);
   if (!seen.is_same(sum)) stream = {seen, {}};
 }
 

@@ -25,6 +25,7 @@ NormWeights make_norm(const ModelConfig& config, at::Device device);
 
 // norm(branch + residual); the sum becomes the stream's residual.
 Normalized normalize(Stream& stream, const NormWeights& norm, double eps);
+at::Tensor sum_of(const Stream& stream);
 // Shows the sum to whoever asked for it; a replacement becomes the stream.
 void look(Stream& stream, const LayerProbes& probe, const char* place);
 

@@ -7,16 +7,17 @@ namespace lazy {
 
 struct Normalized {
   Normalized(at::Tensor value) : value(std::move(value)) {}  // NOLINT: any tensor is an input
-  Normalized(at::Tensor value, at::Tensor from, at::Tensor weight, double eps)
-      : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), eps(eps) {}
+  Normalized(at::Tensor value, at::Tensor from, at::Tensor weight, double eps, at::Tensor bias = {})
+      : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), bias(std::move(bias)), eps(eps) {}
 
   at::Tensor value;         // (..., dim)
   at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined for other inputs
+  at::Tensor bias;          // LayerNorm's, which value is then of
   double eps = 0;
 
   // What a backward pass keeps of it: the pair, or the value and nothing.
   std::pair<at::Tensor, at::Tensor> kept() const {
-    if (from.defined() && value.is_cuda()) return {from, weight};
+    if (from.defined() && !bias.defined() && value.is_cuda()) return {from, weight};
     return {value, at::Tensor()};
   }
 };

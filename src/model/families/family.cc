@@ -3,12 +3,14 @@
 #include "model/families/bloom.h"
 #include "model/families/gpt2.h"
 #include "model/families/gpt_oss.h"
+#include "model/families/transformer_xl.h"
+#include "model/checkpoint_names.h"
 #include "model/parameter_shapes.h"
 
 namespace lazy {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss};
+  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kTransformerXl};
   return all;
 }
 
@@ -22,10 +24,22 @@ const Family* find_family(const std::string& model_type) {
 const Family* family_of(const ModelConfig& config) { return config.all_attention() ? find_family(config.family) : nullptr; }
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
-  if (const Family* family = family_of(config)) return family->tensors(config);
   std::vector<StoredTensor> out;
-  for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+  if (const Family* family = family_of(config)) {
+    out = family->tensors(config);
+  } else {
+    for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+  }
+  const CheckpointNames names(config);
+  for (StoredTensor& stored : out) {
+    if (config.tie_embeddings && stored.parts.front() == names.embedding) stored.also.push_back(names.head);
+  }
   return out;
+}
+
+std::string head_name(const ModelConfig& config) {
+  const Family* family = family_of(config);
+  return family ? family->head : CheckpointNames(config).head;
 }
 
 }  // namespace lazy

@@ -18,6 +18,8 @@ enum class Interleaving {
   plain,       // it is one of them
   by_head,     // rows of q, of k and of v for the first head, then for the second, ...: BLOOM's
   transposed,  // matrices (out, in) below each other, transposed: GPT-2's Conv1D. Vectors one after the other
+  stacked,     // matrices (out, in) below each other: Transformer-XL's
+  shared,      // every one of them: a tensor that layers have in common
 };
 
 struct StoredTensor {
@@ -26,6 +28,7 @@ struct StoredTensor {
   std::vector<std::string> parts;  // the model's names, of one shape
   Interleaving interleaving = Interleaving::plain;
   int64_t heads = 0;  // by_head
+  std::vector<std::string> also = {};  // other names that a file may have the same tensor by
 };
 
 struct Family {
@@ -38,13 +41,16 @@ struct Family {
   void (*check)(const ModelConfig&);                              // Error where the layout has no place for what the model is
   std::vector<StoredTensor> (*tensors)(const ModelConfig&);       // in the files' order; without a tied head
   bool quantized = false;                                         // read looks at quantization_config
+  const char* head = "lm_head.weight";                            // a file that has it not has a tied head
 };
 
 const std::vector<const Family*>& families();
 const Family* find_family(const std::string& model_type);  // null: none of these
 const Family* family_of(const ModelConfig& config);        // null: laid out as Llama's or ours
 
-// The tensors that a model's file holds. A tied head is not listed.
+// The tensors that a model's file holds. A tied head is not listed, but among the other names of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
+// The tensor whose absence from a file means a tied head.
+std::string head_name(const ModelConfig& config);
 
 }  // namespace lazy

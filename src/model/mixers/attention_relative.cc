@@ -6,7 +6,9 @@
 #include "model/language_model.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/layer_state.h"
+#include "model/positions/relative_matrices.h"
 #include "model/positions/transformer_xl.h"
+#include "model/probes.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
@@ -14,7 +16,10 @@ namespace {
 
 // The layer's input for segments to come: Dai et al. let no gradient through the hidden states that are remembered.
 at::Tensor remembered(const Normalized& x) {
-  return x.from.defined() ? ops::rms_norm(x.from.detach(), x.weight, x.eps) : x.value.detach();
+  if (!x.from.defined()) return x.value.detach();
+  const at::Tensor from = x.from.detach();
+  if (!x.bias.defined()) return ops::rms_norm(from, x.weight, x.eps);
+  return at::layer_norm(from.to(at::kFloat), x.weight.sizes(), x.weight, x.bias, x.eps).to(from.scalar_type());
 }
 
 // Every document on its own.
@@ -44,11 +49,25 @@ at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vecto
   if (options.on_attention_input) {
     fail("model", "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
   }
-  const auto keys = [&](const std::vector<at::Tensor>& of) { return normed(by_head(of[1], k_bias, kv_heads_), k_norm); };
+  const LayerProbes probe(options.probes, layer);
+  const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, kv_heads_); };
   const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, kv_heads_); };
-  RelativeInputs in{.q = normed(by_head(parts[0], q_bias, heads_), q_norm),
-                    .k = keys(parts),
-                    .v = values(parts),
+  const at::Tensor own_k = keys(parts), own_v = values(parts);
+  at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_)), k = probe("attention.k.projected", own_k);
+  const at::Tensor v = probe("attention.v", own_v);
+  bool replaced = !k.is_same(own_k) || !v.is_same(own_v);
+  if (q_norm.defined()) q = probe("attention.q.normed", normed(q, q_norm));
+  const auto seen = [&](const char* place, const at::Tensor& own) {
+    const at::Tensor other = probe(place, own);
+    replaced |= !other.is_same(own);
+    return other;
+  };
+  if (k_norm.defined()) k = seen("attention.k.normed", normed(k, k_norm));
+  q = probe("attention.q", q);
+  k = seen("attention.k", k);
+  RelativeInputs in{.q = q,
+                    .k = k,
+                    .v = v,
                     .content_bias = content_bias,
                     .position_bias = position_bias,
                     .distance_bias = distance_bias,
@@ -57,8 +76,10 @@ at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vecto
                     .segments = {config_.segment_length, config_.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    const auto past = qkv.forward(remembered(x));
-    in.past_k = keys(past), in.past_v = values(past);
+    // What takes their place is remembered too.
+    const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(remembered(x));
+    in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
+    in.past_v = replaced ? v.detach() : values(past);
   }
   if (options.packed && options.packed->keys.defined()) {
     for (at::Tensor* tokens : {&in.k, &in.v, &in.past_k, &in.past_v}) {
@@ -77,9 +98,17 @@ at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vecto
   const at::Tensor encodings = relative_encodings(relative_reach(longest, in.segments, window_), config_.hidden_size, config_.clamp_length,
                                                   x.value.options().requires_grad(false));
   in.r = at::linear(encodings, r_proj).unflatten(1, {heads_, head_dim_});
+  if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
+    if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
+    const at::Tensor scores = probe("attention.scores", relative_scores(in));
+    const at::Tensor weights = probe("attention.weights", normalized_weights(scores, terms()));
+    if (stats) *stats = weight_statistics(weights);
+    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the text's first key is out of sight
+    return probe("attention.heads", relative_values(weights, in));
+  }
   const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);
   if (stats) *stats = statistics.defined() && options.packed ? statistics.squeeze(1) : statistics;
-  return out;
+  return probe("attention.heads", out);
 }
 
 }  // namespace lazy

@@ -38,6 +38,11 @@ class TorchFile : public WeightsFile {
   WeightInfo info(const std::string& name) const override { return {place(name).entry.dtype, place(name).entry.shape}; }
   std::string where(const std::string& name) const override { return place(name).map->path().string(); }
 
+  void forget(const std::string& name) const override {
+    const auto& [entry, map] = place(name);
+    map->forget(entry.begin, entry.elements * at::elementSize(*safetensors_dtype(entry.dtype)));
+  }
+
   at::Tensor tensor(const std::string& name) const override {
     const auto& [entry, map] = place(name);
     const at::ScalarType dtype = *safetensors_dtype(entry.dtype);

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "model/blocks/linear.h"
+#include "model/blocks/storage_memory.h"
 #include "model/language_model.h"
 
 namespace lazy::train {
@@ -16,23 +17,6 @@ namespace {
 constexpr int64_t kAligned = 64;  // elements: what vector loads and matrix products like
 
 int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-// Every tensor on this storage, also one that autograd has saved, has its memory here or there, at the same version.
-void put(const c10::Storage& storage, c10::DataPtr memory, size_t bytes) {
-  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-  impl->set_data_ptr_noswap(std::move(memory));
-  impl->set_nbytes(bytes);
-}
-
-void take_memory(const c10::Storage& storage) { put(storage, {nullptr, storage.device()}, 0); }
-
-// Memory within `whole`, which lives as long.
-void lend_memory(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel) {
-  const auto element = static_cast<int64_t>(whole.element_size());
-  char* const data = static_cast<char*>(whole.mutable_data_ptr()) + begin * element;
-  put(storage, {data, new at::Tensor(whole), [](void* held) { delete static_cast<at::Tensor*>(held); }, whole.device()},
-      static_cast<size_t>(numel * element));
-}
 
 }  // namespace
 

@@ -1,0 +1,49 @@
+// A vocabulary in clusters: embeddings of several widths (Baevski and Auli 2019) and the adaptive softmax over them
+// (Grave et al. 2017), as in Transformer-XL. Frequent words come first, and each cluster of rarer ones is `divisor`
+// times narrower.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lazy {
+
+struct AdaptiveVocabulary {
+  bool used = false;
+  std::vector<int64_t> cutoffs;  // ids at which the second cluster, the third, ... begin; empty: one softmax
+  int64_t width = 0;             // of the first cluster's embeddings
+  int64_t divisor = 1;           // 1: all clusters have one width, in one table
+  std::vector<bool> tied;        // clusters whose output projection is the input's; those not listed have their own
+
+  int64_t clusters() const { return static_cast<int64_t>(cutoffs.size()) + 1; }
+  int64_t tables() const { return divisor == 1 ? 1 : clusters(); }
+  int64_t width_of(int64_t cluster) const;
+  int64_t begin(int64_t cluster) const { return cluster == 0 ? 0 : cutoffs[static_cast<size_t>(cluster) - 1]; }
+  int64_t end(int64_t cluster, int64_t vocabulary) const {
+    return cluster + 1 == clusters() ? vocabulary : cutoffs[static_cast<size_t>(cluster)];
+  }
+  int64_t rows(int64_t vocabulary, int64_t table) const {
+    return divisor == 1 ? vocabulary : end(table, vocabulary) - begin(table);
+  }
+  bool projected(int64_t hidden_size) const { return divisor > 1 || width != hidden_size; }
+  bool ties(int64_t cluster) const {
+    return static_cast<size_t>(cluster) < tied.size() && tied[static_cast<size_t>(cluster)];
+  }
+  void validate(int64_t vocabulary) const;  // Error naming the field
+};
+
+// Its tensors, as Transformer-XL's files name them; {} is the number of a table, or of a cluster for output
+// projections.
+namespace adaptive_names {
+inline constexpr char kTable[] = "transformer.word_emb.emb_layers.{}.weight";  // (rows, width)
+inline constexpr char kProjection[] = "transformer.word_emb.emb_projs.{}";     // (hidden_size, width)
+inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               // the same shapes
+inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
+inline constexpr char kOutProjection[] = "crit.out_projs.{}";
+inline constexpr char kClusterWeight[] =
+    "crit.cluster_weight";  // (clusters - 1, width): the first softmax's rows for the others
+inline constexpr char kClusterBias[] = "crit.cluster_bias";
+}  // namespace adaptive_names
+std::string adaptive_name(const char* name, int64_t number);
+
+}  // namespace lazy

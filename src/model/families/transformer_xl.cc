@@ -1,0 +1,207 @@
+#include "model/families/transformer_xl.h"
+
+#include <algorithm>
+
+#include "model/checkpoint_names.h"
+#include "model/config_json.h"
+#include "model/parameter_shapes.h"
+
+namespace lazy {
+namespace {
+
+using config_json::Fields;
+using nlohmann::json;
+
+void transformer_xl_defaults(ModelConfig& m) {
+  m.family = "transfo-xl";
+  m.norm = "layer";
+  m.norm_eps = 1e-5;
+  m.post_norm = true;
+  m.final_norm = false;
+  m.positions = "transformer_xl";
+  m.mlp_kind = "relu";
+  m.mlp_bias = true;
+  m.tie_embeddings = true;
+  m.adaptive.used = true;
+  m.bos_token_id = -1;
+  m.eos_token_id = 0;
+}
+
+void read_adaptive(const Fields& fields, ModelConfig& m) {
+  AdaptiveVocabulary& a = m.adaptive;
+  a.width = 1024;
+  a.divisor = 4;
+  fields.integer({"d_embed"}, a.width);
+  fields.integer({"div_val"}, a.divisor);
+  a.cutoffs = {20000, 40000, 200000};
+  const auto list = [&](const char* name, auto& out, bool (json::*is)() const noexcept, const char* expected) {
+    const json* value = fields.find({name});
+    if (!value) return;
+    if (!value->is_array() || value->size() > 64) fields.wrong(name, expected, *value);
+    out.clear();
+    for (const json& entry : *value) {
+      if (!(entry.*is)()) fields.wrong(name, expected, *value);
+      out.push_back(entry.template get<typename std::decay_t<decltype(out)>::value_type>());
+    }
+  };
+  list("cutoffs", a.cutoffs, &json::is_number_integer, "a list of at most 64 integers");
+  bool shared = true;
+  fields.boolean({"proj_share_all_but_first"}, shared);
+  a.tied.assign(static_cast<size_t>(a.clusters()), shared);
+  a.tied.front() = false;
+  list("tie_projs", a.tied, &json::is_boolean, "a list of at most 64 of true and false");
+  a.tied.resize(static_cast<size_t>(a.clusters()), false);
+}
+
+// With same_length every token sees as many keys, the mem_len latest: a sliding window, in whatever segments the text
+// comes. Otherwise a segment sees the mem_len tokens before it; tgt_len says how long one is, and where it does not, it
+// is as long as that.
+void read_memory(const Fields& fields, ModelConfig& m) {
+  int64_t memory = 1600, segment = 0;
+  bool same_length = true;
+  fields.integer({"mem_len"}, memory);
+  fields.integer({"tgt_len"}, segment);
+  fields.boolean({"same_length"}, same_length);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (memory < (same_length ? 1 : 0) || memory > kMost) {
+    fields.wrong("mem_len", same_length ? "1 (with same_length) to 2^30" : "0 to 2^30", memory);
+  }
+  if (segment < 0 || segment > kMost) fields.wrong("tgt_len", "0 to 2^30", segment);
+  if (same_length) {
+    m.window = memory;
+  } else {
+    m.segment_length = segment > 0 ? segment : memory;
+    m.memory_length = memory;
+  }
+  m.clamp_length = 1000;
+  fields.integer({"clamp_len"}, m.clamp_length);
+  m.clamp_length = std::max<int64_t>(m.clamp_length, 0);
+  const int64_t seen = std::max({m.window, m.segment_length + m.memory_length, m.clamp_length});
+  if (seen > 0) m.max_length = seen;
+}
+
+void read_transformer_xl(const Fields& fields, ModelConfig& m) {
+  m.hidden_size = 1024, m.num_layers = 18, m.num_heads = 16, m.head_dim = 64, m.intermediate_size = 4096;
+  fields.integer({"d_model", "hidden_size"}, m.hidden_size);
+  fields.integer({"n_layer", "num_hidden_layers"}, m.num_layers);
+  fields.integer({"n_head", "num_attention_heads"}, m.num_heads);
+  fields.integer({"d_head"}, m.head_dim);
+  fields.integer({"d_inner"}, m.intermediate_size);
+  fields.number({"layer_norm_epsilon"}, m.norm_eps);
+  m.num_kv_heads = m.num_heads;
+  bool before = false, untied = true;
+  fields.boolean({"pre_lnorm"}, before);
+  fields.boolean({"untie_r"}, untied);
+  fields.boolean({"tie_weight"}, m.tie_embeddings);  // older, of tie_word_embeddings
+  fields.number({"init_std"}, m.init_std);
+  m.post_norm = !before;
+  m.shared_relative_biases = !untied;
+  fields.must_be("attn_type", 0);
+  read_adaptive(fields, m);
+  read_memory(fields, m);
+}
+
+void write_transformer_xl(const ModelConfig& m, nlohmann::ordered_json& out) {
+  const AdaptiveVocabulary& a = m.adaptive;
+  out["d_model"] = m.hidden_size;
+  out["d_embed"] = a.width;
+  out["d_head"] = m.head_dim;
+  out["d_inner"] = m.intermediate();
+  out["n_head"] = m.num_heads;
+  out["n_layer"] = m.num_layers;
+  out["div_val"] = a.divisor;
+  out["cutoffs"] = a.cutoffs;
+  out["tie_projs"] = a.tied;
+  out["pre_lnorm"] = !m.post_norm;
+  out["untie_r"] = !m.shared_relative_biases;
+  out["same_length"] = m.window > 0;
+  out["mem_len"] = m.window > 0 ? m.window : m.memory_length;
+  if (m.segment_length > 0) out["tgt_len"] = m.segment_length;
+  out["clamp_len"] = m.clamp_length > 0 ? m.clamp_length : -1;
+  out["layer_norm_epsilon"] = m.norm_eps;
+  out["init_std"] = m.init_std;
+  out["attn_type"] = 0;
+  for (const char* dropout : {"dropout", "dropatt"}) out[dropout] = 0.0;
+}
+
+void check_transformer_xl(const ModelConfig& m) {
+  const bool fits = m.norm == "layer" && !m.final_norm && m.positions == "transformer_xl" && m.mlp_kind == "relu" &&
+                    m.mlp_bias && m.adaptive.used && !m.attention_bias && !m.output_bias && m.query_bias &&
+                    !m.qk_norm && m.scale_scores && !m.scale_by_layer && m.normalizer == "softmax" &&
+                    m.distance_bias_window == 0;
+  if (!fits) {
+    fail("model",
+         "transfo-xl: expected positions \"transformer_xl\" and normalizer \"softmax\", without distance bias, found "
+         "{}, {} and {}",
+         m.positions, m.normalizer, m.distance_bias_window);
+  }
+  if (m.num_kv_heads != m.num_heads)
+    fail("model", "num_kv_heads: transfo-xl has as many as n_head ({}), found {}", m.num_heads, m.num_kv_heads);
+}
+
+// What stands before and after the layers. Tables that are tied may be in a file again, and so may projections.
+void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
+  using namespace adaptive_names;
+  const AdaptiveVocabulary& a = m.adaptive;
+  for (const ParameterShape& p : adaptive_shapes(m)) out.push_back({p.name, p.shape, {p.name}});
+  const auto also = [&](const std::string& name, const std::string& other) {
+    for (StoredTensor& stored : out) {
+      if (stored.name == name) stored.also.push_back(other);
+    }
+  };
+  for (int64_t n = 0; n < a.tables() && m.tie_embeddings; ++n)
+    also(adaptive_name(kTable, n), adaptive_name(kOutTable, n));
+  for (int64_t n = 0; n < a.clusters(); ++n) {
+    if (a.ties(n)) also(adaptive_name(kProjection, a.divisor == 1 ? 0 : n), adaptive_name(kOutProjection, n));
+  }
+}
+
+std::vector<StoredTensor> transformer_xl_tensors(const ModelConfig& m) {
+  const CheckpointNames names(m);
+  const int64_t d = m.hidden_size, inner = m.intermediate(), heads = m.num_heads * m.head_dim;
+  std::vector<StoredTensor> out;
+  add_vocabulary(m, out);
+  for (const auto& [name, ours] : {std::pair{"r_r_bias", &names.position_bias}, {"r_w_bias", &names.content_bias}}) {
+    if (!m.shared_relative_biases) continue;
+    StoredTensor shared{std::string("transformer.") + name, {m.num_heads, m.head_dim}, {}, Interleaving::shared};
+    for (int64_t i = 0; i < m.num_layers; ++i) {
+      shared.parts.push_back(names.layer(i) + *ours);
+      shared.also.push_back(fmt::format("transformer.layers.{}.dec_attn.{}", i, name));
+    }
+    out.push_back(std::move(shared));
+  }
+  for (int64_t i = 0; i < m.num_layers; ++i) {
+    const std::string layer = fmt::format("transformer.layers.{}.", i), ours = names.layer(i);
+    const auto plain = [&](const char* name, std::vector<int64_t> shape, const std::string& part) {
+      out.push_back({layer + name, std::move(shape), {ours + part}});
+    };
+    out.push_back({layer + "dec_attn.qkv_net.weight",
+                   {3 * heads, d},
+                   {ours + names.q, ours + names.k, ours + names.v},
+                   Interleaving::stacked});
+    plain("dec_attn.o_net.weight", {d, heads}, names.o);
+    plain("dec_attn.r_net.weight", {heads, d}, names.r_proj);
+    if (!m.shared_relative_biases) {
+      plain("dec_attn.r_r_bias", {m.num_heads, m.head_dim}, names.position_bias);
+      plain("dec_attn.r_w_bias", {m.num_heads, m.head_dim}, names.content_bias);
+    }
+    plain("dec_attn.layer_norm.weight", {d}, names.mixer_norm);
+    plain("dec_attn.layer_norm.bias", {d}, names.mixer_norm_bias);
+    plain("pos_ff.CoreNet.0.weight", {inner, d}, names.up);
+    plain("pos_ff.CoreNet.0.bias", {inner}, names.up_bias);
+    plain("pos_ff.CoreNet.3.weight", {d, inner}, names.down);
+    plain("pos_ff.CoreNet.3.bias", {d}, names.down_bias);
+    plain("pos_ff.layer_norm.weight", {d}, names.mlp_norm);
+    plain("pos_ff.layer_norm.bias", {d}, names.mlp_norm_bias);
+  }
+  return out;
+}
+
+}  // namespace
+
+const Family kTransformerXl = {
+    "transfo-xl",        "TransfoXLLMHeadModel",    {".pos_emb.inv_freq"}, transformer_xl_defaults,
+    read_transformer_xl, write_transformer_xl,      check_transformer_xl,  transformer_xl_tensors,
+    /*quantized=*/false, "crit.out_layers.0.weight"};
+
+}  // namespace lazy

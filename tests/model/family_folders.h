@@ -1,0 +1,72 @@
+// Model folders as transformers writes them, one after the other: what is computed from each is what transformers
+// computes, at once and from a cache, and saved again it is the same model to transformers.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "as_transformers.h"
+#include "model/families/family.h"
+#include "temporary_folder.h"
+
+namespace lazy::testing {
+
+// The spelling of transformers 4: rope_theta at the top, rope_scaling with "type" beside it.
+inline nlohmann::json in_older_words(nlohmann::json config) {
+  nlohmann::json rope = config["rope_parameters"];
+  config.erase("rope_parameters");
+  config["rope_theta"] = rope["rope_theta"];
+  rope.erase("rope_theta");
+  rope["type"] = rope["rope_type"];
+  rope.erase("rope_type");
+  config["rope_scaling"] = rope["type"] == "default" ? nlohmann::json() : rope;
+  return config;
+}
+
+inline void expect_folder(const std::filesystem::path& where) {
+  LanguageModel model = LanguageModel::load(where);
+  const auto theirs = read_safetensors(where / "out.safetensors");
+  const at::Tensor& ids = theirs.at("ids");
+  EXPECT_GT(expect_as_transformers(observed(model, ids), theirs), 2 * model.config().num_layers + 2);
+
+  // In parts and token by token, from the cache. Dynamic RoPE turns keys by the length at which they came.
+  const at::NoGradGuard guard;
+  if (model.config().rope_scaling.type != "dynamic") {
+    KVCache cache;
+    std::vector<at::Tensor> parts;
+    const int64_t length = ids.size(1);
+    int64_t begin = 0;
+    for (const int64_t count : {2 * length / 5, length - 2 * length / 5 - 3, int64_t{1}, int64_t{2}}) {
+      parts.push_back(model.logits(model.forward(ids.narrow(1, begin, count), {.cache = &cache}).hidden));
+      begin += count;
+    }
+    expect_as_close(at::cat(parts, 1), theirs.at("fp32.logits"), theirs.at("fp64.logits"), "logits by parts");
+  }
+  const auto config = nlohmann::json::parse(read_text(where / "config.json"));
+  if (!family_of(model.config())) {
+    EXPECT_EQ(ModelConfig::from_json(in_older_words(config), "older").to_json(), model.config().to_json());
+  }
+  std::filesystem::create_directory(where / "ours");
+  model.save(where / "ours");
+  EXPECT_EQ(ModelConfig::from_directory(where / "ours").to_json(), model.config().to_json());
+}
+
+// Every folder that `script`, which follows kMakeFolders, makes: so many.
+inline void expect_folders(const std::string& script, int folders) {
+  const std::string missing = missing_python_modules("torch, transformers, safetensors");
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const TemporaryFolder folder;
+  const std::string arguments = fmt::format("'{}'", folder.path().string());
+  const auto [made, said] = run_python(folder, kMakeFolders + script, arguments);
+  ASSERT_EQ(made, 0) << said;
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (!entry.is_directory()) continue;
+    ++found;
+    SCOPED_TRACE(entry.path().filename().string());
+    expect_folder(entry.path());
+  }
+  EXPECT_EQ(found, folders);
+  const auto [status, out] = run_python(folder, std::string(kMakeFolders) + kReadBack, arguments);
+  EXPECT_EQ(status, 0) << out;
+}
+
+}  // namespace lazy::testing

@@ -1,0 +1,125 @@
+// The whole study on models whose weights come a layer at a time, and on Transformer-XL's attention: the numbers of the
+// ordinary path.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/probes.h"
+#include "model/temporary_folder.h"
+#include "sinks/study.h"
+#include "support/error_of.h"
+#include "support/small_models.h"
+
+namespace lazy::sinks {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig of_bytes(const char* family) {
+  ModelConfig config = small_family(family);
+  config.vocab_size = 300;
+  config.max_length = 48;
+  return config;
+}
+
+const std::string kText = [] {
+  std::string text;
+  for (int i = 0; i < 30; ++i)
+    text += fmt::format("Number {} is the square root of {}, and {} comes next; nobody minds.\n", i, i * i, i + 1);
+  return text;
+}();
+
+nlohmann::ordered_json all_measures(LanguageModel& model, const Interventions& interventions) {
+  const auto tokenizer = load_tokenizer("bytes");
+  StudyOptions options;
+  options.samples = 7;
+  options.sink_samples = 20;
+  options.measures = kFurtherMeasures;
+  options.interventions = interventions;
+  options.progress = false;
+  const Study result = study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
+  return to_json(result, model.config(), "model", "text.txt", options, "lazy sinks");
+}
+
+TEST(LayerAtATime, TheStudyIsTheSame) {
+  for (const char* family : {"gpt2", "llama", "gpt_oss", "transfo-xl"}) {
+    SCOPED_TRACE(family);
+    const lazy::testing::TemporaryFolder folder;
+    LanguageModel(of_bytes(family), 5).save(folder.path());
+    LanguageModel whole = LanguageModel::load(folder.path());
+    LanguageModel parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+    EXPECT_EQ(all_measures(parts, {}), all_measures(whole, {}));
+    // What is put in a later layer comes from the same sample, however many are under way.
+    Interventions change;
+    change.add("layers.2.residual[3]=0.5*layers.0.residual[1] - layers.1.mlp.output[2]")
+        .set_zero("layers.1.attention.weights[:,:,0]");
+    const auto changed = all_measures(whole, change);
+    EXPECT_EQ(all_measures(parts, change), changed);
+    EXPECT_NE(changed, all_measures(whole, {}));
+  }
+}
+
+TEST(LayerAtATime, WeightsAreNotChanged) {
+  const lazy::testing::TemporaryFolder folder;
+  LanguageModel(of_bytes("gpt2"), 5).save(folder.path());
+  LanguageModel parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+  Interventions zero, copied;
+  zero.set_zero("h.*.attn.c_attn.bias[0:24]");
+  copied.add("layers.1.residual[0]=wpe.weight[3]");
+  for (const Interventions& change : {zero, copied}) {
+    EXPECT_THAT(error_of([&] { Applied(parts, change); }),
+                HasSubstr("expected activations alone, a model that is read a layer at a time"));
+  }
+}
+
+// The operator's statistics against the matrices, whose first column, rows and positive entries they are.
+TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
+  const at::NoGradGuard guard;
+  for (const int64_t segment : {0, 7}) {
+    ModelConfig config = of_bytes("transfo-xl");
+    if (segment > 0) config.window = -1, config.segment_length = segment, config.memory_length = 4;
+    LanguageModel model(config, 6);
+    const at::Tensor ids = at::remainder(at::arange(31, at::kLong) * 37 + 11, 300).unsqueeze(0);
+    std::map<std::string, at::Tensor> matrices;
+    Probes probes;
+    probes.read("layers.*.attention.weights",
+                [&](const std::string& name, const at::Tensor& t) { matrices[name] = t.to(at::kDouble); });
+    model.forward(ids, {.probes = &probes});
+    ASSERT_EQ(matrices.size(), 3U);
+    const auto stats = model.forward(ids, {.return_stats = true}).stats;
+    MeasureSum sum(segments_of(config));
+    sum.add(stats, layer_windows(config));
+    const Measures measures = sum.result();
+    std::vector<std::pair<int64_t, int64_t>> heads;
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const at::Tensor w = matrices.at(fmt::format("layers.{}.attention.weights", layer));
+      EXPECT_TRUE(at::allclose(w.sum(-1), at::ones_like(w.sum(-1)), 1e-6, 1e-6));
+      EXPECT_TRUE(at::allclose(stats[static_cast<size_t>(layer)][0].to(at::kDouble), w.select(-1, 0), 1e-5, 1e-6));
+      for (int64_t head = 0; head < 4; ++head) {
+        heads.emplace_back(layer, head);
+        EXPECT_NEAR(measures.sink_ratio[static_cast<size_t>(layer)][static_cast<size_t>(head)],
+                    w[0][head].select(-1, 0).mean().item<double>(), 1e-6);
+        EXPECT_EQ(measures.alive_fraction[static_cast<size_t>(layer)][static_cast<size_t>(head)], 1)
+            << "softmax leaves no visible key out";
+      }
+    }
+    const auto rows = attention_weights(model, ids, heads);
+    for (size_t n = 0; n < heads.size(); ++n) {
+      const at::Tensor w = matrices.at(fmt::format("layers.{}.attention.weights", heads[n].first))[0][heads[n].second];
+      for (int64_t i = 0; i < 31; ++i) {
+        for (int64_t j = 0; j <= i; ++j)
+          EXPECT_EQ(rows[n][static_cast<size_t>(i)][static_cast<size_t>(j)], w[i][j].item<double>());
+      }
+    }
+  }
+}
+
+TEST(TransformerXlSinks, VisiblePairsOfSegments) {
+  EXPECT_EQ(visible_pairs(5, -1, {2, 0}), 1 + 2 + 1 + 2 + 1);
+  EXPECT_EQ(visible_pairs(5, -1, {2, 1}), 1 + 2 + 2 + 3 + 2);
+  EXPECT_EQ(visible_pairs(5, 2, {2, 1}), 1 + 2 + 2 + 2 + 2);
+}
+
+}  // namespace
+}  // namespace lazy::sinks

@@ -1,0 +1,71 @@
+// Configurations small enough for definitions written out: odd sizes, grouped heads, weights large enough that a slip
+// shows.
+#pragma once
+#include <string>
+
+#include "model/families/family.h"
+#include "model/language_model.h"
+#include "model/mixers/kinds.h"
+
+namespace lazy {
+
+// With `normalizer`; elastic with a distance bias.
+inline ModelConfig small_config(const std::string& normalizer = "softmax") {
+  ModelConfig c;
+  c.vocab_size = 61;
+  c.hidden_size = 24;
+  c.num_layers = 3;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 6;
+  c.intermediate_size = 40;
+  c.max_length = 32;
+  c.normalizer = normalizer;
+  c.offset_init = -0.7;
+  c.distance_bias_window = normalizer == "elastic" ? 5 : 0;
+  c.distance_bias_init_std = 1;
+  c.init_std = 0.3;
+  return c;
+}
+
+// Of one of Llama's families, or of model/families/, with all that makes it different.
+inline ModelConfig small_family(const std::string& name) {
+  ModelConfig c = small_config();
+  c.family = name;
+  if (const Family* family = find_family(name)) {
+    family->defaults(c);
+    if (name != "gpt_oss") c.num_kv_heads = c.num_heads;
+    if (name == "bloom") c.intermediate_size = 4 * c.hidden_size;
+    if (name == "gpt_oss") c.experts = 5, c.experts_per_token = 2, c.window = 4, c.full_layers = {1};
+    if (name == "transfo-xl") {
+      c.adaptive.cutoffs = {11, 30};
+      c.adaptive.width = 21;
+      c.adaptive.divisor = 2;
+      c.adaptive.tied = {false, true, true};
+      c.window = 9;
+      c.clamp_length = 6;
+    }
+  }
+  c.qk_norm = name == "qwen3";
+  if (name == "qwen2") c.attention_bias = true;
+  if (name == "qwen3") c.attention_bias = c.output_bias = true;
+  if (name == "mistral") c.window = 5;
+  return c;
+}
+
+// Layers of another mixer, with attention in the second one where the mixer allows it.
+inline ModelConfig small_mixer(const std::string& name) {
+  ModelConfig c = small_config();
+  use_mixer(c, *find_mixer(name));
+  if (name == "delta_net") {
+    c.mix.heads = 2;
+    c.mix.key_dim = c.mix.value_dim = 12;
+    c.attention_layers = {1};
+  } else {
+    c.hidden_size = 64;
+  }
+  complete_mixer(c);
+  return c;
+}
+
+}  // namespace lazy
