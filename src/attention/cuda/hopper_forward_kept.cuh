@@ -1,7 +1,6 @@
-// Elastic's forward where no block of 128 rows sees more than 512 keys: scores and exponentials are computed once. A
-// warpgroup's unnormalized probabilities, in fp32, wait for the row's sum on chip: the last two tiles of keys in the
-// accumulators of their scores, up to two earlier ones in shared memory. Blocks stay and take one row tile after
-// another, so that the next one's keys are on their way while this one's values are multiplied.
+// Elastic's forward of at most 256 keys: scores and exponentials are computed once. A warpgroup's unnormalized
+// probabilities, in fp32, wait for the row's sum in the accumulators of their scores. Blocks stay and take one row tile
+// after another, so that the next one's keys are on their way while this one's values are multiplied.
 #pragma once
 #include <algorithm>
 
@@ -9,9 +8,9 @@
 
 namespace lazy::kernels::cuda::hopper::kept {
 
-constexpr int D = 64, M = 128, N = 128, TILES = 4, STAGES = 4, THREADS = 384, A = N / 2, kPad = M + N;
-constexpr int kQueryBytes = M * D * 2, kTileBytes = N * D * 2, kSlotBytes = 64 * N * 4, kSlots = 2;
-constexpr int kBytes = kQueryBytes + STAGES * kTileBytes + 2 * kSlots * kSlotBytes + 1024;
+constexpr int D = 64, M = 128, N = 128, TILES = 2, STAGES = 4, THREADS = 384, A = N / 2, kPad = M + N;
+constexpr int kQueryBytes = M * D * 2, kTileBytes = N * D * 2, kOutBytes = M * D * 2;
+constexpr int kBytes = kQueryBytes + STAGES * kTileBytes + kOutBytes + 1024;
 
 inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window + 2 * kPad : 0; }
 
@@ -96,7 +95,6 @@ template <typename T>
 struct Rows : RowGroup {
   Shared& sm;
   uint32_t sq, sk, sv;                      // tile_start of the group's queries, of the ring as keys and as values
-  char* slots;
   int count, use;                           // tiles of the block; uses of the ring before them
   float base[2], sum[2], bases[TILES][2];
 
@@ -154,24 +152,6 @@ struct Rows : RowGroup {
     for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
     settle(s);                              // before the next wait, that is, under the product which that waits for
   }
-  // A thread's own numbers, to and from the two slots of its group.
-  __device__ char* slot(int r) const { return slots + (r - 2) * kSlotBytes; }
-  __device__ void put(const float (&s)[A], int r) {
-#pragma unroll
-    for (int n = 0; n < A; n += 4) {
-      *reinterpret_cast<float4*>(slot(r) + n / 4 * 2048) = make_float4(s[n], s[n + 1], s[n + 2], s[n + 3]);
-    }
-  }
-  __device__ void get(float (&s)[A], int r) {
-#pragma unroll
-    for (int n = 0; n < A; n += 4) {
-      const float4 x = *reinterpret_cast<const float4*>(slot(r) + n / 4 * 2048);
-      s[n] = x.x;
-      s[n + 1] = x.y;
-      s[n + 2] = x.z;
-      s[n + 3] = x.w;
-    }
-  }
 
   // o += weights V. Values come from the last tile to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
@@ -190,23 +170,17 @@ struct Rows : RowGroup {
 template <typename T, bool STATS, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
-  float x[A], y[A];                         // tiles whose number from the last is even, odd
+  float x[A], y[A];                         // the last tile, the one before it
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
-  // One tile's scores are under way while another's become exponentials.
-  auto step = [&](float (&s)[A], float (&next)[A], auto r) {
-    if constexpr (r < OWN) {
-      if constexpr (r == OWN - 1) b.issue_scores(s, r);
-      if constexpr (r > 0) b.issue_scores(next, r - 1);
-      wgmma_wait<(r > 0)>();
-      b.use_scores(s, r);
-      if constexpr (r > 1) b.put(s, r);
-    }
-  };
-  step(y, x, std::integral_constant<int, 3>());
-  step(x, y, std::integral_constant<int, 2>());
-  step(y, x, std::integral_constant<int, 1>());
-  step(x, y, std::integral_constant<int, 0>());
+  if constexpr (OWN > 1) b.issue_scores(y, 1);
+  b.issue_scores(x, 0);
+  if constexpr (OWN > 1) {                  // under the product of the last
+    wgmma_wait<1>();
+    b.use_scores(y, 1);
+  }
+  wgmma_wait<0>();
+  b.use_scores(x, 0);
   if (b.lane == 0) barrier_arrive(&b.sm.q.empty[0]);
 #pragma unroll 1
   for (int n = b.tiles.end; n < b.count; ++n) b.skip(b.use + n);
@@ -224,30 +198,25 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
     offset[h] = portable::row_offset(b.p, b.keys(h), tau);
   }
   Weigher<T, N, STATS> weigher{out, tau};
-  uint32_t weights[2][N / 16][4];
-  auto multiply = [&](float (&s)[A], auto r) {
-    if constexpr (r < OWN) {
-      if constexpr (r > 1) b.get(s, r);
-      float scale[2];
+  uint32_t weights[OWN][N / 16][4];
+  auto multiply = [&](float (&s)[A], int r) {
+    float scale[2];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) scale[h] = exp2_fast(b.bases[r][h] - b.base[h]) * inverse[h];
-      weigher.weigh(s, scale, offset, [](float e, int) { return e; });
-      const int tile = b.own(r);
-      if (tau >= 0 && (tile < b.bare.begin || tile >= b.bare.end)) b.template hide<N>(s, b.origin + tile * N, 0);
-      if (tile == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
-      pack_weights<T, N>(weights[r % 2], s);
-      b.issue_sum(o, weights[r % 2], r);
-      weigher.count(weights[r % 2]);
-      if constexpr (r > 0) {
-        wgmma_wait<1>();
-        b.release(b.value_use(r - 1));
-      }
-    }
+    for (int h = 0; h < 2; ++h) scale[h] = exp2_fast(b.bases[r][h] - b.base[h]) * inverse[h];
+    weigher.weigh(s, scale, offset, [](float e, int) { return e; });
+    const int tile = b.own(r);
+    if (tau >= 0 && (tile < b.bare.begin || tile >= b.bare.end)) b.template hide<N>(s, b.origin + tile * N, 0);
+    if (tile == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
+    pack_weights<T, N>(weights[r], s);
+    b.issue_sum(o, weights[r], r);
+    weigher.count(weights[r]);
   };
-  multiply(x, std::integral_constant<int, 0>());
-  multiply(y, std::integral_constant<int, 1>());
-  multiply(x, std::integral_constant<int, 2>());
-  multiply(y, std::integral_constant<int, 3>());
+  multiply(x, 0);
+  if constexpr (OWN > 1) {
+    multiply(y, 1);
+    wgmma_wait<1>();
+    b.release(b.value_use(0));
+  }
   wgmma_wait<0>();
   settle(o);
   b.release(b.value_use(OWN - 1));
@@ -266,12 +235,6 @@ __device__ void elastic_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
     case 2:
       own_rows<T, STATS, 2>(b, o, out);
       break;
-    case 3:
-      own_rows<T, STATS, 3>(b, o, out);
-      break;
-    case 4:
-      own_rows<T, STATS, 4>(b, o, out);
-      break;
     default:                                // rows past the end, or without keys: lo = 0
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;
@@ -289,8 +252,8 @@ __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ Shared sm;
-  char* const slots = memory + kQueryBytes + STAGES * kTileBytes;
-  float* const table = reinterpret_cast<float*>(slots + 2 * kSlots * kSlotBytes);
+  char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
+  float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
   if (threadIdx.x == 0) {
     sm.q.init(8);                           // arrivals: warps
     sm.kv.init(8);
@@ -311,7 +274,6 @@ __global__ void __launch_bounds__(THREADS, 1)
   b.sq = tile_start(shared_address(memory) + group * 64 * 128);
   b.sk = tile_start(shared_address(memory) + kQueryBytes);
   b.sv = tile_start(shared_address(memory) + kQueryBytes, N * 128);
-  b.slots = slots + group * kSlots * kSlotBytes + threadIdx.x % 128 * 16;
   b.use = 0;
   int tile, head, q_use = 0, shown = -1;
   for (int n = 0; deal.find(n, tile, head); ++n) {
@@ -332,16 +294,15 @@ __global__ void __launch_bounds__(THREADS, 1)
     elastic_rows<T, STATS>(b, o, r);
     b.use += 2 * b.count;
 
-    // Rows leave through the warp's own part of the slots, so that global stores are whole 16 bytes.
+    // Rows leave through the warp's own 2 KiB of shared memory, so that global stores are whole 16 bytes.
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    char* const rows = slots + group * kSlots * kSlotBytes + warp * 512;
-    auto place = [&](int row, int c) { return rows + row / 4 * 2048 + row % 4 * 128 + ((c ^ (row & 7)) * 16); };
+    char* const rows = rows_out + (group * 4 + warp) * 2048;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(place(lane / 4 + 8 * h, i) + lane % 4 * 4) =
+        *reinterpret_cast<uint32_t*>(rows + swizzled(lane / 4 + 8 * h, i) + lane % 4 * 4) =
             pack<T>(o[4 * i + 2 * h], o[4 * i + 2 * h + 1]);
       }
     }
@@ -352,7 +313,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (int i = lane; i < 16 * (D / 8); i += 32) {
       if (first + i / 8 < t.q_length) {
         *reinterpret_cast<uint4*>(out + i / 8 * p.out.token + i % 8 * 8) =
-            *reinterpret_cast<const uint4*>(place(i / 8, i % 8));
+            *reinterpret_cast<const uint4*>(rows + swizzled(i / 8, i % 8));
       }
     }
     write_results(p, b, r);
