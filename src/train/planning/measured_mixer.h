@@ -7,6 +7,7 @@ namespace lazy::train {
 
 struct MixerMemory {
   double layer = 0;    // bytes a token and layer that the forward pass keeps: norms, residuals and MLP included
+  double fixed = 0;    // bytes a layer besides, however many tokens: weights laid side by side
   double passing = 0;  // bytes a token that come and go in the layer's backward pass
 };
 

@@ -48,6 +48,8 @@ int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
 int64_t mlp_bytes(const Sizes& s) { return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element; }  // gate, up; their product
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
 int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum; its norm
+// What goes into all layers: branch and residual. The first has none; without an MLP the second's is what went into the first.
+int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
 int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }           // the loss keeps the norm
 
 int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
@@ -61,7 +63,7 @@ struct OtherMixer {
     cpu.gpu = false;
     const Sizes s(cpu);
     const MixerMemory measured = measured_mixer(q.model, q.seq_len, q.bf16);
-    kept = bytes(measured.layer, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
+    kept = std::llround(measured.fixed) + bytes(measured.layer, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
     passing = bytes(measured.passing, s);
   }
   int64_t kept = 0, passing = 0;
@@ -119,10 +121,11 @@ std::vector<MemoryPart> activation_parts(const MemoryQuestion& q) {
   const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
   std::vector<MemoryPart> parts{{"tokens", tokens}};
   if (q.checkpointing == Checkpointing::full) {
-    parts.push_back({"inputs of the layers", (2 * s.layers - 1) * stream_bytes(s)});  // branch, residual; the first has none
+    parts.push_back({"inputs of the layers", streams(s) * stream_bytes(s)});
     parts.push_back({"final norm", final_norm_bytes(s)});
   } else if (q.checkpointing == Checkpointing::attention) {
-    parts.push_back({"inputs of attention", s.layers * stream_bytes(s)});  // the branch; the MLP's norm keeps the residual
+    // The branch; the MLP's norm keeps the residual.
+    parts.push_back({"inputs of attention", (s.norms > 1 ? s.layers : streams(s)) * stream_bytes(s)});
     parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
   } else {
