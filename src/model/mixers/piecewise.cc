@@ -16,8 +16,7 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
 }  // namespace
 
 std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens,
-                                            const TensorList& shared, const TensorList& state, bool restarts,
-                                            const PieceForm& form) {
+                                            const TensorList& shared, const TensorList& state, const PieceForm& form) {
   std::vector<at::Tensor> answers;
   TensorList current = state;
   for (size_t next = 0; next < pieces.size();) {
@@ -33,16 +32,12 @@ std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& piece
     for (const at::Tensor& x : tokens) inputs.push_back(x.narrow(1, begin, length));
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     inputs.insert(inputs.end(), current.begin(), current.end());
-    if (restarts) inputs.insert(inputs.end(), state.begin(), state.end());
-    const auto run = [group, form, restarts,
-                      sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
+    const auto run = [group, form, sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
       auto from = in.begin();
       const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
       TensorList now = take(from, sizes[2]);
-      const TensorList initial = restarts ? take(from, sizes[2]) : TensorList();
       std::vector<at::Tensor> out;
       for (const ChunkPiece& piece : group) {
-        if (restarts && piece.starts_document) now = initial;
         TensorList part;
         for (const at::Tensor& t : x) part.push_back(t.narrow(1, piece.begin, piece.length).transpose(1, 2));
         out.push_back(form(piece, part, constant, now));

@@ -20,10 +20,8 @@ constexpr int64_t kTokensAGroup = 256;  // between two states that are kept
 using PieceForm =
     std::function<at::Tensor(const ChunkPiece&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state. With
-// `restarts`, every document begins with the state given here.
+// tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state.
 std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens,
-                                            const TensorList& shared, const TensorList& state, bool restarts,
-                                            const PieceForm& form);
+                                            const TensorList& shared, const TensorList& state, const PieceForm& form);
 
 }  // namespace lazy

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
+#include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/layer_state.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/recurrence/short_convolution.h"
@@ -123,12 +124,20 @@ std::vector<const Linear*> TitansMac::products() const {
 
 // The state: the inputs of the convolution that recalls, then that of the pieces.
 at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+  if (options.packed) {  // documents side by side, so that they do not wait for each other
+    const auto documents = fast_weights::document_batches(options.packed->cu_seqlens_q, config_.mix.segment, x.value.device());
+    TensorList out;
+    for (const auto& batch : documents.batches) {
+      out.push_back(forward({fast_weights::take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr)
+                        .flatten(0, 1));
+    }
+    return at::cat(out).index_select(0, documents.where).unsqueeze(0);
+  }
   const int64_t B = x.value.size(0), L = x.value.size(1), taps = config_.mix.conv_size;
   const int64_t earlier = options.cache ? options.cache->length : 0, size = config_.mix.segment;
   const at::ScalarType type = x.value.scalar_type();
   const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor cu_seqlens = options.packed ? options.packed->cu_seqlens_q.to(x.value.device()) : at::Tensor();
-  const at::Tensor positions = options.packed ? options.packed->positions : at::arange(earlier, earlier + L, whole);
+  const at::Tensor positions = at::arange(earlier, earlier + L, whole);
   const MacSegment segment{config_.num_heads,      config_.head_dim, config_.mix.heads,
                            config_.mix.persistent, config_.norm_eps, rope_at(config_, config_.max_length),
                            options.deterministic};
@@ -142,8 +151,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   if (taps > 0) {
     asked = recurrence::short_convolution({.x = asked.out,
                                            .weight = convolutions.narrow(0, 0, config_.hidden_size),
-                                           .state = before.empty() ? at::Tensor() : before[0],
-                                           .cu_seqlens = cu_seqlens});
+                                           .state = before.empty() ? at::Tensor() : before[0]});
   } else {
     asked.out = at::silu(asked.out);
   }
@@ -173,8 +181,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
     for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
   }
   const auto [both, after] = piecewise(
-      chunk_pieces(L, size, earlier % size, cu_seqlens), {questions, q, k, segment.by_head(parts[2])}, shared, state,
-      options.packed != nullptr,
+      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
       [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
         return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);

@@ -161,7 +161,6 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
   }
   const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
   const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, tensors(state),
-                                     /*restarts=*/false,
                                      [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
                                                             TensorList& now) { return memory_piece(piece, tokens, now, rounded); });
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};

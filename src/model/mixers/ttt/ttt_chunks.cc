@@ -153,7 +153,7 @@ std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state,
   const auto pieces = joined(chunk_pieces(in.q.size(1), K, state.seen, {}), kTokensAGroup);
   const auto [out, last] =
       piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state),
-                /*restarts=*/false, [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& now) {
+                [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& now) {
                   return piece.place == 0 && piece.ends_chunk ? ttt_mini_batches(piece, tokens, shared, now, rounded)
                                                               : ttt_piece(piece, tokens, shared, now);
                 });
