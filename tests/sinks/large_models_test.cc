@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 ModelConfig of_bytes(const char* family) {
   ModelConfig config = small_family(family);
   config.vocab_size = 300;
-  config.max_length = 48;
+  config.max_length = 64;
   return config;
 }
 
