@@ -13,14 +13,11 @@ import json
 import time
 
 import torch
-from transformers import LlamaConfig, LlamaModel
+from llama_shape import add_shape, llama_config
+from transformers import LlamaModel
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument("--layers", type=int, default=24)
-p.add_argument("--width", type=int, default=1024)
-p.add_argument("--heads", type=int, default=16)
-p.add_argument("--inner", type=int, help="inner width of SwiGLU; default: width x 8/3, rounded up to a multiple of 256")
-p.add_argument("--vocab", type=int, default=32000)
+add_shape(p)
 p.add_argument("--shortest", type=int, default=2048)
 p.add_argument("--longest", type=int, default=32768)
 p.add_argument("--repeats", type=int, default=3, help="medians of this many")
@@ -29,12 +26,9 @@ p.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
 p.add_argument("--json")
 a = p.parse_args()
 
-inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256
 torch.manual_seed(0)
 dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[a.dtype]
-model = LlamaModel(LlamaConfig(vocab_size=a.vocab, hidden_size=a.width, intermediate_size=inner, num_hidden_layers=a.layers,
-                               num_attention_heads=a.heads, num_key_value_heads=a.heads, max_position_embeddings=a.longest,
-                               use_cache=False)).eval().to(a.device, dtype)
+model = LlamaModel(llama_config(a, a.longest)).eval().to(a.device, dtype)
 
 
 def wait():

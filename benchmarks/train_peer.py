@@ -10,14 +10,11 @@ import json
 import time
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from llama_shape import add_shape, llama_config
+from transformers import LlamaForCausalLM
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument("--layers", type=int, default=24)
-p.add_argument("--width", type=int, default=1024)
-p.add_argument("--heads", type=int, default=16)
-p.add_argument("--inner", type=int, help="inner width of SwiGLU; default: width x 8/3, rounded up to a multiple of 256")
-p.add_argument("--vocab", type=int, default=32000)
+add_shape(p)
 p.add_argument("--tied", action="store_true")
 p.add_argument("--batch", type=int, default=8)
 p.add_argument("--length", type=int, default=4096)
@@ -26,12 +23,9 @@ p.add_argument("--no-compile", action="store_true")
 p.add_argument("--json")
 a = p.parse_args()
 
-inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256
 torch.manual_seed(0)
 torch.set_float32_matmul_precision("high")
-config = LlamaConfig(vocab_size=a.vocab, hidden_size=a.width, intermediate_size=inner, num_hidden_layers=a.layers,
-                     num_attention_heads=a.heads, num_key_value_heads=a.heads, max_position_embeddings=a.length,
-                     tie_word_embeddings=a.tied, use_cache=False, attn_implementation="sdpa")
+config = llama_config(a, a.length, tie_word_embeddings=a.tied, attn_implementation="sdpa")
 model = LlamaForCausalLM(config).to("cuda", torch.bfloat16)
 parameters = sum(t.numel() for t in model.parameters())
 multiplied = parameters - (0 if a.tied else a.vocab * a.width)

@@ -1,6 +1,6 @@
 """Elastic-Softmax's forward with probabilities kept on chip (cluster_forward.cu) beside the library's Hopper and portable kernels.
 
-    python benchmarks/on_chip/run.py build/liblazy_ops.so [--json FILE] [--library BUILT.so]
+    python benchmarks/on_chip/run.py build/liblazy_ops.so [--json FILE] [--built FILE.so]
 
 Builds the experiment with nvcc, checks it against float64 (random inputs, large scores, scores that grow along the row), then
 times it: causal, bf16, head size 64, 32768 tokens of 16 heads, no distance bias, medians of rounds in which all take their turn.
@@ -74,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators")
     parser.add_argument("--json")
-    parser.add_argument("--library", help="the experiment, built before")
+    parser.add_argument("--built", help="the experiment, built before")
     parser.add_argument("--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (used by itself)")
     parser.add_argument("--rounds", type=int, default=15)
     a = parser.parse_args()
@@ -89,7 +89,7 @@ def main():
                           for length in LENGTHS}))
         return
     with tempfile.TemporaryDirectory() as folder:
-        library = ctypes.CDLL(a.library or str(build(folder)))
+        library = ctypes.CDLL(a.built or str(build(folder)))
 
     def kept(case, cluster, variant=0):
         q, k, v, tau = case

@@ -442,13 +442,18 @@ AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
+// Folders of tied models may say so by leaving the head out alone.
+static void tie_without_head(const WeightsFile& file, ModelConfig& config) {
+  if (!has_weight(file, head_name(config))) config.tie_embeddings = true;
+}
+
 LanguageModel LanguageModel::load(const fs::path& directory) {
   return load(directory, ModelConfig::from_directory(directory));
 }
 
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
-  if (!config.tie_embeddings && !has_weight(*file, head_name(config))) config.tie_embeddings = true;
+  tie_without_head(*file, config);
   match_weights(*file, directory, config);  // before a wrong size in config.json asks for the memory
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
   lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
@@ -458,7 +463,7 @@ LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config)
 LanguageModel LanguageModel::load_by_layers(const fs::path& directory, at::Device device, at::ScalarType compute) {
   std::unique_ptr<WeightsFile> file = open_weights(directory);
   ModelConfig config = ModelConfig::from_directory(directory);
-  if (!config.tie_embeddings && !has_weight(*file, head_name(config))) config.tie_embeddings = true;
+  tie_without_head(*file, config);
   auto loader = std::make_unique<PartLoader>(std::move(file), directory, config);
   LanguageModel model(std::make_unique<Impl>(config, device, /*empty=*/true));
   model.set_compute_dtype(compute);

@@ -28,13 +28,7 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   ssm.integer({"d_state"}, x.state_size);
   ssm.integer({"d_conv"}, x.conv_size);
   ssm.integer({"ngroups"}, x.groups);
-  x.value_dim = 64;
-  ssm.integer({"headdim"}, x.value_dim);
-  const int64_t inner = expanded(ssm, "expand", 2, m.hidden_size);
-  if (x.value_dim < 1 || inner % x.value_dim != 0) {
-    ssm.wrong("headdim", fmt::format("a divisor of {} (expand times d_model)", inner).c_str(), x.value_dim);
-  }
-  x.heads = inner / x.value_dim;
+  const int64_t inner = read_inner_heads(ssm, "headdim", "d_model", m);
   int64_t recurrent = inner;
   ssm.integer({"d_ssm"}, recurrent);
   if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{}, all of the inner width", inner).c_str(), recurrent);

@@ -27,6 +27,20 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
   return size / heads;
 }
 
+// Mamba2's heads, values of `size` (the field's name; 64 where it is absent) in an inner width of expand times `width`, the name of the
+// hidden size. Returns that width.
+inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width, ModelConfig& m) {
+  MixerConfig& x = m.mix;
+  x.value_dim = 64;
+  fields.integer({size}, x.value_dim);
+  const int64_t inner = expanded(fields, "expand", 2, m.hidden_size);
+  if (x.value_dim < 1 || inner % x.value_dim != 0) {
+    fields.wrong(size, fmt::format("a divisor of {} (expand times {})", inner, width).c_str(), x.value_dim);
+  }
+  x.heads = inner / x.value_dim;
+  return inner;
+}
+
 // A field that names a method, of which this program has one.
 inline void must_be_called(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;

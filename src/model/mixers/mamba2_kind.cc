@@ -47,13 +47,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"state_size"}, x.state_size);
   fields.integer({"n_groups"}, x.groups);
   fields.integer({"conv_kernel"}, x.conv_size);
-  x.value_dim = 64;
-  fields.integer({"head_dim"}, x.value_dim);
-  const int64_t inner = expanded(fields, "expand", 2, m.hidden_size);
-  if (x.value_dim < 1 || inner % x.value_dim != 0) {
-    fields.wrong("head_dim", fmt::format("a divisor of {} (expand times hidden_size)", inner).c_str(), x.value_dim);
-  }
-  x.heads = inner / x.value_dim;
+  read_inner_heads(fields, "head_dim", "hidden_size", m);
   int64_t heads = x.heads;
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
