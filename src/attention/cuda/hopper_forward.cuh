@@ -129,23 +129,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
           *reinterpret_cast<const uint4*>(memory + c / 8 * S::M * 128 + swizzled(row, c % 8));
     }
   }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-      r.total[h] += __shfl_xor_sync(~0u, r.total[h], d);
-      r.alive[h] += __shfl_xor_sync(~0u, r.alive[h], d);
-    }
-    if (lane % 4 != 0 || b.row(h) >= t.q_length) continue;
-    const int64_t index = row_index(p, t, t.head, b.row(h));
-    if (p.lse) p.lse[index] = r.lse[h];
-    if (p.stats) {
-      const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
-      p.stats[index] = r.head[h];
-      p.stats[part + index] = 1 - r.total[h];
-      p.stats[2 * part + index] = static_cast<float>(r.alive[h]);
-    }
-  }
+  write_results(p, b, r);
 }
 
 template <typename T, int D, Sweep SWEEP>

@@ -35,6 +35,28 @@ struct RowResults {
   int alive[2] = {};
 };
 
+// Log-sum-exp and statistics of a thread's rows to memory, once the four lanes of a row have told each other their shares.
+__device__ inline void write_results(const Params& p, const RowGroup& b, RowResults& r) {
+  const Tile& t = b.t;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      r.total[h] += __shfl_xor_sync(~0u, r.total[h], d);
+      r.alive[h] += __shfl_xor_sync(~0u, r.alive[h], d);
+    }
+    if (b.lane % 4 != 0 || b.row(h) >= t.q_length) continue;
+    const int64_t index = row_index(p, t, t.head, b.row(h));
+    if (p.lse) p.lse[index] = r.lse[h];
+    if (p.stats) {
+      const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
+      p.stats[index] = r.head[h];
+      p.stats[part + index] = 1 - r.total[h];
+      p.stats[2 * part + index] = static_cast<float>(r.alive[h]);
+    }
+  }
+}
+
 template <typename T, int D>
 struct Consumer : RowGroup {
   using S = ForwardShape<D>;

@@ -2,7 +2,7 @@
 // takes them again for weights = max(p + offset, 0) and their sum over V. Three products and two exponentials a pair, where
 // softmax attention needs two and one; where the sweeps meet, a tile's scores serve both.
 #pragma once
-#include "attention/cuda/hopper_forward_consumer.cuh"
+#include "attention/cuda/hopper_forward_weights.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
@@ -89,45 +89,6 @@ __device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], floa
   return add(s, 0);
 }
 
-// Statistics of a thread's share of a tile, two accumulators of a row at a time.
-struct TileStatistics {
-  float total[2][2] = {};
-  uint32_t alive[2] = {};                   // sums of two masks of 16 bits, all ones where alive
-
-  // Negated weights as they come: the sign says alive, and an exact zero is dead.
-  __device__ void add(int h, float x, float y, float& weight, float& next) {
-    uint32_t mask;                          // the signs of both, 16 times each
-    asm("prmt.b32 %0, %1, %2, 0xFFBB;" : "=r"(mask) : "r"(__float_as_uint(x)), "r"(__float_as_uint(y)));
-    alive[h] += mask;
-    weight = positive(-x);
-    next = positive(-y);
-    total[h][0] += weight;
-    total[h][1] += next;
-  }
-  // The compiler would make these sums after the loop, and only where `again` does not.
-  __device__ void settle() {
-    cuda::settle(total[0]);
-    cuda::settle(total[1]);
-  }
-  // With weights that were changed.
-  template <int A>
-  __device__ void again(const float (&s)[A]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) total[h][0] = total[h][1] = 0;
-#pragma unroll
-    for (int n = 0; n < A; ++n) total[n / 2 % 2][n % 2] += s[n];
-  }
-  __device__ void finish(RowResults& r) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      // The sum is 65535 lower - 65536 upper.
-      const uint32_t lower = (0u - alive[h]) & 0xFFFF, upper = (lower - ((alive[h] + lower) >> 16)) & 0xFFFF;
-      r.alive[h] += static_cast<int>(lower + upper);
-      r.total[h] += total[h][0] + total[h][1];
-    }
-  }
-};
-
 template <typename T, int D, bool STATS>
 __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D>::N, A = Consumer<T, D>::A;
@@ -157,28 +118,12 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     offset[h] = portable::row_offset(b.p, b.keys(h), tau);
   }
 
-  // Weights come from the base and the sum: where scores are large, lse has lost digits that they have. Statistics are
-  // taken in the same loop: there they fit between the exponentials.
+  // Weights come from the base and the sum: where scores are large, lse has lost digits that they have.
+  Weigher<T, N, STATS> weigher{r, tau};
   auto weigh = [&](float c, int tile) {
+    weigher.weigh(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
-    TileStatistics tile_sums;
-#pragma unroll
-    for (int n = 0; n < A; n += 2) {
-      const int h = n / 2 % 2;
-      const float x = exp2_fast(fmaf(s[n], c, -base[h])), y = exp2_fast(fmaf(s[n + 1], c, -base[h]));
-      if constexpr (STATS) {
-        tile_sums.add(h, fmaf(x, -inverse[h], -offset[h]), fmaf(y, -inverse[h], -offset[h]), s[n], s[n + 1]);
-      } else {
-        s[n] = fmaf(x, inverse[h], offset[h]);
-        s[n + 1] = fmaf(y, inverse[h], offset[h]);
-      }
-    }
-    if constexpr (STATS) tile_sums.settle();
-    if (tau >= 0 && edge) {                 // would show at hidden keys
-      b.template hide<N>(s, b.origin + tile * N, 0);
-      if constexpr (STATS) tile_sums.again<A>(s);
-    }
-    if constexpr (STATS) tile_sums.finish(r);
+    if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // the offset would show at hidden keys
   };
   uint32_t weights[N / 16][4];
 #pragma unroll 1
@@ -188,14 +133,12 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   }
   if (lo > 0) b.skip_k(count + lo - 1);
   weigh(c, lo);
-  if (STATS && lo == 0 && b.origin == 0 && b.lane % 4 == 0) {
-    r.head[0] = s[0];
-    r.head[1] = s[2];
-  }
+  if (lo == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
   pack_weights<T, N>(weights, s);
   for (int n = lo + 1; n < hi; ++n) {
     b.issue_scores(s, count + n - 1);
     b.issue_sum(o, weights, n - 1);
+    weigher.count(weights);
     wgmma_wait<1>();
     b.release_k(count + n - 1);
     weigh(b.finish_tile(s, n), n);
@@ -204,6 +147,7 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     pack_weights<T, N>(weights, s);
   }
   b.issue_sum(o, weights, hi - 1);
+  weigher.count(weights);
   wgmma_wait<0>();
   b.release_v(hi - 1);
 #pragma unroll 1
@@ -211,10 +155,7 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     b.skip_k(count + n - 1);
     b.skip_v(n);
   }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {             // nothing hidden is counted where the offset is negative
-    if (STATS && tau >= 0) r.alive[h] = b.lane % 4 == 0 ? b.keys(h).end - b.keys(h).begin : 0;
-  }
+  weigher.finish(b, o, inverse, offset);
 }
 
 }  // namespace lazy::kernels::cuda::hopper

@@ -69,6 +69,9 @@ void portable_backward_256(const Params& p, int partial_step, cudaStream_t strea
 // The Hopper kernels: the same normalizers, head sizes 64 and 128.
 void hopper_forward_64(const Params& p, cudaStream_t stream);
 void hopper_forward_128(const Params& p, cudaStream_t stream);
+// The same where rows see few keys, once in the forward instead of twice: see hopper_forward_kept.cuh.
+bool hopper_keeps(const Params& p);
+void hopper_forward_kept(const Params& p, cudaStream_t stream);
 void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
 void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 constexpr int kPortableKeys = 64;           // keys of a block of the portable backward: one slab of bias sums each

@@ -1,5 +1,7 @@
 // Forward for every normalizer: sweeps over the keys until each row's normalization is known, then one sweep for weights
 // and their sum. Scores are computed again in every sweep, so memory stays linear.
+#include <algorithm>
+
 #include "attention/cuda/plain_products.cuh"
 
 namespace lazy::kernels::cuda {
@@ -47,9 +49,40 @@ __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, cons
   }
 }
 
+// Scores of the first tiles of keys, where sweeps repeat: computed once and kept in shared memory as far as that reaches. A
+// thread reads no more than what it wrote.
+constexpr int kTileBytes = kTile * kTile * sizeof(float);
+
+struct KeptScores {
+  float* room;
+  int tiles;
+
+  __device__ bool has(int n) const { return n < tiles; }
+  __device__ float& at(int n, int i, int j) const { return room[((n * 4 + i) * 4 + j) * kThreads + threadIdx.x]; }
+  __device__ void keep(int n, const float (&s)[4][4]) const {
+    if (!has(n)) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) at(n, i, j) = s[i][j];
+    }
+  }
+};
+
+// Those of the n-th tile, which begins at `key`, kept before or computed again; all threads of the block ask together.
+__device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const KeptScores& kept, int n, int key,
+                             float (&s)[4][4]) {
+  if (!kept.has(n)) return tile_scores(p, t, sm, row, key, s);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s[i][j] = kept.at(n, i, j);
+  }
+}
+
 // Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
 // left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
-__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys, const KeptScores& kept,
                                Anchors& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   float largest[4], threshold[4], low[4];
@@ -62,6 +95,7 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
     tile_scores(p, t, sm, row, key, s);
+    kept.keep((key - keys.begin) / kTile, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       largest[i] = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
@@ -72,7 +106,7 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
     float count[4] = {}, first[4] = {}, second[4] = {};
     for (int key = keys.begin; key < keys.end; key += kTile) {
       float s[4][4];
-      tile_scores(p, t, sm, row, key, s);
+      scores_again(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -115,8 +149,10 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
 }
 
 template <int N>
-__global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
+__global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kept_tiles) {
   __shared__ Shared sm;
+  extern __shared__ float room[];
+  const KeptScores kept{room, kept_tiles};
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / tiles;
@@ -128,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
   Anchors anchors{};
   if (softmax_like(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
   if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
-    sparse_anchors(p, t, sm, row, keys, anchors);
+    sparse_anchors(p, t, sm, row, keys, kept, anchors);
 #pragma unroll
     for (int i = 0; i < 4; ++i) row[i].offset = anchors.low[i];
   }
@@ -136,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
   float acc[N][4][4] = {}, total[4] = {}, alive[4] = {}, first[4] = {};
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
-    tile_scores(p, t, sm, row, key, s);
+    scores_again(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -170,6 +206,26 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles) {
   }
 }
 
+// How many tiles of keys find room: those of a sequence, as far as a block's shared memory reaches.
+inline int kept_tiles(const Params& p) {
+  constexpr int kMost = 8;  // 512 keys, 128 KiB
+  if (p.normalizer != Normalizer::sparsemax && p.normalizer != Normalizer::entmax15) return 0;
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), "plain forward");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "plain forward");
+  const int room = (most - static_cast<int>(sizeof(Shared)) - 1024) / kTileBytes;
+  return std::clamp(static_cast<int>((p.k_length + kTile - 1) / kTile), 0, std::min(room, kMost));
+}
+
+template <int N>
+void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
+  const int kept = kept_tiles(p);
+  if (kept > 0) {
+    check(cudaFuncSetAttribute(forward<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * kTileBytes), "plain forward");
+  }
+  forward<N><<<grid, kThreads, kept * kTileBytes, stream>>>(p, tiles, kept);
+}
+
 }  // namespace plain
 
 void plain_forward(const Params& p, cudaStream_t stream) {
@@ -177,11 +233,11 @@ void plain_forward(const Params& p, cudaStream_t stream) {
   const dim3 grid(tiles * p.batch, p.heads);
   if (grid.x * grid.y == 0) return;
   if (p.value_dim <= 64) {
-    plain::forward<1><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+    plain::launch_forward<1>(p, grid, tiles, stream);
   } else if (p.value_dim <= 128) {
-    plain::forward<2><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+    plain::launch_forward<2>(p, grid, tiles, stream);
   } else {
-    plain::forward<4><<<grid, plain::kThreads, 0, stream>>>(p, tiles);
+    plain::launch_forward<4>(p, grid, tiles, stream);
   }
   check_launch("plain forward");
 }

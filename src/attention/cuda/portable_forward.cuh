@@ -92,23 +92,25 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     b.sweep(true, [&](int key, int stage) {
       float s[MI][2 * NT][4];
       const float c = b.scores(s, key, stage);
+      // Three loops, for few instructions in what all need: exponentials and masks set the pace, not products.
+      auto weigh = [&](auto hidden) {
 #pragma unroll
-      for (int m = 0; m < MI; ++m) {
+        for (int m = 0; m < MI; ++m) {
 #pragma unroll
-        for (int n = 0; n < 2 * NT; ++n) {
+          for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const float f = exp2_fast(fmaf(s[m][n][e], c, -largest[m][e / 2]));
-            // Hidden keys would leak what a positive tau adds.
-            if (tau >= 0 && s[m][n][e] == -INFINITY) {
-              s[m][n][e] = 0;
-              continue;
+            for (int e = 0; e < 4; ++e) {
+              const float x = s[m][n][e], f = exp2_fast(fmaf(x, c, -largest[m][e / 2]));
+              const float z = fmaf(f, sum[m][e / 2], offset[m][e / 2]);
+              s[m][n][e] = hidden(x) ? -INFINITY : z;
             }
-            const float z = fmaf(f, sum[m][e / 2], offset[m][e / 2]);
-            s[m][n][e] = positive(z);
-            if (p.stats) alive[m][e / 2] += z > lowest ? 1.0f : 0.0f;
           }
         }
+      };
+      if (tau >= 0) {                       // hidden keys would leak what it adds
+        weigh([](float x) { return x == -INFINITY; });
+      } else {
+        weigh([](float) { return false; });
       }
       if (p.stats) {
 #pragma unroll
@@ -116,12 +118,23 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
-            for (int e = 0; e < 4; ++e) total[m][e / 2] += s[m][n][e];
+            for (int e = 0; e < 4; ++e) {
+              alive[m][e / 2] += s[m][n][e] > lowest ? 1.0f : 0.0f;
+              total[m][e / 2] += positive(s[m][n][e]);
+            }
           }
           if (key == 0 && lane % 4 == 0) {
-            first[m][0] = s[m][0][0];
-            first[m][1] = s[m][0][2];
+            first[m][0] = positive(s[m][0][0]);
+            first[m][1] = positive(s[m][0][2]);
           }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[m][n][e] = positive(s[m][n][e]);
         }
       }
       product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);

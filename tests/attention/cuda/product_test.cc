@@ -29,6 +29,7 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
   const std::vector<std::pair<int64_t, int64_t>> dims =
       kernel == CudaKernel::plain      ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
       : kernel == CudaKernel::portable ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
+      : length > 111 && length <= 256  ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}
                                        : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
@@ -72,7 +73,7 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
     }
   }
   // No factor in common with the numbers of choices, so that all pairs of choices still occur.
-  const size_t stride = length <= 111 ? 101 : length <= 513 ? 389 : 1201;
+  const size_t stride = length <= 111 ? 101 : length <= 256 ? 157 : length <= 513 ? 389 : 1201;
   std::vector<Shape> chosen;
   for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += elastic ? stride : stride / 2 + 2) {
     chosen.push_back(all[n]);
@@ -131,6 +132,13 @@ INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                                           testing::Values(Normalizer::softmax, Normalizer::elastic,
                                                           Normalizer::softmax_sink),
                                           kLengths),
+                         test_name);
+
+// At most 256 keys: the forward keeps one or two tiles of 128.
+INSTANTIATE_TEST_SUITE_P(HopperKept, Cuda,
+                         testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(Normalizer::elastic),
+                                          testing::Values(std::vector<int64_t>{129, 200}, std::vector<int64_t>{219, 256})),
                          test_name);
 
 }  // namespace
