@@ -1,6 +1,7 @@
 #include "ops/linear_cross_entropy.h"
 
 #include "ops/linear_cross_entropy_arguments.h"
+#include "ops/row_products.h"
 #include "ops/rows.h"
 
 namespace lazy::ops {
@@ -38,7 +39,7 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const at::Tensor h = hidden.detach().narrow(0, begin, count).to(at::kFloat);
-    at::Tensor logits = at::mm(h, w.t());
+    at::Tensor logits = row_products(h, w);
     float* data = logits.mutable_data_ptr<float>();
     const float scale = want ? 1 / static_cast<float>(counted) : 0;
     parallel_rows(count, vocabulary, [&](int64_t first, int64_t last) {
