@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "counting_allocator.h"
 #include "model/language_model.h"
@@ -111,7 +113,8 @@ ModelConfig deep_model() {
   return c;
 }
 
-// The second step of training, with so few tokens that activations are small.
+// The second step of training and those after it, with so few tokens that activations are small. Gloo's threads let go of
+// memory late, the more so the busier the machine: the least of several steps, and of several passes, is the step's own.
 Use measure(int count, Sharding sharding, bool bf16) {
   CountingAllocator counter;
   const int64_t start = counter.live;
@@ -129,7 +132,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
     };
     note(use.model);
     AdamW optimizer(parallel.optimized(), {});
-    for (int step = 0; step < 2; ++step) {
+    for (int step = 0; step < 4; ++step) {
       ranks.barrier("the step");
       if (ranks.first()) counter.peak = counter.live;
       ranks.barrier("its start");
@@ -138,22 +141,26 @@ Use measure(int count, Sharding sharding, bool bf16) {
       model.loss(ids, ids).backward();
       parallel.finish_gradients();
       note(use.between);
-      if (ranks.first()) use.peak = by_rank(counter.peak);
+      const double peak = by_rank(counter.peak);
+      if (ranks.first() && step > 0) use.peak = step == 1 ? peak : std::min(use.peak, peak);
       optimizer.step(1e-3, 1, 0);
       parallel.weights_changed();
       parallel.drop_gradients();
     }
-    double before = 0;
-    note(before);
-    if (ranks.first()) counter.peak = counter.live;
-    ranks.barrier("a pass without gradients");
-    {
-      const at::NoGradGuard no_grad;
-      const at::Tensor ids = tokens(3, 1, 8, 64);
-      model.loss(ids, ids);
+    for (int pass = 0; pass < 3; ++pass) {
+      double before = 0;
+      note(before);
+      if (ranks.first()) counter.peak = counter.live;
+      ranks.barrier("a pass without gradients");
+      {
+        const at::NoGradGuard no_grad;
+        const at::Tensor ids = tokens(3, 1, 8, 64);
+        model.loss(ids, ids);
+      }
+      ranks.barrier("its end");
+      const double forward = by_rank(counter.peak) - before;
+      if (ranks.first()) use.forward = pass == 0 ? forward : std::min(use.forward, forward);
     }
-    ranks.barrier("its end");
-    if (ranks.first()) use.forward = by_rank(counter.peak) - before;
   });
   return use;
 }
@@ -176,8 +183,8 @@ TEST(FullShard, ARankHoldsItsShare) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Of twelve layers two are gathered, in bf16 with copies of what is sent. Gloo's threads let go of memory a little
-        // late, for which there is room of a layer and a half.
+        // Of twelve layers two are gathered, in bf16 with copies of what is sent; what is let go of late all the same has
+        // room of a layer and a half.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");
