@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/stop.h"
 #include "train/config.h"
@@ -85,12 +86,16 @@ Examples:
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
   lazy train runs/try/config.toml --resume
   torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
-  lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --dry-run --gpus 64 --mfu 0.4
+  lazy train configs/lazy-340m-15b.toml --dry-run --gpus 64 --mfu 0.4
 
 Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
 end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: something in the
 configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
+    // A plan needs no corpus: one that nobody named is one that is not there yet.
+    if (arguments->dry_run && !lazy::Config::load(arguments->config, arguments->settings).section("data").has("corpus")) {
+      arguments->settings.push_back("data.corpus=corpus");
+    }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);
     lazy::install_stop_handlers();

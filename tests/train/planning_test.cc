@@ -222,6 +222,24 @@ TEST(Plan, NamesWhatDoesNotFitAndWhatWould) {
   EXPECT_THROW(make_plan(shipped_with({}), options), Error);  // 16 micro-batches do not divide among three
 }
 
+TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
+  const Json plan = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 64, .gpu_memory_gib = 139});
+  EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens are more than the paper's batch
+  EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
+  EXPECT_THAT(plan_text(plan), HasSubstr("set training.batch_size = 2: 64 GPUs x 8 sequences do not divide the global batch\n"));
+  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training refuses, and does not choose
+  const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
+  EXPECT_EQ(one["batch_size"], 8);
+  EXPECT_THAT(plan_text(one), Not(HasSubstr("set training.batch_size")));
+}
+
+TEST(Plan, NeedsNoCorpus) {
+  const ScratchFolder scratch;
+  const Ended ended = run_lazy({LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml", "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
+  EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+  EXPECT_THAT(ended.output, HasSubstr("corpus: nothing there yet"));
+}
+
 TEST(Plan, TakesWhatTheConfigurationSays) {
   PlanOptions options{.gpus = 4, .gpu_memory_gib = 139};
   const auto attention = [&](const std::string& checkpointing) {

@@ -78,10 +78,19 @@ Json data_plan(const TrainConfig& config, const Sequences* sequences) {
   return out;
 }
 
+// The most sequences a GPU, no more than configured, of which so many GPUs make the global batch; as configured where none do.
+int64_t batch_that_divides(const TrainConfig& config, int64_t gpus) {
+  for (int64_t batch = config.batch_size; batch > 0 && config.global_batch_tokens > 0; --batch) {
+    if (config.global_batch_tokens % (gpus * batch * config.seq_len) == 0) return batch;
+  }
+  return config.batch_size;
+}
+
 }  // namespace
 
 Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
   TrainConfig config = of_one;
+  config.batch_size = batch_that_divides(of_one, options.gpus);
   config.set_ranks(options.gpus);
   std::optional<Sequences> sequences;
   if (missing_corpora(config).empty()) sequences.emplace(config.corpus, config.train_split, config.sequences);
@@ -110,6 +119,7 @@ Json make_plan(const TrainConfig& of_one, const PlanOptions& options) {
             {"dtype", question.bf16 ? "bf16" : "fp32"},
             {"activation_checkpointing", config.activation_checkpointing},
             {"batch_size", config.batch_size},
+            {"configured_batch_size", of_one.batch_size},
             {"seq_len", config.seq_len},
             {"gradient_accumulation_steps", config.accumulation},
             {"tokens_per_step", config.tokens_per_step()},

@@ -80,6 +80,10 @@ std::string plan_text(const Json& plan) {
   text += fmt::format("step        {} tokens = GPUs {} x micro-batches {} x batch {} x length {}; {} steps\n",
                       integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
                       integer("batch_size"), integer("seq_len"), integer("steps"));
+  if (plan["batch_size"] != plan["configured_batch_size"]) {
+    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n", integer("batch_size"),
+                        integer("gpus"), integer("configured_batch_size"));
+  }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
   text += "  without CUDA's own context and what the allocator rounds up\n";
   if (plan.contains("speed")) {
