@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <map>
 
+#include "absent_settings.h"
 #include "command.h"
 
 #include "core/config.h"
@@ -205,8 +206,8 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
   Config config = Config::load(path, overrides);
   // Whatever `lazy train` would refuse is refused here; a file that others extend may leave out what they set.
   auto complete = overrides;
-  if (!config.section("data").has("corpus")) complete.push_back("data.corpus=\"unset\"");
-  if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000000");
+  set_if_absent(config, "data", "corpus", "unset", complete);
+  set_if_absent(config, "training", "steps", "1000000000", complete);
   train::TrainConfig::load(path, complete);
   return ModelConfig::from_toml(config);
 }

@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absent_settings.h"
 #include "command.h"
-#include "core/config.h"
 #include "core/error.h"
 #include "core/stop.h"
 #include "train/config.h"
@@ -92,9 +92,9 @@ Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tens
 end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: something in the
 configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
-    // A plan needs no corpus: one that nobody named is one that is not there yet.
-    if (arguments->dry_run && !lazy::Config::load(arguments->config, arguments->settings).section("data").has("corpus")) {
-      arguments->settings.push_back("data.corpus=corpus");
+    if (arguments->dry_run) {  // a corpus that nobody named is one that is not there yet
+      auto config = lazy::Config::load(arguments->config, arguments->settings);
+      lazy::set_if_absent(config, "data", "corpus", "corpus", arguments->settings);
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);
