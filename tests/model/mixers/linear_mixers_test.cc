@@ -184,7 +184,8 @@ TEST(LinearMixers, PackedDocumentsAreAlone) {
     const at::Tensor ids = random_ids(1, 40);
     PackedSequences packed;
     packed.ids = ids.squeeze(0);
-    packed.cu_seqlens_q = packed.cu_seqlens_k = here(at::tensor(starts, at::kLong).to(at::kInt));
+    // On the host, where evaluation has them.
+    packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor(starts, at::kLong).to(at::kInt);
     std::vector<at::Tensor> places;
     for (size_t i = 0; i + 1 < starts.size(); ++i) places.push_back(at::arange(starts[i + 1] - starts[i], at::kLong));
     packed.positions = here(at::cat(places));

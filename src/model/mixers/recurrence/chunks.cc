@@ -96,9 +96,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   const auto options = in.v.options().dtype(state_type(in.v));
   at::Tensor state = in.initial_state.defined() ? in.initial_state : at::zeros({B, H, K, V}, options), documents;
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
-  if (in.cu_seqlens.defined()) {
-    documents = at::searchsorted(in.cu_seqlens, at::arange(L, in.cu_seqlens.options()), false, /*right=*/true);
-  }
+  if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
   std::vector<std::vector<at::Tensor>> tokens;  // one gradient for all pieces of a tensor, joined
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {

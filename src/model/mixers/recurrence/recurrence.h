@@ -16,7 +16,8 @@ struct Inputs {
   at::Tensor beta;  // (B, L, H): how much of each token is written; undefined: all, which the delta rule does not allow
   at::Tensor skip;  // (H), of the decaying recurrence: what a token reads has skip v besides; undefined: nothing
   at::Tensor initial_state;  // (B, H, K, V) in the state's type; undefined: zeros
-  // (documents + 1) int32 or int64, where documents begin; B is 1 and no state crosses. Undefined: whole sequences.
+  // (documents + 1) int32 or int64, on the host or where v is: where documents begin; B is 1 and no state crosses.
+  // Undefined: whole sequences.
   at::Tensor cu_seqlens;
   double scale = 1;  // of the queries
 };
@@ -29,6 +30,9 @@ struct Outputs {
 
 // Throws when shapes do not fit each other; `operation` begins the message.
 void check(const char* operation, const Inputs& in);
+
+// (length) of cu_seqlens' type: the document that each token is of, counted from 1, on `device`.
+at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device);
 
 // The type that a recurrence is computed in.
 at::ScalarType state_type(const at::Tensor& v);

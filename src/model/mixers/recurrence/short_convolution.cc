@@ -35,10 +35,11 @@ at::Tensor with_past(const ConvolutionInputs& in) {
 }
 
 // How many tokens of its own document stand before each token.
-at::Tensor places(const at::Tensor& cu_seqlens, int64_t length) {
-  const at::Tensor token = at::arange(length, cu_seqlens.options());
-  const at::Tensor document = at::searchsorted(cu_seqlens, token, false, /*right=*/true) - 1;
-  return token - cu_seqlens.index_select(0, document);
+at::Tensor places(const ConvolutionInputs& in) {
+  const int64_t length = in.x.size(1);
+  const at::Tensor begins = in.cu_seqlens.to(in.x.device(), /*non_blocking=*/true);
+  const at::Tensor document = documents_of(begins, length, begins.device()) - 1;
+  return at::arange(length, begins.options()) - begins.index_select(0, document);
 }
 
 at::Tensor latest(const ConvolutionInputs& in, const at::Tensor& x) {
@@ -57,7 +58,7 @@ Convolution convolved_at_once(const ConvolutionInputs& in) {
   const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();
   const at::Tensor x = joined ? with_past(in) : in.x;
   const at::Tensor state = in.state.defined() && !joined ? in.state.to(x.scalar_type()).detach() : at::Tensor();
-  const at::Tensor cu_seqlens = in.cu_seqlens.defined() ? in.cu_seqlens.to(at::kInt) : in.cu_seqlens;
+  const at::Tensor cu_seqlens = in.cu_seqlens.defined() ? in.cu_seqlens.to(x.device(), at::kInt, /*non_blocking=*/true) : in.cu_seqlens;
   const at::Tensor y = ops::short_convolution(x, in.weight, in.bias, state, cu_seqlens);
   return {joined ? y.narrow(1, past, length) : y, latest(in, length >= past ? in.x : with_past(in))};
 }
@@ -70,7 +71,7 @@ Convolution short_convolution_loop(const ConvolutionInputs& in) {
   const at::Tensor padded = with_past(in), x = padded.to(type), weight = in.weight.to(type);
   const int64_t taps = weight.size(2), length = in.x.size(1);
   at::Tensor place = at::full({length}, taps, at::kLong);
-  if (in.cu_seqlens.defined()) place = places(in.cu_seqlens, length).to(at::kCPU, at::kLong);
+  if (in.cu_seqlens.defined()) place = places(in).to(at::kCPU, at::kLong);
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < length; ++t) {
     at::Tensor sum = at::zeros({x.size(0), x.size(2)}, x.options());
@@ -88,7 +89,7 @@ Convolution short_convolution(const ConvolutionInputs& in) {
   if (one_kernel(in)) return convolved_at_once(in);
   const int64_t taps = in.weight.size(2), length = in.x.size(1);
   at::Tensor place;
-  if (in.cu_seqlens.defined()) place = places(in.cu_seqlens, length).view({1, -1, 1});
+  if (in.cu_seqlens.defined()) place = places(in).view({1, -1, 1});
   const at::Tensor padded = with_past(in);
   const auto run = [=](const std::vector<at::Tensor>& t) {
     const at::ScalarType type = state_type(t[0]);

@@ -14,10 +14,7 @@ bool on_tensor_cores(const Inputs& in, bool delta) {
 Outputs by_tensor_cores(const char* operation, const Inputs& in, bool delta) {
   check(operation, in);
   ops::LinearRecurrence call{in.q, in.k, in.v, in.log_decay, in.beta, in.skip, in.initial_state, {}, in.scale, delta};
-  if (in.cu_seqlens.defined()) {
-    const at::Tensor tokens = at::arange(in.v.size(1), in.cu_seqlens.options());
-    call.documents = at::searchsorted(in.cu_seqlens, tokens, /*out_int32=*/true, /*right=*/true);
-  }
+  if (in.cu_seqlens.defined()) call.documents = documents_of(in.cu_seqlens.to(at::kInt), in.v.size(1), in.v.device());
   auto [out, state] = ops::linear_recurrence(call);
   return {out, state};
 }
