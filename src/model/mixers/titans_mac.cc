@@ -19,7 +19,7 @@ namespace {
 
 // What one piece needs besides tensors.
 struct MacSegment {
-  int64_t heads, head_dim, memory_heads, persistent;
+  int64_t heads, head_dim, memory_heads, chunk, persistent;
   double norm_eps;
   Rope rope;
   bool deterministic;
@@ -94,7 +94,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
   }
   const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
   const auto gates =
-      memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1));
+      memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
   const at::Tensor answers = memory_piece(piece,
@@ -138,7 +138,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const at::ScalarType type = x.value.scalar_type();
   const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor positions = at::arange(earlier, earlier + L, whole);
-  const MacSegment segment{config_.num_heads,      config_.head_dim, config_.mix.heads,
+  const MacSegment segment{config_.num_heads,      config_.head_dim, config_.mix.heads,     config_.mix.chunk,
                            config_.mix.persistent, config_.norm_eps, rope_at(config_, config_.max_length),
                            options.deterministic};
   TensorList before;

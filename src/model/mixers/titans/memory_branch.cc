@@ -19,9 +19,10 @@ at::Tensor unit_length(const at::Tensor& x) {
   return wide * (wide.square().sum(-1, /*keepdim=*/true) + 1e-6).rsqrt();
 }
 
-MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim) {
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk) {
   const auto parts = logits.chunk(3, -1);
-  return {at::sigmoid(parts[0]) / key_dim, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
+  const at::Tensor step = at::sigmoid(parts[0]) * at::sigmoid(-parts[1]) / std::max(key_dim, chunk);
+  return {step, at::log_sigmoid(parts[1]), at::log_sigmoid(-parts[2])};
 }
 
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type) {
@@ -95,7 +96,7 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
   };
   const at::Tensor q = unit_length(stream(0)), k = unit_length(stream(1)), v = stream(2);
   const auto [step, log_momentum, log_keep] =
-      memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1));
+      memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
   const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep, /*rounded=*/x.value.scalar_type() != at::kFloat}, before, chunk_, cu_seqlens);

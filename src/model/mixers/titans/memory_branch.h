@@ -11,12 +11,14 @@ namespace lazy {
 // x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
 at::Tensor unit_length(const at::Tensor& x);
 
-// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim, as
-// TTT's: with steps near 1, a chunk of similar keys would throw the memory further off than it was.
+// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and
+// 1 / chunk, and what momentum adds up, 1 / (1 - momentum), is taken from it: all steps of a chunk are taken at the weights
+// of its start, so with longer ones a chunk of similar keys would throw the memory further off than it was, and a memory of
+// two layers ends in infinity within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (..., heads)
 };
-MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim);
+MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk);
 
 // The parts of a linear layer one below the other, in `type`: differentiable where gradients are recorded.
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
