@@ -11,6 +11,7 @@
 #include "benchmarks/device_timing.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/markdown_table.h"
 #include "core/text.h"
 #include "model/language_model.h"
@@ -175,6 +176,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
       table.push_back({name, fmt::format("{}", length), fmt::format("{:.0f}", train), fmt::format("{:.2f}", faster), fmt::format("{:.2f}", decode),
                        fmt::format("{:.2f}", sooner), human_bytes(row["state_bytes"].get<double>()),
                        row.contains("peak_memory_bytes") ? human_bytes(row["peak_memory_bytes"].get<double>()) : "-"});
+      log::info("{}, {} tokens: {:.0f} tokens/s in training, {:.2f} ms a token in decoding", name, length, train, decode);
       rows.push_back(std::move(row));
     }
     if (o.after_model) o.after_model({{"device", o.device}, {"dtype", o.dtype}, {"rows", rows}});

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "core/error.h"
 #include "core/read_ahead.h"
 #include "eval/encode.h"
 #include "eval/tasks/fewshot.h"
@@ -82,8 +81,10 @@ struct Preparation::Impl {
       const std::string which =
           task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
       if (count < 1 || count > options.max_length) {
-        fail("eval", "{}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which, options.max_length,
-             count);
+        const std::string text = fmt::format("eval: {}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which,
+                                             options.max_length, count);
+        if (count < 1) throw Error(text);
+        throw LongerThanModel(text);
       }
       if (request.context.empty())
         fail("eval", "{}: {}: expected a context that is more than white space, found none", row.where, which);

@@ -6,12 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "data/tokenizer.h"
 #include "eval/request.h"
 #include "eval/tasks/question.h"
 #include "eval/windows.h"
 
 namespace lazy::eval {
+
+// A choice has more tokens than the model can read.
+class LongerThanModel : public Error {
+ public:
+  using Error::Error;
+};
 
 struct PrepareOptions {
   int64_t max_length = 0;

@@ -94,6 +94,25 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
   for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
 }
 
+// The tiny models read 256 tokens, PIQA has a longer choice.
+TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
+  fs::create_directories(folder_ / "data");
+  const auto write = [&](const char* name, const std::string& answer) {
+    std::ofstream(folder_ / "data" / name) << Json{{"goal", "to open a jar"}, {"sol1", answer}, {"sol2", "pull it"}, {"label", 0}}.dump() << "\n";
+  };
+  write("piqa.jsonl", std::string(2000, 'y'));
+  std::ofstream(folder_ / "data" / "boolq.jsonl")
+      << Json{{"question", "is it"}, {"passage", "It is."}, {"label", 1}}.dump() << "\n";
+  Recipe probe = recipe(2);
+  probe.plan = [](const Conditions& c) { return Plan(c).train(small("a", "lazy", 2)).measure(StepKind::tasks).steps(); };
+  probe.judge = [](const Conditions&, const Results&) { return std::vector<Finding>{}; };
+  RunOptions o = options(folder_);
+  o.conditions.data = folder_ / "data";
+  const Json values = run_recipe(probe, o).steps.at(1).record.at("values");
+  EXPECT_TRUE(values.contains("boolq")) << values;
+  EXPECT_FALSE(values.contains("piqa")) << values;
+}
+
 TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
   const Recipe probe = recipe(6);
   RunOptions o = options(folder_);
