@@ -82,6 +82,12 @@ def test_ttt_against_single_steps(layers, tmp_path):
     compare(ours("ttt", x, cotangent, tmp_path), ttt_by_steps(x, layers, size), x, cotangent)
 
 
+def bounded_error(e):
+    """|e|^2, from |e|^2 = dim on its tangent."""
+    square, dim = e.square().sum(-1), e.shape[-1]
+    return torch.where(square <= dim, square, 2 * (square.clamp(min=dim) * dim).sqrt() - dim)
+
+
 def memory_by_steps(x, depth, chunk):
     def model(p, u):
         for n, w in enumerate(p):
@@ -98,7 +104,7 @@ def memory_by_steps(x, depth, chunk):
             for t in range(x["q"].shape[1]):
                 base = M if t % chunk == 0 else base
                 q, k, v = (x[name][n, t, h][None] for name in "qkv")
-                gradients = torch.autograd.grad((model(base, k) - v).square().sum(), base, create_graph=True)
+                gradients = torch.autograd.grad(bounded_error(model(base, k) - v).sum(), base, create_graph=True)
                 eta, keep, step = x["log_momentum"][n, t, h].exp(), x["log_keep"][n, t, h].exp(), x["step"][n, t, h]
                 S = [eta * s - step * g for s, g in zip(S, gradients)]
                 M = [keep * m + s for m, s in zip(M, S)]
@@ -134,7 +140,7 @@ def test_memory_against_titans_pytorch(depth, chunk, tmp_path):
     try:
         peer = titans_pytorch.NeuralMemory(
             heads * dim, chunk_size=1, batch_size=chunk, heads=heads, dim_head=dim, pre_rmsnorm=False,
-            mem_model_norm_add_residual=False, store_memory_loss_fn=lambda a, b: (a - b).square().sum(-1),
+            mem_model_norm_add_residual=False, store_memory_loss_fn=lambda a, b: bounded_error(a - b),
             default_step_transform_max_lr=0.1, init_momentum_bias=0.0, init_decay_bias=-2.0,
             default_model_kwargs=dict(depth=depth, expansion_factor=2.0),
         )  # fmt: skip

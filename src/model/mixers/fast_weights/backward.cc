@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "model/mixers/fast_weights/bounded_error.h"
 #include "model/mixers/fast_weights/products.h"
 
 namespace lazy::fast_weights {
@@ -91,7 +92,7 @@ class Backward {
     if (norm_)
       d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
     else
-      at::add_out(d_z, at_chunk(d_g_[last_]), at_chunk(d_g_[last_]));
+      d_z.copy_(error_gradient_backward(at_chunk(c_.z[last_]), at_chunk(d_g_[last_])));
     // The outputs that they were taken of, from the last layer to the first.
     for (size_t n = last_ + 1; n-- > 0;) {
       d_z = at_chunk(d_z_[n]);

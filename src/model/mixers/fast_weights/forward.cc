@@ -1,5 +1,6 @@
 #include "model/mixers/fast_weights/forward.h"
 
+#include "model/mixers/fast_weights/bounded_error.h"
 #include "model/mixers/fast_weights/products.h"
 
 namespace lazy::fast_weights {
@@ -13,7 +14,7 @@ void each(Course& c, const Layout& layout, const Visit& visit) {
   };
   list(c.W, layout.layers), list(c.b, layout.bias ? layout.layers : 0), list(c.S, layout.momentum ? layout.layers : 0);
   list(c.u, layout.layers), list(c.g, layout.layers);
-  list(c.z, layout.layers - (layout.norm ? 0 : 1)), list(c.t, layout.layers - 1), list(c.x, layout.layers - 1);
+  list(c.z, layout.layers), list(c.t, layout.layers - 1), list(c.x, layout.layers - 1);
 }
 
 // (C, N, rows, columns) like `from`, which has the axes after C; nothing in it yet, but `from` for the first chunk.
@@ -45,7 +46,7 @@ struct Steps {
     at::Tensor z;
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), W = at_chunk(c.W[n]);
-      z = at_chunk(n < c.z.size() ? c.z[n] : c.g[n]);
+      z = at_chunk(c.z[n]);
       if (layout.bias)
         at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
       else
@@ -55,7 +56,7 @@ struct Steps {
     if (layout.norm) {
       at_chunk(c.g[last()]).copy_(InnerNorm{in.norm_weight}.gradient(z, at_chunk(offset)));
     } else {
-      z.sub_(at_chunk(in.target)).mul_(2);
+      at_chunk(c.g[last()]).copy_(error_gradient(z.sub_(at_chunk(in.target))));
     }
     for (size_t n = last(); n > 0; --n) {
       at::Tensor t = at_chunk(c.t[n - 1]);
@@ -110,7 +111,7 @@ struct Steps {
 std::vector<at::Tensor> flatten(const Course& course) {
   Course copy = course;
   std::vector<at::Tensor> list;
-  const Layout layout{copy.W.size(), copy.z.size() == copy.W.size(), !copy.b.empty(), !copy.S.empty(), false};
+  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false};
   each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
   return list;
 }
@@ -133,7 +134,7 @@ FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& c
     c.g.push_back(rows(width));
     if (layout.bias) c.b.push_back(of_chunks(C, in.b[n]));
     if (layout.momentum) c.S.push_back(of_chunks(C, in.S[n]));
-    if (layout.norm || n + 1 < layout.layers) c.z.push_back(rows(width));
+    c.z.push_back(rows(width));
     if (n + 1 < layout.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
   after.W.resize(layout.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());

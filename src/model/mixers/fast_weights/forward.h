@@ -10,7 +10,7 @@ namespace lazy::fast_weights {
 struct Course {
   std::vector<at::Tensor> W, b, S;  // at the chunk's start
   std::vector<at::Tensor> u, g;     // a layer's input at k, and the gradient by its output
-  std::vector<at::Tensor> z;        // its output; the last one's only with a norm
+  std::vector<at::Tensor> z;        // its output; of the last one, without a norm: what the target lacks of it
   std::vector<at::Tensor> t, x;     // the gradient by what act() made of that, and the output at q; not of the last
 };
 

@@ -41,7 +41,8 @@ MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
-//   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
+//   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,
+// where the square of an error longer than sqrt(dim) is replaced by its tangent (fast_weights/bounded_error.h says why).
 // cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is given
 // back. Inputs and state of one floating type: float64 or fp32.
 

@@ -3,6 +3,7 @@
 
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
+#include "model/mixers/fast_weights/bounded_error.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/piecewise.h"
@@ -42,7 +43,7 @@ struct MemorySteps {
   at::Tensor u, g;
 };
 
-// Of |M(k) - v|^2: every layer's inputs and the gradients by its outputs, (B, H, T, ...).
+// Of the error of M(k): every layer's inputs and the gradients by its outputs, (B, H, T, ...).
 std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v) {
   std::vector<MemorySteps> steps = {{.u = k}};
   std::vector<at::Tensor> z;
@@ -50,7 +51,7 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
     z.push_back(at::matmul(steps[n].u, weights[n]));
     if (n + 1 < weights.size()) steps.push_back({.u = at::gelu(z[n])});
   }
-  steps.back().g = 2 * (z.back() - v);
+  steps.back().g = fast_weights::error_gradient(z.back() - v);
   for (size_t n = weights.size() - 1; n > 0; --n) {
     steps[n - 1].g = at::gelu_backward(at::matmul(steps[n].g, weights[n].transpose(-1, -2)), z[n - 1]);
   }

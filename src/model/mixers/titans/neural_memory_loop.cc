@@ -13,6 +13,13 @@ at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch
   return x;
 }
 
+// |e|^2, from |e|^2 = dim on its tangent.
+at::Tensor memory_error(const at::Tensor& e) {
+  const at::Tensor square = e.square().sum(-1);
+  const auto dim = static_cast<double>(e.size(-1));
+  return at::where(square.le(dim), square, 2 * (square.clamp_min(dim) * dim).sqrt() - dim);
+}
+
 }  // namespace
 
 at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) {
@@ -34,7 +41,7 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
         at::AutoGradMode enable(true);
         MemoryWeights base = state.base;
         for (at::Tensor& w : base) w = w.requires_grad() ? w : w.detach().requires_grad_();
-        const at::Tensor loss = (memory_mlp(base, token(in.k)) - token(in.v)).pow(2).sum();
+        const at::Tensor loss = memory_error(memory_mlp(base, token(in.k)) - token(in.v)).sum();
         gradients = torch::autograd::grad({loss}, base, {}, /*retain_graph=*/true, /*create_graph=*/true);
       }
       for (size_t n = 0; n < gradients.size(); ++n) {
