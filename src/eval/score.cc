@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -119,28 +120,77 @@ Pending ask(LanguageModel& model, const std::vector<Window>& windows, std::span<
   return Pending(std::move(batch), likelihood, best);
 }
 
-// A window through a streaming cache: one sequence at a time, since each is cut at its own places.
-Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t index, const StreamingCache& streaming) {
-  const Window& window = windows[index];
-  const PrefixGroup alone{index, 1, 0, static_cast<int64_t>(window.input.size())};
-  Batch batch = lay_out(windows, std::span(&alone, 1), model.device());
-  at::Tensor labels = at::full({1, batch.tokens.ids.size(0)}, -100, batch.labels.options());
-  labels[0].index_copy_(0, batch.rows, batch.labels);
+// Windows begin ... end - 1 through a streaming cache. Where it is cut follows from a token's place alone, so that they go side
+// by side; the shorter ones are filled up behind their last token, which sees nothing of it.
+Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end, const StreamingCache& streaming) {
+  int64_t longest = 0;
+  for (size_t w = begin; w < end; ++w) longest = std::max(longest, static_cast<int64_t>(windows[w].input.size()));
+  const auto count = static_cast<int64_t>(end - begin);
+  at::Tensor ids = at::zeros({count, longest}, at::kLong), labels = at::full({count, longest}, -100, at::kLong);
+  std::vector<int64_t> rows;
+  Batch batch;
+  batch.first = begin;
+  batch.begins.push_back(0);
+  for (size_t w = begin; w < end; ++w) {
+    const Window& window = windows[w];
+    int64_t* id = ids.mutable_data_ptr<int64_t>() + static_cast<int64_t>(w - begin) * longest;
+    int64_t* label = labels.mutable_data_ptr<int64_t>() + static_cast<int64_t>(w - begin) * longest;
+    std::copy(window.input.begin(), window.input.end(), id);
+    const size_t first = window.input.size() - window.targets.size();
+    std::copy(window.targets.begin(), window.targets.end(), label + first);
+    for (size_t t = first; t < window.input.size(); ++t) rows.push_back(label - labels.const_data_ptr<int64_t>() + static_cast<int64_t>(t));
+    batch.begins.push_back(static_cast<int64_t>(rows.size()));
+  }
+  const at::Device device = model.device();
   KVCache cache{.streaming = streaming};
-  const auto [likelihood, best] = model.log_likelihood(batch.tokens.ids.unsqueeze(0), labels, {.cache = &cache});
-  const at::Tensor rows = batch.rows;
-  return Pending(std::move(batch), likelihood[0].index_select(0, rows), best[0].index_select(0, rows));
+  const auto [likelihood, best] = model.log_likelihood(ids.to(device), labels.to(device), {.cache = &cache});
+  batch.rows = at::tensor(rows).to(device);
+  const at::Tensor scored = batch.rows;
+  return Pending(std::move(batch), likelihood.flatten().index_select(0, scored), best.flatten().index_select(0, scored));
+}
+
+// Where the windows from `begin` on end that go through a streaming cache together: at least one.
+size_t streaming_end(const std::vector<PrefixGroup>& alone, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens) {
+  size_t end = begin;
+  int64_t longest = 0;
+  for (; end < last; ++end) {
+    longest = std::max(longest, alone[end].computed);
+    const auto count = static_cast<int64_t>(end + 1 - begin);
+    if (end > begin && (batch_size > 0 ? count > batch_size : count * longest > max_tokens)) break;
+  }
+  return end;
+}
+
+// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their length, so
+// that little is filled up.
+std::vector<Score> score_streaming(const std::vector<Window>& windows, const ScoreOptions& options,
+                                   const std::function<std::vector<Score>(const std::vector<Window>&, const ScoreOptions&)>& ask_for) {
+  std::vector<size_t> whole, cut;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? whole : cut).push_back(w);
+  }
+  std::stable_sort(cut.begin(), cut.end(), [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
+  std::vector<Score> scores(windows.size());
+  for (const auto* part : {&whole, &cut}) {
+    std::vector<Window> some;
+    for (size_t w : *part) some.push_back(windows[w]);
+    ScoreOptions o = options;
+    if (part == &whole) o.cache.reset();
+    std::vector<Score> found = ask_for(some, o);
+    for (size_t n = 0; n < part->size(); ++n) scores[(*part)[n]] = std::move(found[n]);
+  }
+  return scores;
 }
 
 }  // namespace
 
-std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
-  const at::NoGradGuard no_grad;
-  for (const Window& w : windows) check(w, model.config().vocab_size);
-  // Where a sequence's length or its own cache decides what it computes, it is asked on its own.
-  const bool alone = options.cache || model.config().rope_scaling.type == "dynamic";
-  // A recurrence cannot start from another sequence's middle: nothing is shared.
-  const std::vector<PrefixGroup> groups = alone || !model.config().all_attention() ? each_alone(windows) : group_by_prefix(windows);
+namespace {
+
+std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+  // Where a sequence's length decides what it computes, it is asked on its own.
+  const bool alone = model.config().rope_scaling.type == "dynamic";
+  // A recurrence cannot start from another sequence's middle, and a cache is each sequence's own: nothing is shared.
+  const std::vector<PrefixGroup> groups = alone || options.cache || !model.config().all_attention() ? each_alone(windows) : group_by_prefix(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
   uint64_t all = 0, done = 0;
   for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);
@@ -156,9 +206,11 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   std::optional<Pending> pending;
   for (size_t begin = first; begin < last;) {
     end_if_stopped("eval");
-    const size_t end = alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens);
+    const size_t end = alone           ? begin + 1
+                       : options.cache ? streaming_end(groups, begin, last, options.batch_size, max_tokens)
+                                       : batch_end(groups, begin, last, options.batch_size, max_tokens);
     try {
-      Pending next = options.cache ? ask_streaming(model, windows, begin, *options.cache)
+      Pending next = options.cache ? ask_streaming(model, windows, begin, end, *options.cache)
                                    : ask(model, windows, std::span(groups).subspan(begin, end - begin));
       if (pending) pending->collect(scores, options.targets);
       pending = std::move(next);
@@ -178,6 +230,16 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
     exchange(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end, options.targets, *options.ranks);
   }
   return scores;
+}
+
+}  // namespace
+
+std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+  const at::NoGradGuard no_grad;
+  for (const Window& w : windows) check(w, model.config().vocab_size);
+  // Under a scaling that goes by the length, a cache's room is the length: what fits into it is another matter there.
+  if (!options.cache || model.config().rope_scaling.type == "dynamic") return score_in_order(model, windows, options);
+  return score_streaming(windows, options, [&](const auto& some, const ScoreOptions& o) { return score_in_order(model, some, o); });
 }
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options) {
