@@ -2,7 +2,7 @@
 # compute-sanitizer (memcheck, racecheck, synccheck) on a reduced list of the GPU tests: our kernels only, at short lengths.
 # All of it has a time limit; what was not finished by then is said. On the Hopper kernels racecheck does not follow barriers
 # written as PTX (docs/kernels-cuda.md), so what it reports there is listed and does not count as a failure.
-# Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]     JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck"
+# Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]     JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck" ONLY=REGEX (names)
 set -uo pipefail
 folder=$(realpath "$1") output=${2:-$(mktemp -d)}
 jobs=${JOBS:-$(nproc)} limit=${LIMIT:-300}
@@ -17,10 +17,16 @@ hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
 recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
 portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
 portable-700 attention_tests All/CudaKernels.OnlyQueries*portable
-plain attention_tests Plain/Cuda.*bfloat16*_1:Plain/Cuda.*float32_elastic_63:Plain/Cuda.*float32_entmax15_1
-decode attention_tests All/DecodeProduct.*bfloat16_elastic:All/DecodeProduct.*float32_entmax15:Decode.VisibleCounts
+plain-elastic attention_tests Plain/Cuda.*float32_elastic_63
+plain-bf16 attention_tests Plain/Cuda.*bfloat16_elastic_1:Plain/Cuda.*bfloat16_softmax_1
+plain-entmax attention_tests Plain/Cuda.*float32_entmax15_1
+decode-bf16 attention_tests All/DecodeProduct.*bfloat16_elastic
+decode-entmax attention_tests All/DecodeProduct.*float32_entmax15
+decode attention_tests Decode.VisibleCounts
 properties attention_tests Properties.NanReaches*:Properties.PackedDocuments*:Properties.RowsThatSeeNothing*
 fused ops_tests *Fused.RmsNorm/*:*Fused.AddRmsNorm/*:*Fused.Swiglu*:*Fused.Rope/*:*Fused.ShortConvolution/*'
+lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
+[ -n "$lists" ] || { echo "sanitize_gpu.sh: ONLY=$ONLY: expected a name of the list, found none" >&2; exit 2; }
 
 check() {  # tool, name, binary, filter
   local left=$((limit - SECONDS))
