@@ -211,7 +211,7 @@ TEST(Collapse, CosineAndRankPairByPair) {
     // The spectrum by another way: eigenvalues of the Gram matrix are the squares.
     const at::Tensor values = at::linalg_eigvalsh(at::mm(tensor, tensor.t())).clamp_min(0).sqrt(),
                      p = values / values.sum();
-    EXPECT_NEAR(samples[1].cosine, cosine, 1e-10) << name;
+    EXPECT_NEAR(samples[1].cosine, cosine, 1e-7) << name;  // two passes of fp32 may round differently
     EXPECT_NEAR(samples[1].effective_rank, std::exp(-at::xlogy(p, p).sum().item<double>()), 1e-4) << name;
   }
   EXPECT_NEAR(alikeness(at::eye(6)).effective_rank, 6, 1e-9);

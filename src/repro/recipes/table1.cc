@@ -115,7 +115,7 @@ void compare_task(const Results& results, const Scale& at, const PublishedRow& l
   const Claim claim{fmt::format("Lazy Attention's {} is {} that of {}", c.title, a > b ? "above" : "below", other.name),
                     fmt::format("{:.2f} against {:.2f}", a, b), std::string(c.less ? "perplexity" : "points of 100"), "documents, unpaired standard errors"};
   const auto x = measured(results, trained_as(at, lazy.model), c), y = measured(results, trained_as(at, other.model), c);
-  if (!x || !y) return out.push_back(undecided(claim, fmt::format("the task {} was not evaluated: not in --data, or not known to this version", c.task)));
+  if (!x || !y) return out.push_back(undecided(claim, fmt::format("the task {} was not evaluated: not in --data, longer than the model reads, or not known to this version", c.task)));
   if (!x->has_error || !y->has_error) return out.push_back(undecided(claim, "lazy eval states no standard error for this metric"));
   const double scale = c.less ? 1 : 100;
   out.push_back(judge_sign(claim, normal_interval(scale * (x->value - y->value), scale * std::hypot(x->error, y->error), x->documents),
