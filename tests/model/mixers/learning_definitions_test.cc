@@ -1,5 +1,6 @@
 // The mixers that learn while they read, whole, against their definitions in float64: one sequence, projections as
 // sums, attention with a mask, the recurrence token by token.
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -128,9 +129,10 @@ class Definition {
       return (at::matmul(x, w("memory." + name + "_proj.weight").t()) + w("memory." + name + "_proj.bias"))
           .unsqueeze(0);
     };
-    return {unit(stream(x, "q")).unsqueeze(0),   unit(stream(x, "k")).unsqueeze(0),
-            stream(x, "v").unsqueeze(0),         at::sigmoid(gate("step")) / c.mix.key_dim,
-            at::sigmoid(gate("momentum")).log(), (1 - at::sigmoid(gate("decay"))).log()};
+    const at::Tensor momentum = at::sigmoid(gate("momentum"));
+    const at::Tensor step = at::sigmoid(gate("step")) * (1 - momentum) / std::max(c.mix.key_dim, c.mix.chunk);
+    return {unit(stream(x, "q")).unsqueeze(0), unit(stream(x, "k")).unsqueeze(0), stream(x, "v").unsqueeze(0), step, momentum.log(),
+            (1 - at::sigmoid(gate("decay"))).log()};
   }
 
   MemoryState fresh() const {
