@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -34,13 +33,15 @@ void check(const Window& w, int64_t vocabulary) {
   }
 }
 
-// Where the groups from `begin` on end that go through the model together: at least one.
-size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens) {
+// Where the groups from `begin` on end that go through the model together: at least one. filled_up: each takes as many tokens
+// as the longest.
+size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens, bool filled_up) {
   size_t end = begin;
-  auto windows = int64_t{0}, tokens = int64_t{0};
+  auto windows = int64_t{0}, tokens = int64_t{0}, longest = int64_t{0};
   for (; end < last; ++end) {
     windows += static_cast<int64_t>(groups[end].count);
-    tokens += groups[end].computed;
+    longest = std::max(longest, groups[end].computed);
+    tokens = filled_up ? windows * longest : tokens + groups[end].computed;
     if (end > begin && (batch_size > 0 ? windows > batch_size : tokens > max_tokens)) break;
   }
   return end;
@@ -149,43 +150,6 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
   return Pending(std::move(batch), likelihood.flatten().index_select(0, scored), best.flatten().index_select(0, scored));
 }
 
-// Where the windows from `begin` on end that go through a streaming cache together: at least one.
-size_t streaming_end(const std::vector<PrefixGroup>& alone, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens) {
-  size_t end = begin;
-  int64_t longest = 0;
-  for (; end < last; ++end) {
-    longest = std::max(longest, alone[end].computed);
-    const auto count = static_cast<int64_t>(end + 1 - begin);
-    if (end > begin && (batch_size > 0 ? count > batch_size : count * longest > max_tokens)) break;
-  }
-  return end;
-}
-
-// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their length, so
-// that little is filled up.
-std::vector<Score> score_streaming(const std::vector<Window>& windows, const ScoreOptions& options,
-                                   const std::function<std::vector<Score>(const std::vector<Window>&, const ScoreOptions&)>& ask_for) {
-  std::vector<size_t> whole, cut;
-  for (size_t w = 0; w < windows.size(); ++w) {
-    (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? whole : cut).push_back(w);
-  }
-  std::stable_sort(cut.begin(), cut.end(), [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
-  std::vector<Score> scores(windows.size());
-  for (const auto* part : {&whole, &cut}) {
-    std::vector<Window> some;
-    for (size_t w : *part) some.push_back(windows[w]);
-    ScoreOptions o = options;
-    if (part == &whole) o.cache.reset();
-    std::vector<Score> found = ask_for(some, o);
-    for (size_t n = 0; n < part->size(); ++n) scores[(*part)[n]] = std::move(found[n]);
-  }
-  return scores;
-}
-
-}  // namespace
-
-namespace {
-
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   // Where a sequence's length decides what it computes, it is asked on its own.
   const bool alone = model.config().rope_scaling.type == "dynamic";
@@ -206,9 +170,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   std::optional<Pending> pending;
   for (size_t begin = first; begin < last;) {
     end_if_stopped("eval");
-    const size_t end = alone           ? begin + 1
-                       : options.cache ? streaming_end(groups, begin, last, options.batch_size, max_tokens)
-                                       : batch_end(groups, begin, last, options.batch_size, max_tokens);
+    const size_t end = alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens, options.cache.has_value());
     try {
       Pending next = options.cache ? ask_streaming(model, windows, begin, end, *options.cache)
                                    : ask(model, windows, std::span(groups).subspan(begin, end - begin));
@@ -232,6 +194,26 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   return scores;
 }
 
+// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their length, so
+// that little is filled up.
+std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+  std::vector<size_t> whole, cut;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? whole : cut).push_back(w);
+  }
+  std::stable_sort(cut.begin(), cut.end(), [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
+  std::vector<Score> scores(windows.size());
+  for (const auto* part : {&whole, &cut}) {
+    std::vector<Window> some;
+    for (size_t w : *part) some.push_back(windows[w]);
+    ScoreOptions o = options;
+    if (part == &whole) o.cache.reset();
+    std::vector<Score> found = score_in_order(model, some, o);
+    for (size_t n = 0; n < part->size(); ++n) scores[(*part)[n]] = std::move(found[n]);
+  }
+  return scores;
+}
+
 }  // namespace
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
@@ -239,7 +221,7 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   for (const Window& w : windows) check(w, model.config().vocab_size);
   // Under a scaling that goes by the length, a cache's room is the length: what fits into it is another matter there.
   if (!options.cache || model.config().rope_scaling.type == "dynamic") return score_in_order(model, windows, options);
-  return score_streaming(windows, options, [&](const auto& some, const ScoreOptions& o) { return score_in_order(model, some, o); });
+  return score_streaming(model, windows, options);
 }
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options) {

@@ -10,8 +10,8 @@ namespace lazy {
 
 // C: chunks, N: sequences times heads, T: tokens of a chunk. The model of a head is M(x) = act(... act(x W_1 + b_1)
 // ...) W_n + b_n; without norm_weight it learns to make |M(k) - target|^2 small, by exact GELU and bounded errors
-// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small, by tanh-GELU. G_s: the gradient at token s, at the weights W of the chunk's
-// start.
+// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small, by tanh-GELU. G_s: the
+// gradient at token s, at the weights W of the chunk's start.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: none
