@@ -16,7 +16,8 @@ class Backward {
  public:
   Backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d)
       : in_(in), layout_(layout), c_(course), d_end_(d), last_(layout.layers - 1), W_(d.W), b_(d.b), S_(d.S) {
-    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_})
+    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_, &stepped_,
+                       &momentum_stepped_})
       list->resize(layout.layers);
   }
 
@@ -42,16 +43,25 @@ class Backward {
       const at::Tensor d_overlap = d_steps * in_.read_steps;
       add(d_.read_steps, overlap.mul_(d_steps));
       d_u_[n] = product(turned(d_overlap), a);
-      at::Tensor d_a = product(d_overlap, c_.u[n]), through_W = product(d_y, turned(c_.W[n]));
+      at::Tensor d_a = product(d_overlap, c_.u[n]);
+      // By M, of which the answers read share a M.
+      const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
+        if (a.size(-1) < d_y.size(-1)) {  // the tokens' factors on the narrower side
+          const at::Tensor back = product(d_y, turned(M));
+          add(d_share, row_dot(back, a));
+          d_a.addcmul_(back, share);
+          return product(turned(a * share), d_y);
+        }
+        add(d_share, row_dot(product(a, M), d_y));
+        const at::Tensor shared = d_y * share;
+        accumulate(d_a, shared, turned(M));
+        return product(a_T, shared);
+      };
       if (layout_.momentum) {
-        const at::Tensor through_S = product(d_y, turned(c_.S[n]));
-        add(d_.read_keep, row_dot(through_W, a));
-        add(d_.read_carry, row_dot(through_S, a));
-        d_a.addcmul_(through_W, in_.read_keep).addcmul_(through_S, in_.read_carry);
-        d_W_[n] = product(a_T, d_y * in_.read_keep);
-        d_S_[n] = product(a_T, d_y * in_.read_carry);
+        d_W_[n] = through(c_.W[n], in_.read_keep, d_.read_keep);
+        d_S_[n] = through(c_.S[n], in_.read_carry, d_.read_carry);
       } else {
-        d_a.add_(through_W);
+        accumulate(d_a, d_y, turned(c_.W[n]));
         d_W_[n] = product(a_T, d_y);
       }
       if (layout_.bias) d_b_[n] = d_y.sum(-2, /*keepdim=*/true);
@@ -64,11 +74,12 @@ class Backward {
   void prepare() {
     const Gelu act = gelu_of(layout_);
     for (size_t n = 0; n <= last_; ++n) {
-      by_W_[n] = at::empty_like(c_.g[n]);
-      if (layout_.momentum) by_S_[n] = at::empty_like(c_.g[n]);
       d_z_[n] = at::empty_like(c_.g[n]);
-      stepped_.push_back(in_.steps * c_.g[n]);
-      if (layout_.momentum) momentum_stepped_.push_back(in_.momentum_steps * c_.g[n]);
+      if (!from_inputs(n)) {
+        by_W_[n] = at::empty_like(c_.g[n]);
+        stepped_[n] = in_.steps * c_.g[n];
+        if (layout_.momentum) by_S_[n] = at::empty_like(c_.g[n]), momentum_stepped_[n] = in_.momentum_steps * c_.g[n];
+      }
       if (n == last_) break;
       slope_[n] = act.backward(at::ones({}, c_.z[n].options()).expand_as(c_.z[n]), c_.z[n]);
       bend_[n] = act.second(c_.z[n]).mul_(c_.t[n]);
@@ -109,26 +120,36 @@ class Backward {
     }
   }
 
+  // Whether what the new weights say of a layer's steps is taken where its inputs are, all chunks at once in the end: the
+  // first layer's, if they are narrower than its outputs.
+  bool from_inputs(size_t n) const { return n == 0 && !layout_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
+
   // Through one layer's new weights.
   void through_update(int64_t chunk, size_t n) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
-    at::Tensor d_g = at_chunk(d_g_[n]), by_W = at_chunk(by_W_[n]);
-    if (layout_.bias)
-      at::baddbmm_out(by_W, b_[n], u, W_[n]);
-    else
-      at::bmm_out(by_W, u, W_[n]);
-    d_g.addcmul_(by_W, at_chunk(in_.steps), -1);
-    if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped_[n]), turned(W_[n]), 1, -1);  // k's: at the end
+    at::Tensor d_g = at_chunk(d_g_[n]);
+    // By M, from which the chunk's steps were subtracted in these shares.
+    const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped, const Tensors& by) {
+      if (from_inputs(n)) {
+        d_g.baddbmm_(u * at_chunk(share), M, 1, -1);
+        return;
+      }
+      at::Tensor by_M = at_chunk(by[n]);
+      if (b.defined())
+        at::baddbmm_out(by_M, b, u, M);
+      else
+        at::bmm_out(by_M, u, M);
+      d_g.addcmul_(by_M, at_chunk(share), -1);
+      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), turned(M), 1, -1);  // k's: at the end
+    };
+    through(W_[n], layout_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
     if (!layout_.momentum) {
       at_chunk(d_W_[n]).add_(W_[n]);
       if (layout_.bias) at_chunk(d_b_[n]).add_(b_[n]);
       return;
     }
-    at::Tensor by_S = at_chunk(by_S_[n]);
-    at::bmm_out(by_S, u, S_[n]);
-    d_g.addcmul_(by_S, at_chunk(in_.momentum_steps), -1);
-    if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(momentum_stepped_[n]), turned(S_[n]), 1, -1);
+    through(S_[n], {}, in_.momentum_steps, momentum_stepped_, by_S_);
     at_chunk(d_W_[n]).addcmul_(W_[n], at_chunk(in_.keep));
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
@@ -142,28 +163,42 @@ class Backward {
     use(C - 1, 1, at_the_end.unsqueeze(0));
   }
 
+  // The shares of the steps themselves, and, of the first layer, k; part(x): the chunks that left `left`.
+  template <typename Part>
+  void through_steps(size_t n, const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
+                     const Tensors& stepped, const Tensors& by) {
+    if (!from_inputs(n)) {
+      part(d_share).sub_(row_dot(part(c_.g[n]), part(by[n])));
+      if (n == 0) accumulate(part(d_.k), part(stepped[0]), turned(left), -1);
+      return;
+    }
+    const at::Tensor back = product(part(c_.g[0]), turned(left));
+    part(d_share).sub_(row_dot(part(c_.u[0]), back));
+    part(d_.k).addcmul_(back, part(share), -1);
+  }
+
   // All chunks at once: what nothing else waited for.
   void finish() {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], turned(c_.W[0]));
+    d_.steps = at::zeros_like(in_.steps);
     if (layout_.momentum) {
-      d_.keep = at::zeros_like(in_.keep), d_.carry = at::zeros_like(in_.carry),
-      d_.momentum_keep = at::zeros_like(in_.momentum_keep);
+      for (const auto& [d, x] : {std::pair{&d_.keep, &in_.keep}, {&d_.carry, &in_.carry}, {&d_.momentum_keep, &in_.momentum_keep},
+                                 {&d_.momentum_steps, &in_.momentum_steps}})
+        *d = at::zeros_like(*x);
     }
     for (size_t n = 0; n <= last_; ++n) {
-      add(d_.steps, row_dot(c_.g[n], by_W_[n]).neg_());
       by_what_was_left(d_W_[n], d_end_.W[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
-        if (n == 0) accumulate(part(d_.k), part(stepped_[0]), turned(left), -1);
+        through_steps(n, part, left, in_.steps, d_.steps, stepped_, by_W_);
         if (!layout_.momentum) return;
         part(d_.keep).add_(block_dot(part(c_.W[n]), left));
         part(d_.carry).add_(block_dot(part(c_.S[n]), left));
       });
       if (!layout_.momentum) continue;
-      add(d_.momentum_steps, row_dot(c_.g[n], by_S_[n]).neg_());
       by_what_was_left(d_S_[n], d_end_.S[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
-        if (n == 0) accumulate(part(d_.k), part(momentum_stepped_[0]), turned(left), -1);
+        through_steps(n, part, left, in_.momentum_steps, d_.momentum_steps, momentum_stepped_, by_S_);
         part(d_.momentum_keep).add_(block_dot(part(c_.S[n]), left));
       });
     }

@@ -51,7 +51,7 @@ struct Steps {
         at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
       else
         at::bmm_out(z, u, W);
-      if (n < last()) at_chunk(c.u[n + 1]).copy_(act(z));
+      if (n < last()) act.write(at_chunk(c.u[n + 1]), z);
     }
     if (layout.norm) {
       at_chunk(c.g[last()]).copy_(InnerNorm{in.norm_weight}.gradient(z, at_chunk(offset)));
@@ -65,25 +65,29 @@ struct Steps {
     }
   }
 
+  // W -= u^T (rows g), the rows' factors on the narrower of the two.
+  static void step(at::Tensor W, const at::Tensor& from, const at::Tensor& u, const at::Tensor& rows, const at::Tensor& g) {
+    const bool at_input = u.size(-1) < g.size(-1);
+    at::baddbmm_out(W, from, turned(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
+  }
+
   void advance(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last(); ++n) {
-      const at::Tensor u_T = turned(at_chunk(c.u[n])), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]);
-      const at::Tensor stepped = at_chunk(in.steps) * g;
+      const at::Tensor u = at_chunk(c.u[n]), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]), steps = at_chunk(in.steps);
       at::Tensor W_next = next(c.W[n], after.W[n], chunk);
       if (layout.momentum) {
         const at::Tensor S = at_chunk(c.S[n]);
         at::mul_out(W_next, W, at_chunk(in.keep));
-        W_next.addcmul_(S, at_chunk(in.carry)).baddbmm_(u_T, stepped, 1, -1);
+        step(W_next, W_next.addcmul_(S, at_chunk(in.carry)), u, steps, g);
         at::Tensor S_next = next(c.S[n], after.S[n], chunk);
-        at::mul_out(S_next, S, at_chunk(in.momentum_keep));
-        S_next.baddbmm_(u_T, at_chunk(in.momentum_steps) * g, 1, -1);
+        step(S_next, at::mul_out(S_next, S, at_chunk(in.momentum_keep)), u, at_chunk(in.momentum_steps), g);
       } else {
-        at::baddbmm_out(W_next, W, u_T, stepped, 1, -1);
+        step(W_next, W, u, steps, g);
       }
       if (!layout.bias) continue;
       at::Tensor b_next = next(c.b[n], after.b[n], chunk);
-      at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
+      at::baddbmm_out(b_next, at_chunk(c.b[n]), turned(steps), g, 1, -1);
     }
   }
 
@@ -92,9 +96,14 @@ struct Steps {
     const Gelu act = gelu_of(layout);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      y = product(a, c.W[n]);
+      if (layout.momentum && a.size(-1) < c.W[n].size(-1)) {  // the tokens' factors on the narrower side
+        y = product(a * in.read_keep, c.W[n]);
+        accumulate(y, a * in.read_carry, c.S[n]);
+      } else {
+        y = product(a, c.W[n]);
+        if (layout.momentum) y.mul_(in.read_keep).addcmul_(product(a, c.S[n]), in.read_carry);
+      }
       if (layout.bias) y.add_(c.b[n]);
-      if (layout.momentum) y.mul_(in.read_keep).addcmul_(product(a, c.S[n]), in.read_carry);
       at::Tensor overlap = product(a, turned(c.u[n]));
       if (layout.bias) overlap.add_(1);  // as if inputs ended in a 1, whose weights are b
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
