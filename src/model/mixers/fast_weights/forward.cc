@@ -65,29 +65,30 @@ struct Steps {
     }
   }
 
-  // W -= u^T (rows g), the rows' factors on the narrower of the two.
-  static void step(at::Tensor W, const at::Tensor& from, const at::Tensor& u, const at::Tensor& rows, const at::Tensor& g) {
-    const bool at_input = u.size(-1) < g.size(-1);
-    at::baddbmm_out(W, from, turned(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
-  }
-
   void advance(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]), steps = at_chunk(in.steps);
       at::Tensor W_next = next(c.W[n], after.W[n], chunk);
-      if (layout.momentum) {
-        const at::Tensor S = at_chunk(c.S[n]);
-        at::mul_out(W_next, W, at_chunk(in.keep));
-        step(W_next, W_next.addcmul_(S, at_chunk(in.carry)), u, steps, g);
-        at::Tensor S_next = next(c.S[n], after.S[n], chunk);
-        step(S_next, at::mul_out(S_next, S, at_chunk(in.momentum_keep)), u, at_chunk(in.momentum_steps), g);
-      } else {
-        step(W_next, W, u, steps, g);
+      if (!layout.momentum) {
+        const at::Tensor stepped = steps * g;
+        at::baddbmm_out(W_next, W, turned(u), stepped, 1, -1);
+        if (!layout.bias) continue;
+        at::Tensor b_next = next(c.b[n], after.b[n], chunk);
+        at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
+        continue;
       }
-      if (!layout.bias) continue;
-      at::Tensor b_next = next(c.b[n], after.b[n], chunk);
-      at::baddbmm_out(b_next, at_chunk(c.b[n]), turned(steps), g, 1, -1);
+      // to -= u^T (rows g), the tokens' factors on the narrower of the two
+      const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
+        const bool at_input = u.size(-1) < g.size(-1);
+        to.baddbmm_(turned(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
+      };
+      const at::Tensor S = at_chunk(c.S[n]);
+      at::mul_out(W_next, W, at_chunk(in.keep)).addcmul_(S, at_chunk(in.carry));
+      step(W_next, steps);
+      at::Tensor S_next = next(c.S[n], after.S[n], chunk);
+      at::mul_out(S_next, S, at_chunk(in.momentum_keep));
+      step(S_next, at_chunk(in.momentum_steps));
     }
   }
 
