@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of `lazy bench mixers`: flash-linear-attention's models of the same 340M shapes, forward and backward in bf16.
 
-    python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE]
+    python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE] [--quick-tuning]
 
 Prints tokens/s of training; beside those of `lazy bench mixers --json FILE` where --ours names its file. FLA's Mamba2 is as
 fast as what it finds installed (mamba_ssm, causal_conv1d); what it ran on is printed. Needs flash-linear-attention.
@@ -15,6 +15,7 @@ import statistics
 import torch
 
 import fla_guard
+import quick_tuning
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--model", nargs="*", default=["retnet", "delta_net", "gated_delta_net", "mamba2"])
@@ -24,7 +25,10 @@ p.add_argument("--steps", type=int, default=5)
 p.add_argument("--layers", type=int, default=0, help="0: the shape's own")
 p.add_argument("--ours", help="what `lazy bench mixers --json` wrote")
 p.add_argument("--json")
+quick_tuning.add_argument(p)
 a = p.parse_args()
+if a.quick_tuning:
+    quick_tuning.install()
 
 # Names in configs/models/ and FLA's classes, with what is not their default there.
 SHAPES = {

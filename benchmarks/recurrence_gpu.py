@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The recurrences on tensor cores beside flash-linear-attention's Triton kernels: forward, and forward and backward, in bf16.
 
-    python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE]
+    python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE] [--quick-tuning]
 
 Heads and widths are those of the 340M models. Where FLA is installed results and gradients are compared before they are timed.
 --kernels lists the time of every kernel of ours. Medians of rounds in which all take their turn, by CUDA events.
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from gpu_medians import medians
 
 import fla_guard
+import quick_tuning
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("operators", help="liblazy_ops.so")
@@ -22,7 +23,10 @@ p.add_argument("--shape", nargs="*", default=["16x2048", "8x4096", "4x8192"])
 p.add_argument("--rounds", type=int, default=10)
 p.add_argument("--kernels", action="store_true")
 p.add_argument("--json")
+quick_tuning.add_argument(p)
 a = p.parse_args()
+if a.quick_tuning:
+    quick_tuning.install()
 torch.ops.load_library(a.operators)
 lazy = torch.ops.lazy
 try:
