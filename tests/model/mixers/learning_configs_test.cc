@@ -92,6 +92,10 @@ TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
               HasSubstr("window_size: expected -1, mixer.segment (64)"));
   EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.chunk = 32; }),
               HasSubstr("mixer.chunk: expected mixer.segment (64), found 32"));
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.segment = 5000; }),
+              HasSubstr("mixer.segment: expected 1 to max_position_embeddings"));
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.mix.chunk = 5000; }),
+              HasSubstr("mixer.chunk: expected 1 to max_position_embeddings"));
   EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.num_heads = 2, c.num_kv_heads = 2; }),
               HasSubstr("num_heads: expected"));
   EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.positions = "alibi"; }),
