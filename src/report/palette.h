@@ -2,6 +2,7 @@
 // Pictures name classes (q0..q63, s0..s7); the style sheet gives them a value for light and for dark pages.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +26,9 @@ int ramp_level(double t);  // clamps; 0..kRampLevels-1
 // Whether text on this level is drawn in the page's text colour (true) or inverted.
 bool plain_text_on(int level);
 Rgb series_color(int index, bool dark);
+// The curve mark (plot.h) of a series: where colours begin again, another shape goes with them, up to 32 series.
+constexpr int kSeriesMarks = 4;
+constexpr int series_mark(size_t index) { return static_cast<int>((index + index / kSeriesColors) % kSeriesMarks); }
 
 // CSS rules of all classes, light; then dark, to be wrapped in a media query.
 std::string palette_css(bool dark);

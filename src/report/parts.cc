@@ -38,7 +38,7 @@ std::string figure(const std::string& picture, const std::string& caption, const
 
 std::string run_name(const std::vector<RunData>& runs, size_t index) {
   return fmt::format("<span class=\"run\">{}{}</span>",
-                     swatch(fmt::format("s{}", index % kSeriesColors), static_cast<int>(index % 4)), html_escape(runs[index].name));
+                     swatch(fmt::format("s{}", index % kSeriesColors), series_mark(index)), html_escape(runs[index].name));
 }
 
 std::string legend(const std::vector<RunData>& runs) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "report/format.h"
 #include "report/heat_map.h"
@@ -79,6 +81,10 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
   for (int i = 0; i < kSeriesColors; ++i) {
     EXPECT_GE(contrast(series_color(i, false), pages[0]), 3.0) << i;
     EXPECT_GE(contrast(series_color(i, true), pages[1]), 3.0) << i;
+  }
+  std::set<std::pair<int, int>> seen;
+  for (int i = 0; i < kSeriesColors * kSeriesMarks; ++i) {
+    EXPECT_TRUE(seen.emplace(i % kSeriesColors, series_mark(static_cast<size_t>(i))).second) << i << " looks like one before it";
   }
   EXPECT_EQ(ramp_level(-1), 0);
   EXPECT_EQ(ramp_level(NAN), 0);
