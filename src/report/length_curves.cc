@@ -30,13 +30,11 @@ Point point(double x, const Field& row, const std::string& key) {
   return p;
 }
 
-std::string series(size_t model) { return fmt::format("s{}", model % kSeriesColors); }
-
 // A curve with a mark and a bar of its interval at every point.
 void add(Plot& plot, const std::vector<Point>& points, size_t model, const std::string& css_class = "curve ") {
-  Curve curve{{}, css_class + series(model), true, series_mark(model)};
+  Curve curve{{}, css_class + series_class(model), true, series_mark(model)};
   for (const Point& p : points) {
-    if (std::isfinite(p.low) && std::isfinite(p.high)) plot.curves.push_back({{{p.x, p.low}, {p.x, p.high}}, "curve thin " + series(model)});
+    if (std::isfinite(p.low) && std::isfinite(p.high)) plot.curves.push_back({{{p.x, p.low}, {p.x, p.high}}, "curve thin " + series_class(model)});
     curve.points.emplace_back(p.x, p.value);
   }
   plot.curves.push_back(curve);
@@ -82,7 +80,7 @@ std::string cell(const Point& p) {
 }  // namespace
 
 std::string length_name(const Field& models, size_t index) {
-  return fmt::format("<span class=\"run\">{}{}</span>", swatch(series(index), series_mark(index)), html_escape(models.at(index)["label"].string()));
+  return series_name(index, models.at(index)["label"].string());
 }
 
 std::string length_legend(const Field& models) {

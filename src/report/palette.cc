@@ -60,6 +60,8 @@ Rgb series_color(int index, bool dark) {
   return (dark ? kDark : kLight)[static_cast<size_t>(index % kSeriesColors)];
 }
 
+std::string series_class(size_t index) { return fmt::format("s{}", index % kSeriesColors); }
+
 std::string palette_css(bool dark) {
   std::string css;
   for (int level = 0; level < kRampLevels; ++level) {

@@ -26,6 +26,7 @@ int ramp_level(double t);  // clamps; 0..kRampLevels-1
 // Whether text on this level is drawn in the page's text colour (true) or inverted.
 bool plain_text_on(int level);
 Rgb series_color(int index, bool dark);
+std::string series_class(size_t index);  // of its colour; colours repeat
 // The curve mark (plot.h) of a series: where colours begin again, another shape goes with them, up to 32 series.
 constexpr int kSeriesMarks = 4;
 constexpr int series_mark(size_t index) { return static_cast<int>((index + index / kSeriesColors) % kSeriesMarks); }

@@ -36,10 +36,11 @@ std::string figure(const std::string& picture, const std::string& caption, const
                      caption.empty() ? "" : "<figcaption>" + caption + "</figcaption>");
 }
 
-std::string run_name(const std::vector<RunData>& runs, size_t index) {
-  return fmt::format("<span class=\"run\">{}{}</span>",
-                     swatch(fmt::format("s{}", index % kSeriesColors), series_mark(index)), html_escape(runs[index].name));
+std::string series_name(size_t index, const std::string& name) {
+  return fmt::format("<span class=\"run\">{}{}</span>", swatch(series_class(index), series_mark(index)), html_escape(name));
 }
+
+std::string run_name(const std::vector<RunData>& runs, size_t index) { return series_name(index, runs[index].name); }
 
 std::string legend(const std::vector<RunData>& runs) {
   std::string items;

@@ -42,7 +42,7 @@ std::string difference(const std::vector<RunData>& runs) {
   double low = 0, high = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (&runs[i] == &*twin) continue;
-    Curve curve{{}, fmt::format("curve s{}", i % kSeriesColors), true, series_mark(i)};
+    Curve curve{{}, "curve " + series_class(i), true, series_mark(i)};
     for (const auto& [tokens, loss] : runs[i].validation_loss) {
       const auto same = std::find_if(twin->validation_loss.begin(), twin->validation_loss.end(), [&](const auto& p) { return p.first == tokens; });
       if (same == twin->validation_loss.end() || !std::isfinite(loss - same->second)) continue;
@@ -78,7 +78,7 @@ std::string learning_curves(const std::vector<RunData>& runs) {
     }
   }
   for (size_t i = 0; i < runs.size(); ++i) {
-    const std::string color = fmt::format("s{}", i % kSeriesColors);
+    const std::string color = series_class(i);
     Curve train{smooth(runs[i].train_loss), "curve faint " + color};
     Curve validation{runs[i].validation_loss, "curve " + color, true, series_mark(i)};
     // The first moments of training would press everything else flat: the axis starts where 8 % of the run are over.

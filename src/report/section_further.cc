@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "report/format.h"
 #include "report/heat_map.h"
+#include "report/palette.h"
 #include "report/plot.h"
 #include "report/sections.h"
 
@@ -44,7 +45,7 @@ std::string row_curves(const std::vector<std::vector<double>>& rows, const std::
   plot.x_high = static_cast<double>(longest);
   plot.x_ticks = Plot::XTicks::integers;
   for (size_t r = 0; r < rows.size(); ++r) {
-    Curve curve{{}, fmt::format("curve thin s{}", rows.size() > 1 ? r % 8 : 0), true, -1};
+    Curve curve{{}, "curve thin " + series_class(rows.size() > 1 ? r : 0), true, -1};
     for (size_t n = 0; n < rows[r].size(); ++n) curve.points.emplace_back(static_cast<double>(n + 1), rows[r][n]);
     plot.curves.push_back(std::move(curve));
   }

@@ -81,7 +81,7 @@ std::string learned_offsets(const std::vector<RunData>& runs) {
   std::string panels;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].learned.tau.empty()) continue;
-    const std::string color = fmt::format("s{}", i % kSeriesColors);
+    const std::string color = series_class(i);
     const Plot plot = offsets_plot(runs[i].learned.tau, runs[i].learned.tau_initial, runs[i].name, color, range);
     panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
                           draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
@@ -119,11 +119,11 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
       plot.y_high = range.high;
       plot.references.emplace_back(0, "");
       plot.label = fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l + 1, bias[l].size());
-      Curve average{{}, fmt::format("curve s{}", i % kSeriesColors)};
+      Curve average{{}, "curve " + series_class(i)};
       const auto distances = sampled_distances(bias[l].front().size());
       for (size_t d : distances) average.points.emplace_back(double(d), 0);
       for (const auto& head : bias[l]) {
-        Curve line{{}, fmt::format("curve thin s{}", i % kSeriesColors)};
+        Curve line{{}, "curve thin " + series_class(i)};
         for (size_t k = 0; k < distances.size(); ++k) {
           line.points.emplace_back(double(distances[k]), head[distances[k]]);
           average.points[k].second += head[distances[k]] / double(bias[l].size());

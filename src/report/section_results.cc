@@ -100,8 +100,8 @@ std::string result_tiles(const std::vector<RunData>& runs) {
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto v = m->value(runs[i]);
       const bool good = v && std::isfinite(*v);
-      bars += fmt::format("<div class=\"bar s{}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
-                          i % kSeriesColors, html_escape(runs[i].name), good ? m->show(*v) : "–",
+      bars += fmt::format("<div class=\"bar {}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
+                          series_class(i), html_escape(runs[i].name), good ? m->show(*v) : "–",
                           coordinate(good ? std::clamp(100 * *v / high, 0.0, 100.0) : 0));
     }
     tiles += fmt::format("<div class=\"tile\"><h3>{}</h3><p>{}</p>{}</div>", m->name, m->explanation, bars);

@@ -24,6 +24,7 @@ std::string page_header(const std::string& eyebrow, const std::string& date, con
 std::string section(const std::string& id, const std::string& title, const std::string& lead, const std::string& body);
 std::string figure(const std::string& picture, const std::string& caption, const std::string& css_class = "");
 // "<span class=run>swatch name</span>"; the index chooses colour and marker.
+std::string series_name(size_t index, const std::string& name);
 std::string run_name(const std::vector<RunData>& runs, size_t index);
 std::string legend(const std::vector<RunData>& runs);
 std::string code(const std::string& command);
