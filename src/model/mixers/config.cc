@@ -102,7 +102,7 @@ void check_mixer(const ModelConfig& m) {
   check_whole(x.persistent, "mixer.persistent", 0, 1 << 14);
   check_whole(x.segment, "mixer.segment", 1, 1 << 24);
   if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's own, where it is a matter of speed alone
-    const bool follows = x.chunk == x.segment && std::ranges::count(kind.keys, std::string_view("segment")) > 0;
+    const bool follows = x.chunk == x.segment && reads(kind, "segment");
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk", m.max_length, x.chunk);
   }
   for (size_t i = 0; i < m.attention_layers.size(); ++i) {
