@@ -163,13 +163,11 @@ class Backward {
     use(C - 1, 1, at_the_end.unsqueeze(0));
   }
 
-  // The shares of the steps themselves, and, of the first layer, k; part(x): the chunks that left `left`.
+  // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left `left`.
   template <typename Part>
-  void through_steps(size_t n, const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
-                     const Tensors& stepped, const Tensors& by) {
-    if (!from_inputs(n)) {
-      part(d_share).sub_(row_dot(part(c_.g[n]), part(by[n])));
-      if (n == 0) accumulate(part(d_.k), part(stepped[0]), turned(left), -1);
+  void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share, const at::Tensor& stepped) {
+    if (!from_inputs(0)) {
+      accumulate(part(d_.k), part(stepped), turned(left), -1);
       return;
     }
     const at::Tensor back = product(part(c_.g[0]), turned(left));
@@ -188,17 +186,19 @@ class Backward {
         *d = at::zeros_like(*x);
     }
     for (size_t n = 0; n <= last_; ++n) {
+      if (!from_inputs(n)) d_.steps.sub_(row_dot(c_.g[n], by_W_[n]));
       by_what_was_left(d_W_[n], d_end_.W[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
-        through_steps(n, part, left, in_.steps, d_.steps, stepped_, by_W_);
+        if (n == 0) through_first(part, left, in_.steps, d_.steps, stepped_[0]);
         if (!layout_.momentum) return;
         part(d_.keep).add_(block_dot(part(c_.W[n]), left));
         part(d_.carry).add_(block_dot(part(c_.S[n]), left));
       });
       if (!layout_.momentum) continue;
+      if (!from_inputs(n)) d_.momentum_steps.sub_(row_dot(c_.g[n], by_S_[n]));
       by_what_was_left(d_S_[n], d_end_.S[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
-        through_steps(n, part, left, in_.momentum_steps, d_.momentum_steps, momentum_stepped_, by_S_);
+        if (n == 0) through_first(part, left, in_.momentum_steps, d_.momentum_steps, momentum_stepped_[0]);
         part(d_.momentum_keep).add_(block_dot(part(c_.S[n]), left));
       });
     }
