@@ -22,6 +22,7 @@ struct MixerConfig {
   bool gate = true;                               // the output is gated
   // Titans (decision A9): layers of the memory, their expansion, learned tokens before the text, tokens a segment.
   int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
+  bool memory_norm = true;  // the memory is a residual around a normalized MLP (titans/neural_memory.h)
 };
 
 // Pre-norm decoder of SPEC section 1 (Transformer++): RMSNorm, attention with RoPE, SwiGLU.

@@ -30,7 +30,8 @@ at::Tensor ttt(const Named& in) {
 at::Tensor memory(const Named& in) {
   const auto state = lazy::memory_start(numbered(in, "W"), in.at("q").size(0));
   return std::get<0>(
-      lazy::memory_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("step"), in.at("log_momentum"), in.at("log_keep")},
+      lazy::memory_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("step"), in.at("log_momentum"), in.at("log_keep"),
+                           in.contains("norm_weight") ? in.at("norm_weight") : at::Tensor()},
                           state, in.at("chunk").item<int64_t>()));
 }
 

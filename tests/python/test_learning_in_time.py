@@ -89,10 +89,16 @@ def bounded_error(e):
 
 
 def memory_by_steps(x, depth, chunk):
-    def model(p, u):
+    norm = x.get("norm_weight")
+
+    def model(p, u, h):
+        z = u
         for n, w in enumerate(p):
-            u = (F.gelu(u) if n else u) @ w
-        return u
+            z = (F.gelu(z) if n else z) @ w
+        return z if norm is None else u + F.layer_norm(z, z.shape[-1:], norm[h], eps=1e-6)
+
+    def error(e):
+        return bounded_error(e) if norm is None else e.square().sum(-1)
 
     rows = []
     for n in range(x["q"].shape[0]):
@@ -104,24 +110,27 @@ def memory_by_steps(x, depth, chunk):
             for t in range(x["q"].shape[1]):
                 base = M if t % chunk == 0 else base
                 q, k, v = (x[name][n, t, h][None] for name in "qkv")
-                gradients = torch.autograd.grad(bounded_error(model(base, k) - v).sum(), base, create_graph=True)
+                gradients = torch.autograd.grad(error(model(base, k, h) - v).sum(), base, create_graph=True)
                 eta, keep, step = x["log_momentum"][n, t, h].exp(), x["log_keep"][n, t, h].exp(), x["step"][n, t, h]
                 S = [eta * s - step * g for s, g in zip(S, gradients)]
                 M = [keep * m + s for m, s in zip(M, S)]
-                out.append(model(M, q)[0])
+                out.append(model(M, q, h)[0])
             heads.append(torch.stack(out))
         rows.append(torch.stack(heads, 1))
     return torch.stack(rows)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_memory_against_single_steps(depth, tmp_path):
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
+def test_memory_against_single_steps(depth, normalized, tmp_path):
     batch, length, heads, dim, chunk = 2, 37, 2, 6, 16
     x = {name: leaf(batch, length, heads, dim, std=dim**-0.5) for name in "qkv"}
     x["step"] = (0.1 * torch.rand(batch, length, heads, dtype=torch.float64)).requires_grad_()
     x["log_momentum"], x["log_keep"] = gate(batch, length, heads), gate(batch, length, heads, bias=2)
     for n in range(depth):
         x[f"W{n + 1}"] = leaf(heads, dim if n == 0 else 2 * dim, dim if n == depth - 1 else 2 * dim, std=0.5)
+    if normalized:
+        x["norm_weight"] = (1 + leaf(heads, dim, std=0.2)).detach().requires_grad_()
     cotangent = torch.randn(batch, length, heads, dim, dtype=torch.float64)
     got = ours("memory", {**x, "chunk": torch.tensor(chunk)}, cotangent, tmp_path)
     compare(got, memory_by_steps(x, depth, chunk), x, cotangent)

@@ -71,6 +71,7 @@ void read_mixer(Config& config, ModelConfig& m) {
   x.gate = s.boolean("gate", x.gate);
   x.memory_depth = s.integer("memory_depth", x.memory_depth, 1);
   x.memory_expansion = s.integer("memory_expansion", x.memory_expansion, 1);
+  x.memory_norm = s.boolean("memory_norm", x.memory_norm);
   x.persistent = s.integer("persistent", x.persistent, 0);
   x.segment = s.integer("segment", x.segment, 1);
 }

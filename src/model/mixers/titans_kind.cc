@@ -68,6 +68,7 @@ std::vector<ParameterShape> shapes_titans(const ModelConfig& m) {
     out.push_back({fmt::format("memory.start_{}", n),
                    {x.heads, n == 1 ? x.key_dim : inner, n == x.memory_depth ? x.value_dim : inner}});
   }
+  if (x.memory_norm) out.push_back({"memory.model_norm.weight", {x.heads, x.value_dim}});
   if (has_output(m)) {
     out.push_back({"memory.norm.weight", {x.value_dim}});
     if (x.gate) square("memory.g_proj");
@@ -88,6 +89,7 @@ void read_titans(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"memory_chunk_size"}, x.chunk);
   fields.integer({"memory_depth"}, x.memory_depth);
   fields.integer({"memory_expansion"}, x.memory_expansion);
+  fields.boolean({"memory_norm"}, x.memory_norm);
   fields.integer({"conv_size"}, x.conv_size);
   fields.boolean({"use_gate"}, x.gate);
   fields.integer({"num_persistent_tokens"}, x.persistent);
@@ -103,6 +105,7 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["memory_chunk_size"] = x.chunk;
   out["memory_depth"] = x.memory_depth;
   out["memory_expansion"] = x.memory_expansion;
+  out["memory_norm"] = x.memory_norm;
   out["conv_size"] = x.conv_size;
   if (has_output(m)) out["use_gate"] = x.gate;
   if (has_attention(m)) out["num_persistent_tokens"] = x.persistent;
@@ -111,7 +114,7 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
 
 // keys: of [mixer], beside those that all four read.
 MixerKind titans_kind(const char* name, const char* architecture, bool attends, std::vector<const char*> keys) {
-  keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion"});
+  keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion", "memory_norm"});
   return {.name = name,
           .model_type = name,
           .architecture = architecture,

@@ -42,9 +42,14 @@ enum MacShared {
   kGateWeight,
   kGateBias,
   kRecalledNorm,
-  kConvolution
+  kConvolution,
+  kModelNorm  // where the memory has one
 };
 enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
+
+at::Tensor model_norm(const TensorList& shared) {
+  return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
+}
 
 // a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see
 // what was recalled of itself and of tokens before it, and of none after.
@@ -58,7 +63,7 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const 
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
-  const at::Tensor recalled = recall(base, tokens[0].transpose(1, 2)).reshape({B, T, -1});
+  const at::Tensor recalled = recall(base, model_norm(shared), tokens[0].transpose(1, 2)).reshape({B, T, -1});
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
   const int64_t first = segment.persistent + piece.place;
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
@@ -100,7 +105,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
   const at::Tensor answers = memory_piece(piece,
                                           {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
                                            by_head(gates.log_momentum), by_head(gates.log_keep)},
-                                          memory, /*rounded=*/y.scalar_type() != at::kFloat);
+                                          model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat);
   std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }
@@ -165,7 +170,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
       segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
 
   const auto own = joined_weight(attention_, type).chunk(3);
-  const TensorList shared = {own[1],
+  TensorList shared = {own[1],
                              own[2],
                              prefix_keys,
                              segment.by_head(prefix[2]).squeeze(0),
@@ -174,6 +179,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
                              memory_.gate_bias(),
                              table_["memory.recalled_norm.weight"],
                              convolutions};
+  if (memory_.model_norm().defined()) shared.push_back(memory_.model_norm());
   TensorList state(before.begin() + (before.empty() ? 0 : 1), before.end());
   if (before.empty()) {
     const at::Tensor none = at::empty({B, 0, segment.heads, segment.head_dim}, x.value.options().requires_grad(false));

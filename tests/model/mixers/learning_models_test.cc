@@ -51,10 +51,12 @@ std::vector<Shape> shapes() {
   out.back().config.mix.memory_depth = 1;
   out.back().config.mix.gate = false;
   out.back().config.mix.conv_size = 0;
+  out.back().config.mix.memory_norm = false;
   for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
-    out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions
+    out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions nor a norm
     out.back().config.mix.persistent = 0;
     out.back().config.mix.conv_size = 0;
+    out.back().config.mix.memory_norm = false;
     if (std::string(name) != "titans_mac") out.back().config.window = 9;
   }
   return out;

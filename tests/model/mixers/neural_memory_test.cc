@@ -19,7 +19,12 @@ struct Case {
   MemoryWeights weights;
 };
 
-Case random_case(int64_t depth, int64_t batch, int64_t length, int64_t heads, int64_t dim) {
+struct Memory {
+  int depth;
+  bool normalized;
+};
+
+Case random_case(Memory memory, int64_t batch, int64_t length, int64_t heads, int64_t dim) {
   at::manual_seed(length * 7 + dim);
   const auto options = at::TensorOptions().dtype(at::kDouble);
   const auto normal = [&](at::IntArrayRef shape, double std = 1) { return at::randn(shape, options) * std; };
@@ -34,20 +39,25 @@ Case random_case(int64_t depth, int64_t batch, int64_t length, int64_t heads, in
                 .step = 0.05 * at::sigmoid(normal({batch, length, heads})),
                 .log_momentum = gate(0),
                 .log_keep = gate(2)}};
-  for (int64_t n = 0; n < depth; ++n) {
-    c.weights.push_back(normal({heads, n == 0 ? dim : 2 * dim, n + 1 == depth ? dim : 2 * dim}, 0.5));
+  for (int n = 0; n < memory.depth; ++n) {
+    // Longer answers where they are normalized: a LayerNorm of next to nothing makes any rounding as large as its output.
+    c.weights.push_back(normal({heads, n == 0 ? dim : 2 * dim, n + 1 == memory.depth ? dim : 2 * dim}, memory.normalized ? 1 : 0.5));
   }
+  if (memory.normalized) c.in.norm = 1 + normal({heads, dim}, 0.3);
   return c;
 }
 
 Tensors flat(const Case& c) {
   Tensors out = {c.in.q, c.in.k, c.in.v, c.in.step, c.in.log_momentum, c.in.log_keep};
   out.insert(out.end(), c.weights.begin(), c.weights.end());
+  if (c.in.norm.defined()) out.push_back(c.in.norm);
   return out;
 }
 
-Case unflat(const Tensors& t) {
-  return {.in = {t[0], t[1], t[2], t[3], t[4], t[5]}, .weights = MemoryWeights(t.begin() + 6, t.end())};
+// As `like`, which says whether there is a norm.
+Case unflat(const Tensors& t, const Case& like) {
+  const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
+  return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm}, .weights = MemoryWeights(weights, norm)};
 }
 
 Tensors tensors_of(const at::Tensor& out, const MemoryState& s) {
@@ -70,9 +80,13 @@ Case tokens(const Case& c, int64_t begin, int64_t length) {
   return part;
 }
 
-class NeuralMemory : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, NeuralMemory, ::testing::Values(1, 2, 3),
-                         [](const auto& info) { return "depth" + std::to_string(info.param); });
+class NeuralMemory : public ::testing::TestWithParam<Memory> {};
+INSTANTIATE_TEST_SUITE_P(, NeuralMemory,
+                         ::testing::Values(Memory{1, false}, Memory{2, false}, Memory{3, false}, Memory{1, true},
+                                           Memory{2, true}, Memory{3, true}),
+                         [](const auto& info) {
+                           return "depth" + std::to_string(info.param.depth) + (info.param.normalized ? "normalized" : "");
+                         });
 
 TEST_P(NeuralMemory, DualFormIsTheDefinition) {
   for (const int64_t length : {1, 5, 8, 9, 31}) {
@@ -86,7 +100,7 @@ TEST_P(NeuralMemory, DualFormIsTheDefinition) {
 
 // A linear memory of one number, written out.
 TEST(NeuralMemoryByHand, OneNumber) {
-  const Case c = random_case(1, 1, 5, 1, 1);
+  const Case c = random_case({1, false}, 1, 5, 1, 1);
   const auto number = [](const at::Tensor& x, int64_t t) { return x.reshape({-1})[t].item<double>(); };
   const auto [out, state] = memory_chunks(c.in, memory_start(c.weights, 1), 2);
   double M = number(c.weights[0], 0), S = 0, base = M;
@@ -100,20 +114,35 @@ TEST(NeuralMemoryByHand, OneNumber) {
   }
 }
 
+// A normalized linear memory of two numbers: LayerNorm of two is the sign of their difference, up to its epsilon.
+TEST(NeuralMemoryByHand, ANormAddsToTheQuestion) {
+  const Case c = random_case({1, true}, 1, 1, 1, 2);
+  const auto number = [](const at::Tensor& x, int64_t n) { return x.reshape({-1})[n].item<double>(); };
+  const auto z_of = [&](const at::Tensor& W, const at::Tensor& x, int64_t n) {
+    return number(x, 0) * number(W, n) + number(x, 1) * number(W, 2 + n);
+  };
+  const at::Tensor out = recall({c.weights[0].unsqueeze(0)}, c.in.norm, c.in.q);
+  const double half = (z_of(c.weights[0], c.in.q, 0) - z_of(c.weights[0], c.in.q, 1)) / 2;
+  for (const int64_t n : {0, 1}) {
+    const double normalized = (n == 0 ? half : -half) / std::sqrt(half * half + 1e-6);
+    EXPECT_NEAR(number(out, n), number(c.in.q, n) + normalized * number(c.in.norm, n), 1e-12);
+  }
+}
+
 TEST_P(NeuralMemory, GradientsPassThroughTheInnerSteps) {
-  const Case c = random_case(GetParam(), 2, 11, 2, 3);
-  const auto chunks = [](const Tensors& t) { return run(memory_chunks, unflat(t), 4); };
-  const auto loop = [](const Tensors& t) { return run(memory_loop, unflat(t), 4); };
+  const Case c = random_case(GetParam(), 2, 11, 2, GetParam().normalized ? 6 : 3);
+  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 4); };
+  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t, c), 4); };
   expect_gradients(chunks, flat(c));
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
 // Longer than what one group of pieces covers, documents included.
 TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
-  const Case c = random_case(GetParam(), 1, 275, 1, 2);
+  const Case c = random_case(GetParam(), 1, 275, 1, GetParam().normalized ? 6 : 2);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
-  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t), 32, cu_seqlens); };
-  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t), 32, cu_seqlens); };
+  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 32, cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t, c), 32, cu_seqlens); };
   expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
@@ -150,15 +179,15 @@ TEST_P(NeuralMemory, PackedDocumentsKnowNothingOfEachOther) {
 }
 
 // Gates that close altogether leave neither infinities nor gradients that are no numbers.
-TEST(NeuralMemoryGates, ShutGatesStayFinite) {
-  Case c = random_case(2, 1, 20, 2, 4);
+TEST_P(NeuralMemory, ShutGatesStayFinite) {
+  Case c = random_case(GetParam(), 1, 20, 2, GetParam().normalized ? 8 : 4);
   c.in.log_keep = at::full_like(c.in.log_keep, -400);
   c.in.log_momentum = at::full_like(c.in.log_momentum, -400);
   for (const auto dtype : {at::kDouble, at::kFloat}) {
     Tensors inputs;
     for (const at::Tensor& x : flat(c)) inputs.push_back(x.to(dtype));
-    const auto chunks = [](const Tensors& t) { return run(memory_chunks, unflat(t), 8); };
-    expect_close(chunks(inputs), run(memory_loop, unflat(inputs), 8), 1e-5, "shut gates");
+    const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 8); };
+    expect_close(chunks(inputs), run(memory_loop, unflat(inputs, c), 8), 1e-5, "shut gates");
     for (const at::Tensor& gradient : gradients_of(chunks, inputs)) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
   }
 }
@@ -173,7 +202,7 @@ TEST_P(NeuralMemory, RepeatedKeysStayFinite) {
     const at::Tensor out = run(form, c, 16)[0];
     EXPECT_LT(out.abs().max().item<double>(), 1e30);
   }
-  const auto chunks = [](const Tensors& t) { return run(memory_chunks, unflat(t), 16); };
+  const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 16); };
   for (const at::Tensor& gradient : gradients_of(chunks, flat(c))) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
 }
 
@@ -183,20 +212,20 @@ TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
   for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
   const at::Tensor exact = run(memory_chunks, c, 16)[0];
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
-  const double chunks = error(run(memory_chunks, unflat(single), 16)),
-               loop = error(run(memory_loop, unflat(single), 16));
+  const double chunks = error(run(memory_chunks, unflat(single, c), 16)),
+               loop = error(run(memory_loop, unflat(single, c), 16));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
 }
 
 TEST_P(NeuralMemory, PrecisionWhereTheTestsRun) {
   const Case c = random_case(GetParam(), 2, 64, 2, 8);
-  const auto chunks = [](const Tensors& t, bool rounded) {
-    Case given = unflat(t);
+  const auto chunks = [&](const Tensors& t, bool rounded) {
+    Case given = unflat(t, c);
     given.in.rounded = rounded;
     return Tensors{run(memory_chunks, given, 16)[0]};
   };
-  const auto loop = [](const Tensors& t) { return Tensors{run(memory_loop, unflat(t), 16)[0]}; };
+  const auto loop = [&](const Tensors& t) { return Tensors{run(memory_loop, unflat(t, c), 16)[0]}; };
   testing::expect_precision(chunks, loop, flat(c), ops::test::test_device());
 }
 

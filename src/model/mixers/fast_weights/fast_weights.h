@@ -9,9 +9,9 @@
 namespace lazy {
 
 // C: chunks, N: sequences times heads, T: tokens of a chunk. The model of a head is M(x) = act(... act(x W_1 + b_1)
-// ...) W_n + b_n; without norm_weight it learns to make |M(k) - target|^2 small, by exact GELU and bounded errors
-// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small, by tanh-GELU. G_s: the
-// gradient at token s, at the weights W of the chunk's start.
+// ...) W_n + b_n; without norm_weight it learns to make |M(k) - target|^2 small, long errors bounded
+// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small. G_s: the gradient at token s,
+// at the weights W of the chunk's start.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: none
@@ -23,6 +23,7 @@ struct FastWeights {
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
   std::vector<at::Tensor> W, b, S;        // a layer each: (N, in, out), (N, 1, out), (N, in, out); b or S empty: none
+  bool tanh = false;  // GELU by its approximation with tanh; otherwise exact
   // On a GPU, products of fp32 numbers rounded to tf32's ten bits: for inputs that have been bf16.
   bool rounded = false;
 };

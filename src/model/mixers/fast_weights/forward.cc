@@ -121,7 +121,7 @@ struct Steps {
 std::vector<at::Tensor> flatten(const Course& course) {
   Course copy = course;
   std::vector<at::Tensor> list;
-  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false};
+  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false};
   each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
   return list;
 }

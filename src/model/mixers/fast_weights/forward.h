@@ -20,6 +20,6 @@ Course unflatten_course(const std::vector<at::Tensor>& list, const Layout& layou
 
 FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& course);
 
-inline Gelu gelu_of(const Layout& layout) { return {.tanh = layout.norm}; }
+inline Gelu gelu_of(const Layout& layout) { return {.tanh = layout.tanh}; }
 
 }  // namespace lazy::fast_weights

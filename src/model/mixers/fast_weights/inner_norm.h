@@ -1,4 +1,4 @@
-// The loss that TTT's models learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its gradient by z, and how that
+// The loss that TTT's models and normalized memories learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its gradient by z, and how that
 // moves.
 #pragma once
 #include <ATen/core/Tensor.h>

@@ -52,6 +52,8 @@ void MemoryBranch::adopt(const ParameterTable& table) {
   }
   // A hundredth forgotten at every token.
   table.fill("memory.decay_proj.bias", -4.6);
+  norm_ = table["memory.model_norm.weight"];
+  if (norm_.defined()) table.fill("memory.model_norm.weight", 1);
   for (int64_t n = 1; table["memory.start_" + std::to_string(n)].defined(); ++n) {
     weights_.push_back(table["memory.start_" + std::to_string(n)]);
   }
@@ -100,7 +102,7 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
       memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
-  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep, /*rounded=*/x.value.scalar_type() != at::kFloat}, before, chunk_, cu_seqlens);
+  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep, norm_, /*rounded=*/x.value.scalar_type() != at::kFloat}, before, chunk_, cu_seqlens);
   if (state) {
     for (const at::Tensor& t : tensors(memory)) after.push_back(t);
     *state = after;

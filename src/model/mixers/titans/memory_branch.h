@@ -41,6 +41,7 @@ class MemoryBranch {
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
+  const at::Tensor& model_norm() const { return norm_; }  // undefined: none
   // For a mixer that goes piece by piece: queries, keys and values one below the other, in the computing precision.
   at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
   at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps), empty when there are none
@@ -52,6 +53,7 @@ class MemoryBranch {
   Linear qkv_, gates_;
   std::array<at::Tensor, 3> convolutions_, biases_;
   MemoryWeights weights_;
+  at::Tensor norm_;
 };
 
 }  // namespace lazy

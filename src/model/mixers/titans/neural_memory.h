@@ -11,7 +11,11 @@
 
 namespace lazy {
 
-// M(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in, out).
+// MLP(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in, out).
+// M(x) is MLP(x), or x + LayerNorm(MLP(x)) norm where there is a norm, (heads, dim), which does not learn in time: as
+// titans-pytorch's memory (whose norm learns, too) and TTT's models. Steps that lengthen the MLP's answers then shorten
+// the gradients of those that follow; without it, weights that grow make steps overshoot, and what flows back through many
+// such steps grows from chunk to chunk.
 using MemoryWeights = std::vector<at::Tensor>;
 
 struct MemoryInputs {
@@ -19,6 +23,7 @@ struct MemoryInputs {
   at::Tensor step;          // theta (batch, length, heads)
   at::Tensor log_momentum;  // log eta, likewise; logarithms because products of many gates are taken
   at::Tensor log_keep;      // log(1 - alpha), likewise
+  at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
 };
 
@@ -38,11 +43,12 @@ std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
 // M(x) with weights that stand still: x (batch, length, heads, dim).
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x);
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,
-// where the square of an error longer than sqrt(dim) is replaced by its tangent (fast_weights/bounded_error.h says why).
+// where, without a norm, the square of an error longer than sqrt(dim) is replaced by its tangent
+// (fast_weights/bounded_error.h says why).
 // cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is given
 // back. Inputs and state of one floating type: float64 or fp32.
 
@@ -55,7 +61,7 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
 
 // The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
 // mixers whose inputs depend on earlier answers. `state` as a list, replaced.
-at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, std::vector<at::Tensor>& state,
-                        bool rounded = false);
+at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
+                        std::vector<at::Tensor>& state, bool rounded);
 
 }  // namespace lazy

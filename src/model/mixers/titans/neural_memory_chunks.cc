@@ -5,6 +5,7 @@
 #include "model/mixers/dual_form.h"
 #include "model/mixers/fast_weights/bounded_error.h"
 #include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/inner_norm.h"
 #include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/titans/neural_memory.h"
@@ -39,19 +40,29 @@ Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::
   return out;
 }
 
+// What a norm makes of the MLP's answers z to x: (B, H, T, D) each.
+at::Tensor answers(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
+  if (!norm.defined()) return z;
+  return x + at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps) * norm.unsqueeze(1);
+}
+
+// Half the square is what normalized fast weights learn by.
+at::Tensor step_by_half_squares(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
+
 struct MemorySteps {
   at::Tensor u, g;
 };
 
 // Of the error of M(k): every layer's inputs and the gradients by its outputs, (B, H, T, ...).
-std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v) {
+std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v, const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
   std::vector<at::Tensor> z;
   for (size_t n = 0; n < weights.size(); ++n) {
     z.push_back(at::matmul(steps[n].u, weights[n]));
     if (n + 1 < weights.size()) steps.push_back({.u = at::gelu(z[n])});
   }
-  steps.back().g = fast_weights::error_gradient(z.back() - v);
+  steps.back().g = norm.defined() ? fast_weights::InnerNorm{norm.unsqueeze(1)}.gradient(z.back(), k - v)
+                                  : fast_weights::error_gradient(z.back() - v);
   for (size_t n = weights.size() - 1; n > 0; --n) {
     steps[n - 1].g = at::gelu_backward(at::matmul(steps[n].g, weights[n].transpose(-1, -2)), z[n - 1]);
   }
@@ -59,7 +70,7 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
 }
 
 // Whole chunks, or the beginning of one. As memory_piece.
-at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, TensorList& state, bool rounded) {
+at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
   const auto joined_axes = [](const MemoryWeights& weights) {
@@ -68,11 +79,19 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
     return out;
   };
   MemoryState s = memory_state(state, 0);
-  const Course c = course(by_chunk(tokens[3]), by_chunk(tokens[4]), by_chunk(tokens[5]));
+  const Course c = course(by_chunk(step_by_half_squares(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]));
+  const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
+  at::Tensor norm_weight, norm_bias;
+  if (norm.defined()) {
+    norm_weight = norm.unsqueeze(1).unsqueeze(0).expand({B, -1, -1, -1}).flatten(0, 1);
+    norm_bias = at::zeros(norm_weight.sizes(), norm.options().requires_grad(false));
+  }
   const int64_t last = piece.length / piece.chunks - 1;
   const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
-                                        .k = by_chunk(tokens[1]),
-                                        .target = by_chunk(tokens[2]),
+                                        .k = k,
+                                        .target = norm.defined() ? v - k : v,
+                                        .norm_weight = norm_weight,
+                                        .norm_bias = norm_bias,
                                         .read_steps = c.weights.steps,
                                         .read_keep = c.weights.keep,
                                         .read_carry = c.weights.carry,
@@ -89,7 +108,7 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
   }
   if (piece.ends_chunk) s.base = s.weights;
   state = tensors(s);
-  return fast_weights::from_chunks(result.out, B);
+  return answers(fast_weights::from_chunks(result.out, B), tokens[0], norm);
 }
 
 // The state of one sequence, for each of a batch.
@@ -101,11 +120,11 @@ MemoryState for_batch(const MemoryState& state, int64_t batch) {
 
 }  // namespace
 
-at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, TensorList& state, bool rounded) {
-  if (piece.place == 0) return memory_from_start(piece, tokens, state, rounded);
+at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state, bool rounded) {
+  if (piece.place == 0) return memory_from_start(piece, tokens, norm, state, rounded);
   MemoryState s = memory_state(state, piece.place);
-  const auto steps = memory_steps(s.base, tokens[1], tokens[2]);
-  const Course c = course(tokens[3], tokens[4], tokens[5]);
+  const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
+  const Course c = course(step_by_half_squares(tokens[3], norm), tokens[4], tokens[5]);
   const int64_t last = piece.length - 1;
   const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);
   const at::Tensor by_step = c.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
@@ -119,7 +138,7 @@ at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, Tenso
   }
   if (piece.ends_chunk) s.base = s.weights;
   state = tensors(s);
-  return x;
+  return answers(x, tokens[0], norm);
 }
 
 TensorList tensors(const MemoryState& s) {
@@ -161,9 +180,12 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
     return {at::cat(out).index_select(0, documents.where).unsqueeze(0), state};
   }
   const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, {}, tensors(state),
-                                     [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList&,
-                                                            TensorList& now) { return memory_piece(piece, tokens, now, rounded); });
+  const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
+  const auto [out, last] =
+      piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state),
+                [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
+                  return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
+                });
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "model/mixers/chunk_pieces.h"
+#include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/titans/neural_memory.h"
 
 namespace lazy {
@@ -13,17 +14,24 @@ at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x (batch
   return x;
 }
 
-// |e|^2, from |e|^2 = dim on its tangent.
-at::Tensor memory_error(const at::Tensor& e) {
+// M(x) and |M(k) - v|^2, both as in neural_memory.h.
+at::Tensor memory_model(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
+  const at::Tensor z = memory_mlp(weights, x);
+  if (!norm.defined()) return z;
+  return x + at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps) * norm.unsqueeze(1);
+}
+
+at::Tensor memory_error(const at::Tensor& e, bool bounded) {
   const at::Tensor square = e.square().sum(-1);
+  if (!bounded) return square;
   const auto dim = static_cast<double>(e.size(-1));
   return at::where(square.le(dim), square, 2 * (square.clamp_min(dim) * dim).sqrt() - dim);
 }
 
 }  // namespace
 
-at::Tensor recall(const MemoryWeights& weights, const at::Tensor& x) {
-  return memory_mlp(weights, x.transpose(1, 2)).transpose(1, 2);
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
+  return memory_model(weights, norm, x.transpose(1, 2)).transpose(1, 2);
 }
 
 std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
@@ -41,14 +49,14 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
         at::AutoGradMode enable(true);
         MemoryWeights base = state.base;
         for (at::Tensor& w : base) w = w.requires_grad() ? w : w.detach().requires_grad_();
-        const at::Tensor loss = memory_error(memory_mlp(base, token(in.k)) - token(in.v)).sum();
+        const at::Tensor loss = memory_error(memory_model(base, in.norm, token(in.k)) - token(in.v), !in.norm.defined()).sum();
         gradients = torch::autograd::grad({loss}, base, {}, /*retain_graph=*/true, /*create_graph=*/true);
       }
       for (size_t n = 0; n < gradients.size(); ++n) {
         state.momentum[n] = gate(in.log_momentum).exp() * state.momentum[n] - gate(in.step) * gradients[n];
         state.weights[n] = gate(in.log_keep).exp() * state.weights[n] + state.momentum[n];
       }
-      out.push_back(memory_mlp(state.weights, token(in.q)).squeeze(2));
+      out.push_back(memory_model(state.weights, in.norm, token(in.q)).squeeze(2));
       state.seen = (state.seen + 1) % chunk;
     }
   }

@@ -62,6 +62,7 @@ at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, c
                                         .steps = (scale[-1] * rate).unsqueeze(-1),
                                         .W = start(s.start.W),
                                         .b = start(s.start.b),
+                                        .tanh = true,
                                         .rounded = rounded});
   for (size_t n = 0; n < result.W.size(); ++n) {
     s.start.W[n] = result.W[n].unflatten(0, {B, H}), s.start.b[n] = result.b[n].unflatten(0, {B, H});
