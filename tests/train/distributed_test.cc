@@ -23,12 +23,13 @@ using ::testing::HasSubstr;
 
 constexpr int kSteps = 40;
 
-// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them.
+// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them. In fp32, which expect_same_curve() counts on: a CPU
+// with matrix units for bf16 would train in that.
 std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
                                    const std::vector<std::string>& more = {}) {
   std::string text = read_file(write_tiny_config(scratch.path()));
   const std::string accumulation = "gradient_accumulation_steps = 2";
-  text.replace(text.find(accumulation), accumulation.size(), "global_batch_tokens = 1024\ndata_parallel = \"" + sharding + "\"");
+  text.replace(text.find(accumulation), accumulation.size(), "global_batch_tokens = 1024\ndtype = \"fp32\"\ndata_parallel = \"" + sharding + "\"");
   std::ofstream(scratch / "tiny.toml") << text;
   std::vector<std::string> out{(scratch / "tiny.toml").string(), "--threads", "1"};
   for (const auto& setting : more) out.insert(out.end(), {"--set", setting});
