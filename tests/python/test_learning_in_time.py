@@ -136,22 +136,36 @@ def test_memory_against_single_steps(depth, normalized, tmp_path):
     compare(got, memory_by_steps(x, depth, chunk), x, cotangent)
 
 
+class NormalizedResidual(torch.nn.Module):
+    """The package's ResidualNorm with our epsilon and without the norm's weight, which there learns in time, too."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        z = self.model(x)
+        return x + F.layer_norm(z, z.shape[-1:], eps=1e-6)
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 8])
-def test_memory_against_titans_pytorch(depth, chunk, tmp_path):
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
+def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
     """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token). Its own are:
-    the mean instead of the sum in the loss, a residual and norm around the MLP, norms of the input, a gate of the output
-    and no convolution or L2 norm of keys; all of these switched off or left outside."""
+    the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or L2 norm of
+    keys; all of these switched off or left outside."""
     titans_pytorch = pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
     print(f"titans-pytorch {importlib.metadata.version('titans-pytorch')}")
     heads, dim, batch, length = 2, 8, 2, 24
     torch.set_default_dtype(torch.float64)
     try:
+        mlp = titans_pytorch.MemoryMLP(dim, depth=depth, expansion_factor=2.0)
+        error = (lambda e: e.square().sum(-1)) if normalized else bounded_error
         peer = titans_pytorch.NeuralMemory(
-            heads * dim, chunk_size=1, batch_size=chunk, heads=heads, dim_head=dim, pre_rmsnorm=False,
-            mem_model_norm_add_residual=False, store_memory_loss_fn=lambda a, b: bounded_error(a - b),
+            heads * dim, model=NormalizedResidual(mlp) if normalized else mlp, chunk_size=1, batch_size=chunk, heads=heads, dim_head=dim, pre_rmsnorm=False,
+            mem_model_norm_add_residual=False, store_memory_loss_fn=lambda a, b: error(a - b),
             default_step_transform_max_lr=0.1, init_momentum_bias=0.0, init_decay_bias=-2.0,
-            default_model_kwargs=dict(depth=depth, expansion_factor=2.0),
         )  # fmt: skip
         peer.retrieve_gate, peer.combine_heads = None, torch.nn.Identity()
         for gated in (peer.to_momentum[0], peer.to_decay_factor[0]):
@@ -168,11 +182,13 @@ def test_memory_against_titans_pytorch(depth, chunk, tmp_path):
     x["log_keep"] = F.logsigmoid(-F.linear(seq, decay.weight, decay.bias))
     for n, w in enumerate(peer.memory_model_parameters):
         x[f"W{n + 1}"] = w
+    if normalized:
+        x["norm_weight"] = torch.ones(heads, dim, dtype=torch.float64)
     cotangent = torch.randn_like(out)
     got = ours("memory", {**x, "chunk": torch.tensor(chunk)}, cotangent, tmp_path)
     torch.testing.assert_close(got["out"], out, rtol=1e-9, atol=1e-10)
     # The outer gradient of everything the package trains, through what ours says about the recurrence's inputs.
-    names = [name for name in x if name[0] != "W"]
+    names = [name for name in x if name[0] != "W" and name != "norm_weight"]
     trained = [p for p in peer.parameters() if p.requires_grad]
     theirs = torch.autograd.grad(out, trained, cotangent, retain_graph=True, allow_unused=True)
     through = torch.autograd.grad([x[n] for n in names], trained, [got["d_" + n] for n in names], allow_unused=True)

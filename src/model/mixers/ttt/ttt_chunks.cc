@@ -4,6 +4,7 @@
 #include "model/mixers/chunk_pieces.h"
 #include "model/mixers/dual_form.h"
 #include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/inner_norm.h"
 #include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/ttt/ttt_rule.h"
@@ -19,10 +20,7 @@ struct InnerNorm {
     return at::layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps) * weight + bias;
   }
   at::Tensor loss_gradient(const at::Tensor& z, const at::Tensor& target) const {
-    const auto [normalized, mean, rstd] = at::native_layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps);
-    const at::Tensor d_normalized = (normalized * weight + bias - target) * weight;
-    return std::get<0>(
-        at::native_layer_norm_backward(d_normalized, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
+    return fast_weights::InnerNorm{weight}.gradient(z, bias - target);
   }
 };
 
