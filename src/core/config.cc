@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "core/toml_text.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -69,45 +70,8 @@ ConfigValue convert(const toml::node& node, const std::string& where, const std:
   fail("config", "{}: {}: expected a boolean, number, string or list", where, key);
 }
 
-// The end of the TOML string that begins at `at`; a string of one line ends with its line at the latest.
-size_t end_of_string(std::string_view text, size_t at) {
-  const char quote = text[at];
-  const std::string three(3, quote);
-  const bool lines = text.substr(at, 3) == three;
-  for (at += lines ? 3 : 1; at < text.size(); ++at) {
-    if (text[at] == '\\' && quote == '"') {
-      ++at;
-    } else if (lines && text.substr(at, 3) == three) {
-      at += 3;
-      for (int n = 0; n < 2 && at < text.size() && text[at] == quote; ++n) ++at;  // up to two belong to the string
-      return at;
-    } else if (!lines && (text[at] == quote || text[at] == '\n')) {
-      return at + 1;
-    }
-  }
-  return text.size();
-}
-
-// Line of the first character that is not ASCII and stands in neither a string nor a comment, 0 if there is none. TOML
-// has no place for one, and toml++ 3.3 reaches __builtin_unreachable() when it meets U+0397, for example.
-int64_t line_of_stray_character(std::string_view text) {
-  size_t at = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order mark
-  while (at < text.size()) {
-    const char c = text[at];
-    if (static_cast<unsigned char>(c) >= 0x80) return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    if (c == '#') {
-      at = std::min(text.find('\n', at), text.size());
-    } else {
-      at = c == '"' || c == '\'' ? end_of_string(text, at) : at + 1;
-    }
-  }
-  return 0;
-}
-
 toml::table parse_toml(const std::string& text, const std::string& name) {
-  if (const int64_t line = line_of_stray_character(text)) {
-    fail("config", "{}:{}: expected ASCII outside of strings and comments", name, line);
-  }
+  refuse_stray_characters(text, "config", name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& e) {

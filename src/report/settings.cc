@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "core/toml_text.h"
 
 namespace lazy::report {
 namespace {
@@ -27,6 +28,7 @@ void flatten(const toml::table& table, const std::string& prefix, std::vector<st
 
 std::vector<std::pair<std::string, std::string>> flatten_toml(const std::string& text, const std::string& file) {
   std::vector<std::pair<std::string, std::string>> settings;
+  refuse_stray_characters(text, "report", file);
   try {
     flatten(toml::parse(text), "", &settings);
   } catch (const toml::parse_error& e) {

@@ -90,6 +90,15 @@ y = '''
 Η' ''''
 )";
   EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
+  // A quote inside of what is no value does not begin a string for toml++, either.
+  for (const char* broken_value : {"x = -\"В\"", "x = 1\"В\"", "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]",
+                                   "x = [-'В']"}) {
+    EXPECT_EQ(error_of([&] { Config::parse(std::string("[a]\n") + broken_value + "\n"); }),
+              "config: configuration:2: expected ASCII outside of strings and comments")
+        << broken_value;
+  }
+  EXPECT_EQ(error_of([&] { Config::parse("[a]\nx=[\"В\",'В',\n\"В\"]\n'y'=\"В\"#В\n\"z\" =\"\"\"В\"\"\"\n"); }), "");
+  EXPECT_NE(error_of([&] { Config::parse("[a]\nx={y=\"В\",\"В\"=1}\n"); }).find("a.x"), std::string::npos);  // read, and then refused
   const auto good = file("good.toml", "[a]\nx = 1\n");
   EXPECT_EQ(error_of([&] { Config::load(good, {"a.x=\xFF"}); }), "config: --set a.x=\uFFFD: expected UTF-8");
   Config spaced = Config::load(good, {"a.y = two words"});

@@ -42,6 +42,7 @@ TEST(TaskFiles, MistakesNameLineAndKey) {
   EXPECT_THAT(wrong(kHead + "[prompt]\ncontext = \"{{q\"\n"),
               HasSubstr("my.toml:5: prompt.context: template '{{q': expected '}}'"));
   EXPECT_THAT(wrong("name = "), HasSubstr("eval: my.toml:1: "));
+  EXPECT_EQ(wrong("name = \"В\"\nВ = 1\n"), "eval: my.toml:2: expected ASCII outside of strings and comments");
 }
 
 TEST(TaskFiles, SelectionTakesNamesGroupsAndFiles) {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/toml_text.h"
 #include "eval/tasks/task.h"
 
 namespace lazy::eval {
@@ -206,6 +207,7 @@ void read_prompt(Task& task, Table table) {
 
 Task parse_task(std::string_view source, const std::string& origin) {
   toml::table root;
+  refuse_stray_characters(source, "eval", origin);
   try {
     root = toml::parse(source);
   } catch (const toml::parse_error& error) {
