@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Trains and evaluates configurations side by side on one machine, and prints their table.
+
+    python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2] [--jobs 3]
+                                 [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...] [--limit 64] [--page FILE.html]
+
+Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
+`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first; --gpus 0 is the CPU. What
+is done is in OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to
+stop, and the same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument("configs", nargs="+", type=pathlib.Path)
+p.add_argument("--corpus", help="of `lazy data prepare`")
+p.add_argument("--data", help="the benchmarks' files")
+p.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/compare"))
+p.add_argument("--lazy", default="build/lazy", help="the program")
+p.add_argument("--gpus", type=int, default=1)
+p.add_argument("--jobs", type=int, default=1, help="at a time on each GPU")
+p.add_argument("--seconds", type=float, default=float("inf"))
+p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every training")
+p.add_argument("--lengths", default="256,512,1024,2048,4096")
+p.add_argument("--limit", default="64", help="sequences of every length")
+p.add_argument("--samples", default="32", help="of `lazy sinks`")
+p.add_argument("--page", help="also write `lazy report` of all")
+a = p.parse_args()
+a.configs = [c for c in a.configs if c.name != "recipe.toml"]
+end = time.monotonic() + a.seconds
+running, lock, stopped = set(), threading.Lock(), threading.Event()
+
+
+def steps(config):
+    """(name, what it leaves behind, command); None: nothing to do for this model."""
+    run = a.output / config.stem
+    model, common = run / "model", ["--corpus", a.corpus, "--bos", "--device", "cuda" if a.gpus else "cpu"]
+    train = [a.lazy, "train", config, "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]
+    for item in a.set:
+        train += ["--set", item]
+    yield "train", model / "config.json", train + (["--resume"] if (run / "checkpoints").exists() else [])
+    measure = [a.lazy, "eval", model, *common[2:], "--dtype", "bf16"]
+    yield "lengths", run / "lengths.json", [*measure, "--corpus", a.corpus, "--lengths", a.lengths, "--limit", a.limit, "--output", run / "lengths.json"]
+    if attends(model):
+        yield "sinks", run / "sinks.json", [a.lazy, "sinks", model, *common, "--samples", a.samples, "--json", run / "sinks.json"]
+    if a.data:
+        yield "tasks", run / "eval.json", [*measure, "--tasks", "all", "--data", a.data, "--output", run / "eval.json"]
+
+
+def attends(model):
+    """Whether layers have weights for `lazy sinks` to measure."""
+    try:
+        config = json.loads((model / "config.json").read_text())
+    except OSError:
+        return False
+    return not config["model_type"].startswith(("retnet", "mamba", "delta", "gated_delta", "ttt", "titans"))
+
+
+def work(config, gpu):
+    for name, left, command in steps(config):
+        if left.exists():
+            continue
+        if stopped.is_set():
+            return
+        run = a.output / config.stem
+        run.parent.mkdir(parents=True, exist_ok=True)
+        log = a.output / f"{config.stem}.{name}.out"
+        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(gpu)} if a.gpus else {})}
+        begin = time.monotonic()
+        with open(log, "w") as out:
+            process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, env=environment)
+            with lock:
+                running.add(process)
+            code = process.wait()
+            with lock:
+                running.discard(process)
+        said = f"{name} of {config.stem}: {time.monotonic() - begin:.0f} s"
+        print(said if code == 0 else f"{said}, exit code {code}, see {log}", flush=True)
+        if code != 0:
+            return
+
+
+def slot(queue, gpu):
+    while not stopped.is_set():
+        with lock:
+            if not queue:
+                return
+            config = queue.pop(0)
+        work(config, gpu)
+
+
+def train_all():
+    queue = list(a.configs)
+    threads = [threading.Thread(target=slot, args=(queue, gpu)) for _ in range(a.jobs) for gpu in range(max(1, a.gpus))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=max(0, end - time.monotonic()) if end != float("inf") else None)
+    stopped.set()
+    with lock:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join()
+
+
+def read(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def row(config):
+    run = a.output / config.stem
+    if not (run / "log.jsonl").exists():
+        return None
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    held = [(line["step"], line["validation_metrics/loss"]) for line in log if "validation_metrics/loss" in line]
+    last = max((line["step"] for line in log), default=0)
+    norms = [line["grad_norm"] for line in log if "grad_norm" in line and line["step"] > last / 5]
+    lengths, tasks, sinks = (read(run / f"{name}.json") for name in ("lengths", "eval", "sinks"))
+    by_length = lengths["results"]["heldout"]["models"][0]["lengths"] if lengths else []
+    overall = sinks.get("overall", {})
+    share = lambda key: f"{100 * overall[key]:.1f} %" if overall else ""  # noqa: E731
+    done = (run / "model" / "config.json").exists()
+    return (held[-1][1] if held else float("inf"),
+            [config.stem, (f"{held[-1][1]:.3f}" if held else "") + ("" if done else f" at step {held[-1][0] if held else 0}; not ended"),
+             f"{max(norms):.2g}" if norms else "",
+             f"{tasks['results']['wikitext']['word_perplexity,none']:.0f}" if "wikitext" in tasks.get("results", {}) else "",
+             f"{100 * tasks['average']['acc']:.1f}" if tasks.get("average") else "",
+             " / ".join(f"{x['loss']:.2f}" for x in by_length), share("sink_ratio"), share("density"), share("alive_fraction")])
+
+
+def table():
+    rows = sorted(filter(None, map(row, a.configs)))
+    head = ["model", "held-out loss", "largest gradient after a fifth", "WikiText, perplexity a word", "mean of eight accuracies, %",
+            f"loss at {a.lengths.replace(',', ' / ')} tokens", "sink ratio", "density", "alive pairs"]
+    for cells in [head, ["---"] * len(head), *(cells for _, cells in rows)]:
+        print("| " + " | ".join(cells) + " |")
+
+
+if a.corpus:
+    train_all()
+table()
+runs = [a.output / c.stem for c in a.configs if (a.output / c.stem / "log.jsonl").exists()]
+if a.page and runs:
+    sys.exit(subprocess.run([a.lazy, "report", *runs, "--output", a.page]).returncode)
