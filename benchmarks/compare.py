@@ -40,17 +40,17 @@ running, lock, stopped = set(), threading.Lock(), threading.Event()
 
 
 def steps(config):
-    """(name, what it leaves behind, command); None: nothing to do for this model."""
+    """(name, what it leaves behind, command), in their order: a later one depends on what an earlier one wrote."""
     run = a.output / config.stem
-    model, common = run / "model", ["--corpus", a.corpus, "--bos", "--device", "cuda" if a.gpus else "cpu"]
+    model, corpus, where = run / "model", ["--corpus", a.corpus], ["--bos", "--device", "cuda" if a.gpus else "cpu"]
     train = [a.lazy, "train", config, "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]
     for item in a.set:
         train += ["--set", item]
     yield "train", model / "config.json", train + (["--resume"] if (run / "checkpoints").exists() else [])
-    measure = [a.lazy, "eval", model, *common[2:], "--dtype", "bf16"]
-    yield "lengths", run / "lengths.json", [*measure, "--corpus", a.corpus, "--lengths", a.lengths, "--limit", a.limit, "--output", run / "lengths.json"]
+    measure = [a.lazy, "eval", model, *where, "--dtype", "bf16"]
+    yield "lengths", run / "lengths.json", [*measure, *corpus, "--lengths", a.lengths, "--limit", a.limit, "--output", run / "lengths.json"]
     if attends(model):
-        yield "sinks", run / "sinks.json", [a.lazy, "sinks", model, *common, "--samples", a.samples, "--json", run / "sinks.json"]
+        yield "sinks", run / "sinks.json", [a.lazy, "sinks", model, *corpus, *where, "--samples", a.samples, "--json", run / "sinks.json"]
     if a.data:
         yield "tasks", run / "eval.json", [*measure, "--tasks", "all", "--data", a.data, "--output", run / "eval.json"]
 
