@@ -1,0 +1,77 @@
+"""benchmarks/compare.py with a program in lazy's place that writes what lazy would."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAZY = r"""#!/usr/bin/env python3
+import json, pathlib, sys, time
+words = sys.argv[1:]
+after = lambda key: words[words.index(key) + 1]
+pathlib.Path(__file__).with_name("calls").open("a").write(" ".join(words) + "\n")
+if words[0] == "train":
+    run = pathlib.Path([w for w in words if w.startswith("training.output=")][0].split("=")[1])
+    name = pathlib.Path(words[1]).stem
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+    loss = {"good": 3.0, "better": 2.0, "slow": 5.0}.get(name, 4.0)
+    lines = [{"step": 1, "grad_norm": 9.0}, {"step": 10, "grad_norm": 0.5, "validation_metrics/loss": loss}]
+    (run / "log.jsonl").write_text("".join(json.dumps(l) + "\n" for l in lines))
+    if name == "broken" or (name == "slow" and "--resume" not in words):
+        time.sleep(30 if name == "slow" else 0)
+        sys.exit("no such thing")
+    (run / "model").mkdir()
+    (run / "model" / "config.json").write_text(json.dumps({"model_type": "retnet" if name == "better" else "lazy"}))
+elif words[0] == "sinks":
+    shares = {"sink_ratio": 0.1, "density": 0.25, "alive_fraction": 1.0}
+    pathlib.Path(after("--json")).write_text(json.dumps({"overall": shares}))
+elif "--lengths" in words:
+    lengths = [{"length": int(n), "loss": 3.14} for n in after("--lengths").split(",")]
+    pathlib.Path(after("--output")).write_text(json.dumps({"results": {"heldout": {"models": [{"lengths": lengths}]}}}))
+else:
+    tasks = {"results": {"wikitext": {"word_perplexity,none": 123.4}}, "average": {"acc": 0.31}}
+    pathlib.Path(after("--output")).write_text(json.dumps(tasks))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "lazy").write_text(LAZY)
+    os.chmod(tmp_path / "lazy", 0o755)
+
+    def call(*names, more=()):
+        (tmp_path / "calls").write_text("")
+        configs = [tmp_path / f"{name}.toml" for name in names]
+        command = [sys.executable, ROOT / "benchmarks/compare.py", *configs, "--corpus", "c", "--data", "d", "--gpus", "0", *more]
+        done = subprocess.run([*command, "--lengths", "64,128", "--lazy", tmp_path / "lazy", "--output", tmp_path / "out"],
+                              capture_output=True, text=True, check=True)  # fmt: skip
+        table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+        return (tmp_path / "calls").read_text().splitlines(), table[2:], done.stdout
+
+    return call
+
+
+def test_every_step_once_and_a_table_by_loss(run):
+    calls, table, _ = run("good", "recipe", "better")
+    assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == ["train", "evals", "sinks", "eval", "train", "evals", "eval"]
+    assert table[0] == ["| better", "2.000", "0.5", "123", "31.0", "3.14 / 3.14", "", "", " |"]  # a recurrence has no sinks
+    assert table[1] == ["| good", "3.000", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
+    calls, again, _ = run("good", "better")
+    assert calls == [] and again == table
+
+
+def test_a_failure_is_said_and_stops_one_model_alone(run):
+    calls, table, printed = run("broken", "good")
+    assert "train of broken" in printed and "exit code 1" in printed and "broken.train.out" in printed
+    assert [row[0] for row in table] == ["| good", "| broken"]
+    assert table[1][1] == "4.000 at step 10; not ended"
+
+
+def test_what_time_cut_off_goes_on_from_its_checkpoint(run):
+    calls, table, _ = run("slow", "good", more=["--seconds", "5"])
+    assert len(calls) == 1 and table[0][1] == "5.000 at step 10; not ended"
+    calls, table, _ = run("slow", "good")
+    assert "--resume" in calls[0] and [row[1] for row in table] == ["3.000", "5.000"]
