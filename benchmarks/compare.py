@@ -57,10 +57,7 @@ def steps(config):
 
 def attends(model):
     """Whether layers have weights for `lazy sinks` to measure."""
-    try:
-        config = json.loads((model / "config.json").read_text())
-    except OSError:
-        return False
+    config = json.loads((model / "config.json").read_text())
     return not config["model_type"].startswith(("retnet", "mamba", "delta", "gated_delta", "ttt", "titans"))
 
 
@@ -70,8 +67,7 @@ def work(config, gpu):
             continue
         if stopped.is_set():
             return
-        run = a.output / config.stem
-        run.parent.mkdir(parents=True, exist_ok=True)
+        a.output.mkdir(parents=True, exist_ok=True)
         log = a.output / f"{config.stem}.{name}.out"
         environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(gpu)} if a.gpus else {})}
         begin = time.monotonic()

@@ -9,6 +9,7 @@ namespace lazy::fast_weights {
 // is G = rstd (h - mean(h) - n mean(h n)) with h = miss weight, miss = weight n + bias - target.
 struct InnerNorm {
   at::Tensor weight;
+  at::Tensor scaled(const at::Tensor& z) const;  // weight n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 

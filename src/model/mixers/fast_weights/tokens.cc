@@ -16,6 +16,8 @@ at::Tensor from_chunks(const at::Tensor& x, int64_t batch) {
   return x.unflatten(1, {batch, x.size(1) / batch}).movedim(0, 2).flatten(2, 3);
 }
 
+at::Tensor for_all(const at::Tensor& of_heads, int64_t batch) { return of_heads.unsqueeze(0).expand({batch, -1, -1, -1}).flatten(0, 1); }
+
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device) {
   const at::Tensor ends = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   const int64_t* end = ends.const_data_ptr<int64_t>();

@@ -11,6 +11,9 @@ namespace lazy::fast_weights {
 at::Tensor to_chunks(const at::Tensor& x, int64_t chunks);
 at::Tensor from_chunks(const at::Tensor& x, int64_t batch);
 
+// What the heads have, (heads, 1, dim), for those of every sequence: (batch * heads, 1, dim).
+at::Tensor for_all(const at::Tensor& of_heads, int64_t batch);
+
 // Documents of a packed sequence that share a batch, none more than twice as long as it needs.
 struct DocumentBatch {
   at::Tensor tokens;  // (documents, length) int64: places in the packed sequence

@@ -42,8 +42,7 @@ Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::
 
 // What a norm makes of the MLP's answers z to x: (B, H, T, D) each.
 at::Tensor answers(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
-  if (!norm.defined()) return z;
-  return x + at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps) * norm.unsqueeze(1);
+  return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
 // Half the square is what normalized fast weights learn by.
@@ -83,7 +82,7 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
   const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
   at::Tensor norm_weight, norm_bias;
   if (norm.defined()) {
-    norm_weight = norm.unsqueeze(1).unsqueeze(0).expand({B, -1, -1, -1}).flatten(0, 1);
+    norm_weight = fast_weights::for_all(norm.unsqueeze(1), B);
     norm_bias = at::zeros(norm_weight.sizes(), norm.options().requires_grad(false));
   }
   const int64_t last = piece.length / piece.chunks - 1;

@@ -16,9 +16,7 @@ namespace {
 struct InnerNorm {
   at::Tensor weight, bias;  // (H, 1, D)
 
-  at::Tensor forward(const at::Tensor& z) const {
-    return at::layer_norm(z, {z.size(-1)}, {}, {}, kTttNormEps) * weight + bias;
-  }
+  at::Tensor forward(const at::Tensor& z) const { return fast_weights::InnerNorm{weight}.scaled(z) + bias; }
   at::Tensor loss_gradient(const at::Tensor& z, const at::Tensor& target) const {
     return fast_weights::InnerNorm{weight}.gradient(z, bias - target);
   }
@@ -42,8 +40,6 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
 at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
-  // Of every sequence and head: (N, ...).
-  const auto of_all = [&](const at::Tensor& x) { return x.unsqueeze(0).expand({B, -1, -1, -1}).flatten(0, 1); };
   TttState s = ttt_state(state, 0);
   const auto start = [](const TensorList& weights) {
     TensorList out;
@@ -54,8 +50,8 @@ at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, c
   const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
                                         .k = k,
                                         .target = by_chunk(tokens[2]) - k,
-                                        .norm_weight = of_all(shared[1].unsqueeze(1)),
-                                        .norm_bias = of_all(shared[2].unsqueeze(1)),
+                                        .norm_weight = fast_weights::for_all(shared[1].unsqueeze(1), B),
+                                        .norm_bias = fast_weights::for_all(shared[2].unsqueeze(1), B),
                                         .read_steps = (scale.unsqueeze(1) * rate.unsqueeze(-2)).tril(),
                                         .steps = (scale[-1] * rate).unsqueeze(-1),
                                         .W = start(s.start.W),
