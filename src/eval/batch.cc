@@ -1,24 +1,8 @@
 #include "eval/batch.h"
 
-#include <ATen/ATen.h>
+#include "model/blocks/host_numbers.h"
 
 namespace lazy::eval {
-namespace {
-
-// On the host, where `device` can fetch it while the host goes on.
-template <typename T>
-at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device device) {
-  at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
-  std::copy(values.begin(), values.end(), host.mutable_data_ptr<T>());
-  return host;
-}
-
-at::Tensor tensor(const std::vector<int64_t>& values, at::Device device) {
-  const at::Tensor host = on_host(values, at::kLong, device);
-  return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;
-}
-
-}  // namespace
 
 Batch lay_out(const std::vector<Window>& windows, std::span<const PrefixGroup> groups, at::Device device) {
   std::vector<int64_t> ids, positions, keys, rows, labels;
@@ -56,13 +40,13 @@ Batch lay_out(const std::vector<Window>& windows, std::span<const PrefixGroup> g
       batch.begins.push_back(static_cast<int64_t>(rows.size()));
     }
   }
-  batch.tokens.ids = tensor(ids, device);
-  batch.tokens.positions = tensor(positions, device);
+  batch.tokens.ids = on_device(ids, device);
+  batch.tokens.positions = on_device(positions, device);
   batch.tokens.cu_seqlens_q = on_host(begin_q, at::kInt, device);  // the operator checks them where that costs no wait
   batch.tokens.cu_seqlens_k = on_host(begin_k, at::kInt, device);
-  if (shares) batch.tokens.keys = tensor(keys, device);
-  batch.rows = tensor(rows, device);
-  batch.labels = tensor(labels, device);
+  if (shares) batch.tokens.keys = on_device(keys, device);
+  batch.rows = on_device(rows, device);
+  batch.labels = on_device(labels, device);
   return batch;
 }
 

@@ -26,6 +26,19 @@ std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
   return groups;
 }
 
+std::vector<PrefixGroup> group_by_whole(const std::vector<Window>& windows) {
+  std::vector<PrefixGroup> groups;
+  for (size_t first = 0; first < windows.size(); first += groups.back().count) {
+    const std::vector<int32_t>& head = windows[first].input;
+    const auto contained = [&](const Window& w) { return w.input.size() <= head.size() && std::equal(w.input.begin(), w.input.end(), head.begin()); };
+    size_t count = 1;
+    while (first + count < windows.size() && contained(windows[first + count])) ++count;
+    const auto size = static_cast<int64_t>(head.size());
+    groups.push_back({first, count, count == 1 ? 0 : size, size});
+  }
+  return groups;
+}
+
 std::vector<PrefixGroup> each_alone(const std::vector<Window>& windows) {
   std::vector<PrefixGroup> groups;
   for (size_t i = 0; i < windows.size(); ++i) groups.push_back({i, 1, 0, static_cast<int64_t>(windows[i].input.size())});

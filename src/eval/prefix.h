@@ -17,6 +17,9 @@ struct PrefixGroup {
 
 // Neighbours are grouped as long as each one that joins lowers the number of tokens to compute.
 std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows);
+// For models that cannot go on from another sequence's middle: neighbours whose inputs are the first's, or a beginning of it, and
+// have nothing left to compute.
+std::vector<PrefixGroup> group_by_whole(const std::vector<Window>& windows);
 std::vector<PrefixGroup> each_alone(const std::vector<Window>& windows);
 
 }  // namespace lazy::eval

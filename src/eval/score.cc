@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "core/error.h"
@@ -153,8 +154,10 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   // Where a sequence's length decides what it computes, it is asked on its own.
   const bool alone = model.config().rope_scaling.type == "dynamic";
-  // A recurrence cannot start from another sequence's middle, and a cache is each sequence's own: nothing is shared.
-  const std::vector<PrefixGroup> groups = alone || options.cache || !model.config().all_attention() ? each_alone(windows) : group_by_prefix(windows);
+  // A cache is each sequence's own: nothing is shared.
+  const std::vector<PrefixGroup> groups = alone || options.cache              ? each_alone(windows)
+                                          : model.config().all_attention() ? group_by_prefix(windows)
+                                                                           : group_by_whole(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
   uint64_t all = 0, done = 0;
   for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);
@@ -194,6 +197,26 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   return scores;
 }
 
+// windows[order[0]], windows[order[1]], ..., each one's score put where `scores` has its place.
+void score_some(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order, const ScoreOptions& options,
+                std::vector<Score>& scores) {
+  std::vector<Window> some;
+  for (size_t w : order) some.push_back(windows[w]);
+  std::vector<Score> found = score_in_order(model, some, options);
+  for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
+}
+
+// Mixers that learn chunk by chunk fill packed sequences up to alike lengths: neighbours have them. The longest go first, so that
+// what does not fit shows at once.
+std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+  std::vector<size_t> order(windows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
+  std::vector<Score> scores(windows.size());
+  score_some(model, windows, order, options, scores);
+  return scores;
+}
+
 // A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their length, so
 // that little is filled up.
 std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
@@ -204,12 +227,9 @@ std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Windo
   std::stable_sort(cut.begin(), cut.end(), [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
   std::vector<Score> scores(windows.size());
   for (const auto* part : {&whole, &cut}) {
-    std::vector<Window> some;
-    for (size_t w : *part) some.push_back(windows[w]);
     ScoreOptions o = options;
     if (part == &whole) o.cache.reset();
-    std::vector<Score> found = score_in_order(model, some, o);
-    for (size_t n = 0; n < part->size(); ++n) scores[(*part)[n]] = std::move(found[n]);
+    score_some(model, windows, *part, o, scores);
   }
   return scores;
 }
@@ -220,8 +240,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   for (const Window& w : windows) check(w, model.config().vocab_size);
   // Under a scaling that goes by the length, a cache's room is the length: what fits into it is another matter there.
-  if (!options.cache || model.config().rope_scaling.type == "dynamic") return score_in_order(model, windows, options);
-  return score_streaming(model, windows, options);
+  if (options.cache && model.config().rope_scaling.type != "dynamic") return score_streaming(model, windows, options);
+  return model.config().all_attention() ? score_in_order(model, windows, options) : score_by_length(model, windows, options);
 }
 
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options) {

@@ -9,6 +9,7 @@
 #include "../train/ranks.h"
 #include "core/error.h"
 #include "eval/prefix.h"
+#include "model/mixers/kinds.h"
 #include "plain_score.h"
 #include "small_model.h"
 
@@ -33,6 +34,19 @@ ModelConfig sliding() {
   config.tie_embeddings = true;
   return config;
 }
+
+ModelConfig mixing(const char* kind) {
+  ModelConfig config = small_config(kVocabulary);
+  config.mixer = kind;
+  config.mix = {.heads = 2, .chunk = 8, .memory_expansion = 2, .segment = 8};  // several chunks in the windows below
+  config.init_std = 0.15;  // with more, MAC doubles roundings from segment to segment
+  complete_mixer(config);
+  return config;
+}
+ModelConfig gated_delta_net() { return mixing("gated_delta_net"); }
+ModelConfig ttt_mlp() { return mixing("ttt_mlp"); }
+ModelConfig titans_mac() { return mixing("titans_mac"); }
+ModelConfig titans_mal() { return mixing("titans_mal"); }
 
 std::vector<int32_t> random_ids(std::mt19937& random, int64_t count) {
   std::vector<int32_t> ids;
@@ -126,7 +140,9 @@ TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Scores, testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding}),
+INSTANTIATE_TEST_SUITE_P(Kinds, Scores, testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding},
+                                         Kind{"gated_delta_net", gated_delta_net}, Kind{"ttt_mlp", ttt_mlp},
+                                         Kind{"titans_mac", titans_mac}, Kind{"titans_mal", titans_mal}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Score, RanksShareTheWindows) {
@@ -173,6 +189,14 @@ TEST(Prefix, NeighboursThatBeginAlikeAreOneGroup) {
                                        {{8, 1}, {9}}};  // one token in common is less than the two save
   EXPECT_EQ(group_by_prefix(windows), (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());
+}
+
+TEST(Prefix, WhatIsContainedIsComputedOnce) {
+  const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}}, {{1, 2}, {9}},  // the first's beginnings
+                                       {{1, 2, 5}, {9}},                                         // parts ways: alone
+                                       {{7}, {9}}, {{7, 8}, {9}}};                               // longer than the one before
+  EXPECT_EQ(group_by_whole(windows), (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
+  EXPECT_TRUE(group_by_whole({}).empty());
 }
 
 }  // namespace

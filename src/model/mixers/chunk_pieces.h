@@ -13,6 +13,7 @@ struct ChunkPiece {
   bool ends_chunk;  // its last token is the chunk's last
   bool starts_document;
   int64_t chunks = 1;  // so many in a row, all of them whole if more than one
+  bool leaves_state = true;  // false: nobody asks for the state after it
 };
 
 // `seen`: tokens of an unfinished chunk that went before. With cu_seqlens (documents + 1) every document starts a

@@ -15,8 +15,9 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
 
 }  // namespace
 
-std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& pieces, const TensorList& tokens,
-                                            const TensorList& shared, const TensorList& state, const PieceForm& form) {
+std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens, const TensorList& shared,
+                                            const TensorList& state, bool last_state, const PieceForm& form) {
+  if (!pieces.empty()) pieces.back().leaves_state = last_state;
   std::vector<at::Tensor> answers;
   TensorList current = state;
   for (size_t next = 0; next < pieces.size();) {
@@ -43,7 +44,7 @@ std::pair<at::Tensor, TensorList> piecewise(const std::vector<ChunkPiece>& piece
         out.push_back(form(piece, part, constant, now));
       }
       TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
-      result.insert(result.end(), now.begin(), now.end());
+      if (group.back().leaves_state) result.insert(result.end(), now.begin(), now.end());
       return result;
     };
     const TensorList result = recompute(inputs, run);

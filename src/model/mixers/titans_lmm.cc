@@ -20,8 +20,7 @@ std::vector<const Linear*> TitansLmm::products() const {
 
 at::Tensor TitansLmm::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   std::vector<at::Tensor>* state = options.cache ? &layer_state(*options.cache, layer) : nullptr;
-  const at::Tensor cu_seqlens = options.packed ? options.packed->cu_seqlens_q.to(x.value.device()) : at::Tensor();
-  return output_.forward(memory_.forward(x, state, options.cache ? options.cache->length : 0, cu_seqlens), x);
+  return output_.forward(memory_.forward(x, state, options.cache ? options.cache->length : 0, options.packed), x);
 }
 
 }  // namespace lazy

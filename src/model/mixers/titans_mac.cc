@@ -5,8 +5,8 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/fast_weights/tokens.h"
 #include "model/mixers/layer_state.h"
+#include "model/mixers/packed_layouts.h"
 #include "model/mixers/piecewise.h"
 #include "model/mixers/recurrence/short_convolution.h"
 #include "model/mixers/titans/persistent.h"
@@ -106,7 +106,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
                                           {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
                                            by_head(gates.log_momentum), by_head(gates.log_keep)},
                                           model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat);
-  std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
+  if (piece.leaves_state) std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }
 
@@ -130,13 +130,12 @@ std::vector<const Linear*> TitansMac::products() const {
 // The state: the inputs of the convolution that recalls, then that of the pieces.
 at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents side by side, so that they do not wait for each other
-    const auto documents = fast_weights::document_batches(options.packed->cu_seqlens_q, config_.mix.segment, x.value.device());
+    const DocumentBatches& documents = batches_of(*options.packed, config_.mix.segment, x.value.device());
     TensorList out;
-    for (const auto& batch : documents.batches) {
-      out.push_back(forward({fast_weights::take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr)
-                        .flatten(0, 1));
+    for (const DocumentBatch& batch : documents.batches) {
+      out.push_back(forward({take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
     }
-    return at::cat(out).index_select(0, documents.where).unsqueeze(0);
+    return put_together(out, documents);
   }
   const int64_t B = x.value.size(0), L = x.value.size(1), taps = config_.mix.conv_size;
   const int64_t earlier = options.cache ? options.cache->length : 0, size = config_.mix.segment;
@@ -187,7 +186,7 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
     for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
   }
   const auto [both, after] = piecewise(
-      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
+      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state, options.cache != nullptr,
       [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
         return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);

@@ -27,7 +27,7 @@ at::Tensor TitansMag::forward(const Normalized& x, int64_t layer, const ForwardO
   const at::Tensor persistent = persistent_tokens(table_, config_);
   const WithPersistent all = with_persistent(x.value, persistent, options);
   BranchStates states(options, layer, persistent.size(0));
-  const at::Tensor memory = all.text(memory_.forward(all.x, states.memory(), states.seen(), all.cu_seqlens));
+  const at::Tensor memory = all.text(memory_.forward(all.x, states.memory(), states.seen(), all.packed));
   const at::Tensor attended =
       attention_.forward(x,
                          {.positions = all.text(all.positions.unsqueeze(0)).squeeze(0),

@@ -47,7 +47,7 @@ bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConf
   return Mixer::start(name, fresh, config, generator);
 }
 
-TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const {
+TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places, bool last_state) const {
   const auto parts = qkv_.forward(x);
   const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), heads_, dim_}); };
   const auto turned = [&](const at::Tensor& part) {
@@ -67,7 +67,8 @@ TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const 
               at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
           .norm_weight = parameter("ttt_norm_weight"),
           .norm_bias = parameter("ttt_norm_bias"),
-          .rounded = type != at::kFloat};
+          .rounded = type != at::kFloat,
+          .last_state = last_state};
 }
 
 at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
@@ -75,11 +76,17 @@ at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOp
   const at::Tensor positions = options.packed
                                    ? options.packed->positions
                                    : at::arange(earlier, earlier + length, x.value.options().dtype(at::kLong));
-  const TttInputs in = inputs(x, positions.remainder(mini_batch_));
+  const TttInputs in = inputs(x, positions.remainder(mini_batch_), options.cache != nullptr);
   const TttState before =
       earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_) : ttt_start(weights_, batch);
-  const auto [answers, after] = ttt_chunks(in, before, options.packed ? options.packed->cu_seqlens_q : at::Tensor());
-  if (options.cache) layer_state(*options.cache, layer) = tensors(after);
+  at::Tensor answers;
+  if (options.packed) {
+    answers = ttt_documents(in, before, batches_of(*options.packed, mini_batch_, x.value.device()));
+  } else {
+    TttState after;
+    std::tie(answers, after) = ttt_chunks(in, before);
+    if (options.cache) layer_state(*options.cache, layer) = tensors(after);
+  }
   const int64_t width = heads_ * dim_;
   at::Tensor y = at::layer_norm(answers.reshape({batch, length, width}), {width}, parameter("post_norm.weight"),
                                 parameter("post_norm.bias"), kTttNormEps)

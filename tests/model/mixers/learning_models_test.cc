@@ -186,6 +186,9 @@ TEST_P(LearningModel, PackedDocumentsKnowNothingOfEachOther) {
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);
+  // What the layers laid out for themselves is kept, and serves again.
+  EXPECT_TRUE(packed.layouts);
+  EXPECT_EQ(off(hidden(packed.ids.unsqueeze(0), {.packed = &packed}), together), 0);
 }
 
 TEST_P(LearningModel, HalfPrecisionStaysNear) {

@@ -147,6 +147,24 @@ TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
+// What is left out where nobody asks for the last state changes neither answers nor gradients: within a chunk, at its end, and
+// with groups of pieces before.
+TEST_P(NeuralMemory, NobodyNeedsToAskForTheLastState) {
+  for (const int64_t length : {3, 8, 11, 16, 275}) {
+    const Case c = random_case(GetParam(), 1, length, 2, GetParam().normalized ? 6 : 3);
+    const auto answers = [&](bool last_state) {
+      return [&, last_state](const Tensors& t) {
+        Case given = unflat(t, c);
+        given.in.last_state = last_state;
+        return Tensors{run(memory_chunks, given, 8)[0]};
+      };
+    };
+    const std::string what = "length " + std::to_string(length);
+    expect_close(answers(false)(flat(c)), answers(true)(flat(c)), 1e-14, what.c_str());
+    expect_close(gradients_of(answers(false), flat(c)), gradients_of(answers(true), flat(c)), 1e-12, what.c_str());
+  }
+}
+
 TEST_P(NeuralMemory, AStateContinuesWhereItWasLeft) {
   const Case c = random_case(GetParam(), 2, 29, 2, 4);
   const Tensors whole = run(memory_chunks, c, 8);

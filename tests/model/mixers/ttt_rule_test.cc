@@ -154,6 +154,23 @@ TEST_P(TttRule, GradientsPassFromGroupToGroup) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
+// As NeuralMemory's.
+TEST_P(TttRule, NobodyNeedsToAskForTheLastState) {
+  for (const int64_t length : {3, 16, 21, 32, 275}) {
+    const Case c = random_case(GetParam(), 1, length, 2, 6);
+    const auto answers = [&](bool last_state) {
+      return [last_state](const Tensors& t) {
+        Case given = unflat(t);
+        given.in.last_state = last_state;
+        return Tensors{run(ttt_chunks, given)[0]};
+      };
+    };
+    const std::string what = "length " + std::to_string(length);
+    expect_close(answers(false)(flat(c)), answers(true)(flat(c)), 1e-14, what.c_str());
+    expect_close(gradients_of(answers(false), flat(c)), gradients_of(answers(true), flat(c)), 1e-12, what.c_str());
+  }
+}
+
 TEST_P(TttRule, AStateContinuesWhereItWasLeft) {
   const Case c = random_case(GetParam(), 2, 45, 2, 4);
   const Tensors whole = run(ttt_chunks, c);

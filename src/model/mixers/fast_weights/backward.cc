@@ -15,9 +15,17 @@ void add(at::Tensor& sum, const at::Tensor& x) { sum = sum.defined() ? sum.add_(
 class Backward {
  public:
   Backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d)
-      : in_(in), layout_(layout), c_(course), d_end_(d), last_(layout.layers - 1), W_(d.W), b_(d.b), S_(d.S) {
-    for (auto* list : {&d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_, &stepped_,
-                       &momentum_stepped_})
+      : in_(in),
+        layout_(layout),
+        c_(course),
+        d_end_(d),
+        last_(layout.layers - 1),
+        updates_(in.q.size(0) - (layout.last_state ? 0 : 1)),
+        W_(d.W),
+        b_(d.b),
+        S_(d.S) {
+    for (auto* list : {&W_, &b_, &S_, &d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_,
+                       &stepped_, &momentum_stepped_})
       list->resize(layout.layers);
   }
 
@@ -76,9 +84,10 @@ class Backward {
     for (size_t n = 0; n <= last_; ++n) {
       d_z_[n] = at::empty_like(c_.g[n]);
       if (!from_inputs(n)) {
-        by_W_[n] = at::empty_like(c_.g[n]);
-        stepped_[n] = in_.steps * c_.g[n];
-        if (layout_.momentum) by_S_[n] = at::empty_like(c_.g[n]), momentum_stepped_[n] = in_.momentum_steps * c_.g[n];
+        const at::Tensor g = updating(c_.g[n]);
+        by_W_[n] = at::empty_like(g);
+        stepped_[n] = updating(in_.steps) * g;
+        if (layout_.momentum) by_S_[n] = at::empty_like(g), momentum_stepped_[n] = updating(in_.momentum_steps) * g;
       }
       if (n == last_) break;
       slope_[n] = act.backward(at::ones({}, c_.z[n].options()).expand_as(c_.z[n]), c_.z[n]);
@@ -90,7 +99,7 @@ class Backward {
   // W_, b_, S_ hold the gradients by what the chunk leaves; afterwards, by what it began with.
   void through_chunk(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
-    for (size_t n = 0; n <= last_; ++n) through_update(chunk, n);
+    for (size_t n = 0; n <= last_ && chunk < updates_; ++n) through_update(chunk, n);
     // The gradients that were taken, from the first layer's to the last's.
     for (size_t n = 0; n < last_; ++n) {
       const at::Tensor d_g = at_chunk(d_g_[n]), d_t = d_g * at_chunk(slope_[n]);
@@ -154,13 +163,16 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
+  // Of the chunks that leave something.
+  at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
+
   // use(first, count, gradients): those by what `count` chunks from `first` on left, `all` being those by what they
-  // began with.
+  // began with, at_the_end[n] those by what the last one left.
   template <typename Use>
-  static void by_what_was_left(const at::Tensor& all, const at::Tensor& at_the_end, const Use& use) {
+  void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);
     if (C > 1) use(0, C - 1, all.narrow(0, 1, C - 1));
-    use(C - 1, 1, at_the_end.unsqueeze(0));
+    if (layout_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
   // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left `left`.
@@ -186,8 +198,8 @@ class Backward {
         *d = at::zeros_like(*x);
     }
     for (size_t n = 0; n <= last_; ++n) {
-      if (!from_inputs(n)) d_.steps.sub_(row_dot(c_.g[n], by_W_[n]));
-      by_what_was_left(d_W_[n], d_end_.W[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
+      if (!from_inputs(n)) updating(d_.steps).sub_(row_dot(updating(c_.g[n]), by_W_[n]));
+      by_what_was_left(d_W_[n], d_end_.W, n, [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
         if (n == 0) through_first(part, left, in_.steps, d_.steps, stepped_[0]);
         if (!layout_.momentum) return;
@@ -195,14 +207,16 @@ class Backward {
         part(d_.carry).add_(block_dot(part(c_.S[n]), left));
       });
       if (!layout_.momentum) continue;
-      if (!from_inputs(n)) d_.momentum_steps.sub_(row_dot(c_.g[n], by_S_[n]));
-      by_what_was_left(d_S_[n], d_end_.S[n], [&](int64_t first, int64_t count, const at::Tensor& left) {
+      if (!from_inputs(n)) updating(d_.momentum_steps).sub_(row_dot(updating(c_.g[n]), by_S_[n]));
+      by_what_was_left(d_S_[n], d_end_.S, n, [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
         if (n == 0) through_first(part, left, in_.momentum_steps, d_.momentum_steps, momentum_stepped_[0]);
         part(d_.momentum_keep).add_(block_dot(part(c_.S[n]), left));
       });
     }
-    d_.W = W_, d_.b = b_, d_.S = S_;
+    d_.W = W_;
+    if (layout_.bias) d_.b = b_;
+    if (layout_.momentum) d_.S = S_;
     if (norm_) {
       d_.target = norm_->by_target(), d_.norm_weight = norm_->by_weight(), d_.norm_bias = norm_->by_bias();
     } else {
@@ -215,6 +229,7 @@ class Backward {
   const Course& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
+  const int64_t updates_;  // chunks whose new weights were asked for
   FastWeights d_;
   Tensors W_, b_, S_;
   Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete once their chunk is done

@@ -26,11 +26,12 @@ struct FastWeights {
   bool tanh = false;  // GELU by its approximation with tanh; otherwise exact
   // On a GPU, products of fp32 numbers rounded to tf32's ten bits: for inputs that have been bf16.
   bool rounded = false;
+  bool last_state = true;  // false: W, b and S after the last chunk are not asked for, and not computed
 };
 
 constexpr double kInnerNormEps = 1e-6;
 
-// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk. Differentiable once in all that goes in.
+// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk, if asked for. Differentiable once in all that goes in.
 // Either all of S and of the coefficients beside the steps are there, or none; b only without S.
 struct FastWeightsResult {
   at::Tensor out;

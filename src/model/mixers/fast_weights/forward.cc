@@ -33,10 +33,9 @@ struct Steps {
 
   size_t last() const { return layout.layers - 1; }
   // Where the n-th layer's tensor at the end of a chunk goes.
-  static at::Tensor next(const at::Tensor& all, at::Tensor& after_all, int64_t chunk) {
+  static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
-    after_all = at::empty(all.sizes().slice(1), all.options());
-    return after_all;
+    return after_all[n] = at::empty(all.sizes().slice(1), all.options());
   }
 
   // The gradients of the chunk's tokens, at the weights of its start.
@@ -69,12 +68,12 @@ struct Steps {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]), steps = at_chunk(in.steps);
-      at::Tensor W_next = next(c.W[n], after.W[n], chunk);
+      at::Tensor W_next = next(c.W[n], after.W, n, chunk);
       if (!layout.momentum) {
         const at::Tensor stepped = steps * g;
         at::baddbmm_out(W_next, W, turned(u), stepped, 1, -1);
         if (!layout.bias) continue;
-        at::Tensor b_next = next(c.b[n], after.b[n], chunk);
+        at::Tensor b_next = next(c.b[n], after.b, n, chunk);
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
@@ -86,7 +85,7 @@ struct Steps {
       const at::Tensor S = at_chunk(c.S[n]);
       at::mul_out(W_next, W, at_chunk(in.keep)).addcmul_(S, at_chunk(in.carry));
       step(W_next, steps);
-      at::Tensor S_next = next(c.S[n], after.S[n], chunk);
+      at::Tensor S_next = next(c.S[n], after.S, n, chunk);
       at::mul_out(S_next, S, at_chunk(in.momentum_keep));
       step(S_next, at_chunk(in.momentum_steps));
     }
@@ -121,7 +120,7 @@ struct Steps {
 std::vector<at::Tensor> flatten(const Course& course) {
   Course copy = course;
   std::vector<at::Tensor> list;
-  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false};
+  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
   each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
   return list;
 }
@@ -147,12 +146,12 @@ FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& c
     c.z.push_back(rows(width));
     if (n + 1 < layout.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
-  after.W.resize(layout.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
+  if (layout.last_state) after.W.resize(layout.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
   const RoundedProducts rounded(layout.rounded);
   Steps steps{in, layout.norm ? in.norm_bias - in.target : at::Tensor(), layout, c, after};
   for (int64_t chunk = 0; chunk < C; ++chunk) {
     steps.gradients(chunk);
-    steps.advance(chunk);
+    if (chunk + 1 < C || layout.last_state) steps.advance(chunk);
   }
   after.out = steps.read();
   return after;

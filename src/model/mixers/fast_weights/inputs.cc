@@ -5,7 +5,7 @@
 namespace lazy::fast_weights {
 
 Layout layout_of(const FastWeights& in) {
-  const Layout layout{in.W.size(), in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded};
+  const Layout layout{in.W.size(), in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded, in.last_state};
   TORCH_CHECK(!(layout.bias && layout.momentum), "fast weights: expected no biases beside momentum");
   for (const at::Tensor* t :
        {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
@@ -37,7 +37,7 @@ std::vector<at::Tensor> flatten(const FastWeights& in) {
 
 FastWeights unflatten(const std::vector<at::Tensor>& list, const Layout& layout) {
   FastWeights in;
-  in.tanh = layout.tanh, in.rounded = layout.rounded;
+  in.tanh = layout.tanh, in.rounded = layout.rounded, in.last_state = layout.last_state;
   size_t next = 0;
   for (at::Tensor* t : places(in, layout)) *t = list[next++];
   return in;

@@ -9,7 +9,7 @@ namespace lazy::fast_weights {
 // What is there: the node's list has no undefined tensors.
 struct Layout {
   size_t layers;
-  bool norm, bias, momentum, tanh, rounded;
+  bool norm, bias, momentum, tanh, rounded, last_state;
 };
 
 Layout layout_of(const FastWeights& in);

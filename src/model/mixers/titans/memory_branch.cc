@@ -79,8 +79,7 @@ at::Tensor MemoryBranch::convolutions() const {
   return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});
 }
 
-at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
-                                 const at::Tensor& cu_seqlens) const {
+at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const PackedSequences* packed) const {
   const auto parts = qkv_.forward(x);
   std::vector<at::Tensor> after(3, at::empty({0}));
   const auto stream = [&](size_t n) {
@@ -89,7 +88,7 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
       auto out = recurrence::short_convolution({.x = parts[n],
                                                 .weight = convolutions_[n],
                                                 .state = state && !state->empty() ? (*state)[n] : at::Tensor(),
-                                                .cu_seqlens = cu_seqlens});
+                                                .cu_seqlens = packed ? packed->cu_seqlens_q : at::Tensor()});
       y = out.out;
       if (state) after[n] = out.state;
     } else {
@@ -102,7 +101,17 @@ at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* s
       memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
                                                       : memory_start(weights_, x.value.size(0));
-  const auto [answers, memory] = memory_chunks({q, k, v, step, log_momentum, log_keep, norm_, /*rounded=*/x.value.scalar_type() != at::kFloat}, before, chunk_, cu_seqlens);
+  const MemoryInputs in{.q = q,
+                        .k = k,
+                        .v = v,
+                        .step = step,
+                        .log_momentum = log_momentum,
+                        .log_keep = log_keep,
+                        .norm = norm_,
+                        .rounded = x.value.scalar_type() != at::kFloat,
+                        .last_state = state != nullptr};
+  if (packed) return memory_documents(in, before, chunk_, batches_of(*packed, chunk_, x.value.device()));
+  const auto [answers, memory] = memory_chunks(in, before, chunk_);
   if (state) {
     for (const at::Tensor& t : tensors(memory)) after.push_back(t);
     *state = after;

@@ -35,9 +35,8 @@ class MemoryBranch {
   static std::optional<bool> start(const std::string& name, at::Tensor& fresh, at::Generator& generator);
 
   // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
-  // continues otherwise; seen: tokens that went before.
-  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
-                     const at::Tensor& cu_seqlens) const;
+  // continues otherwise; seen: tokens that went before. `packed`: null, or where documents begin, without a state.
+  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const PackedSequences* packed) const;
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/mixers/chunk_pieces.h"
+#include "model/mixers/packed_layouts.h"
 
 namespace lazy {
 
@@ -25,6 +26,7 @@ struct MemoryInputs {
   at::Tensor log_keep;      // log(1 - alpha), likewise
   at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
+  bool last_state = true;   // false: nobody asks for the state after the last token, and the one given back is not that
 };
 
 // A constant size whatever the length.
@@ -58,6 +60,9 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
 // Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});
+
+// The answers alone, of packed documents laid out in batches of whole chunks.
+at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk, const DocumentBatches& documents);
 
 // The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
 // mixers whose inputs depend on earlier answers. `state` as a list, replaced.

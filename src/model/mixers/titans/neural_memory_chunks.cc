@@ -101,12 +101,13 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
                                         .momentum_keep = c.momentum_keep,
                                         .W = joined_axes(s.weights),
                                         .S = joined_axes(s.momentum),
-                                        .rounded = rounded});
+                                        .rounded = rounded,
+                                        .last_state = piece.leaves_state});
   for (size_t n = 0; n < result.W.size(); ++n) {
     s.weights[n] = result.W[n].unflatten(0, {B, H}), s.momentum[n] = result.S[n].unflatten(0, {B, H});
   }
   if (piece.ends_chunk) s.base = s.weights;
-  state = tensors(s);
+  if (piece.leaves_state) state = tensors(s);
   return answers(fast_weights::from_chunks(result.out, B), tokens[0], norm);
 }
 
@@ -131,12 +132,13 @@ at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const
   for (size_t n = 0; n < steps.size(); ++n) {
     const auto& [u, g] = steps[n];
     x = read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
+    if (!piece.leaves_state) continue;
     const at::Tensor u_T = u.transpose(-1, -2);
     s.weights[n] = keep * s.weights[n] + carry * s.momentum[n] - at::matmul(u_T, by_step * g);
     s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
   }
   if (piece.ends_chunk) s.base = s.weights;
-  state = tensors(s);
+  if (piece.leaves_state) state = tensors(s);
   return answers(x, tokens[0], norm);
 }
 
@@ -164,27 +166,30 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
   return state;
 }
 
+at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk, const DocumentBatches& documents) {
+  TensorList out;
+  for (const DocumentBatch& batch : documents.batches) {
+    MemoryInputs part = in;
+    part.last_state = false;
+    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
+      *x = take_documents(*x, batch);  // what the memory makes of padding, nobody asks for
+    }
+    out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
+  }
+  return put_together(out, documents);
+}
+
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens) {
-  if (cu_seqlens.defined()) {
-    const auto documents = fast_weights::document_batches(cu_seqlens, chunk, in.q.device());
-    TensorList out;
-    for (const auto& batch : documents.batches) {
-      MemoryInputs part = in;
-      for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
-        *x = fast_weights::take_documents(*x, batch);  // what the memory makes of padding, nobody asks for
-      }
-      out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)).flatten(0, 1));
-    }
-    return {at::cat(out).index_select(0, documents.where).unsqueeze(0), state};
-  }
+  if (cu_seqlens.defined()) return {memory_documents(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
   const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
   const auto [out, last] =
-      piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state),
+      piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
                 [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
                   return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
                 });
+  if (!in.last_state) return {out, state};
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }
 

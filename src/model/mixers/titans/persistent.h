@@ -6,6 +6,7 @@ namespace lazy {
 
 struct ForwardOptions;
 struct ModelConfig;
+struct PackedSequences;
 class ParameterTable;
 
 // The parameter `persistent`, (tokens, hidden_size); none of no tokens.
@@ -14,7 +15,7 @@ at::Tensor persistent_tokens(const ParameterTable& table, const ModelConfig& con
 struct WithPersistent {
   at::Tensor x;           // [persistent | x], of every document; x alone where a cache continues
   at::Tensor positions;   // (tokens) int64 places in it, the persistent ones included
-  at::Tensor cu_seqlens;  // of packed documents with theirs, on x's device; undefined: not packed
+  const PackedSequences* packed = nullptr;  // packed documents with theirs, as long as the pass takes; null: not packed
   at::Tensor rows;        // of packed documents: where x's tokens stand in it
   int64_t added = 0;      // persistent tokens before x, of one not packed
 

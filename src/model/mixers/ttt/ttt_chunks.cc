@@ -57,11 +57,12 @@ at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, c
                                         .W = start(s.start.W),
                                         .b = start(s.start.b),
                                         .tanh = true,
-                                        .rounded = rounded});
+                                        .rounded = rounded,
+                                        .last_state = piece.leaves_state});
   for (size_t n = 0; n < result.W.size(); ++n) {
     s.start.W[n] = result.W[n].unflatten(0, {B, H}), s.start.b[n] = result.b[n].unflatten(0, {B, H});
   }
-  state = tensors(s);
+  if (piece.leaves_state) state = tensors(s);
   const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
   return tokens[0] + norm.forward(fast_weights::from_chunks(result.out, B));
 }
@@ -79,7 +80,7 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
     if (n > 0) x = at::gelu(x, "tanh");
     x = read(form, x, s.start.W[n], s.sums.W[n], steps[n].u, steps[n].g, {s.start.b[n], s.sums.b[n]});
   }
-  for (size_t n = 0; n < steps.size(); ++n) {
+  for (size_t n = 0; n < steps.size() && piece.leaves_state; ++n) {
     const at::Tensor weighted = rate.unsqueeze(-1) * steps[n].g;
     at::Tensor sum_W = at::matmul(steps[n].u.transpose(-1, -2), weighted), sum_b = weighted.sum(-2, /*keepdim=*/true);
     if (s.seen > 0) sum_W = s.sums.W[n] + sum_W, sum_b = s.sums.b[n] + sum_b;
@@ -90,7 +91,7 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
       s.sums.W[n] = sum_W, s.sums.b[n] = sum_b;
     }
   }
-  state = tensors(s);
+  if (piece.leaves_state) state = tensors(s);
   return q + norm.forward(x);
 }
 
@@ -132,26 +133,29 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
   return state;
 }
 
+at::Tensor ttt_documents(const TttInputs& in, const TttState& state, const DocumentBatches& documents) {
+  TensorList out;
+  for (const DocumentBatch& batch : documents.batches) {
+    TttInputs part = in;
+    part.last_state = false;
+    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = take_documents(*x, batch);
+    part.rate = part.rate * batch.real.unsqueeze(-1);  // nothing is learned of padding
+    out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))));
+  }
+  return put_together(out, documents);
+}
+
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
   const int64_t K = in.place_scale.size(0);
-  if (cu_seqlens.defined()) {
-    const auto documents = fast_weights::document_batches(cu_seqlens, K, in.q.device());
-    TensorList out;
-    for (const auto& batch : documents.batches) {
-      TttInputs part = in;
-      for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = fast_weights::take_documents(*x, batch);
-      part.rate = part.rate * batch.real.unsqueeze(-1);  // nothing is learned of padding
-      out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))).flatten(0, 1));
-    }
-    return {at::cat(out).index_select(0, documents.where).unsqueeze(0), state};
-  }
+  if (cu_seqlens.defined()) return {ttt_documents(in, state, document_batches(cu_seqlens, K, in.q.device())), state};
   const auto pieces = joined(chunk_pieces(in.q.size(1), K, state.seen, {}), kTokensAGroup);
   const auto [out, last] =
-      piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state),
+      piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
                 [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& now) {
                   return piece.place == 0 && piece.ends_chunk ? ttt_mini_batches(piece, tokens, shared, now, rounded)
                                                               : ttt_piece(piece, tokens, shared, now);
                 });
+  if (!in.last_state) return {out, state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "model/mixers/packed_layouts.h"
+
 namespace lazy {
 
 // The inner model f(x) = LayerNorm(z(x)): z is linear (one layer) or an MLP with tanh-GELU (two). Layer n: W[n]
@@ -21,6 +23,7 @@ struct TttInputs {
   at::Tensor place_scale;             // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
   bool rounded = false;               // see FastWeights
+  bool last_state = true;             // false: nobody asks for the state after the last token, and the one given back is not that
 };
 
 // A constant size whatever the length.
@@ -49,5 +52,8 @@ std::tuple<at::Tensor, TttState> ttt_loop(const TttInputs& in, TttState state, c
 // The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner
 // steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
+
+// The answers alone, of packed documents laid out in batches of whole mini-batches.
+at::Tensor ttt_documents(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
 
 }  // namespace lazy

@@ -1,0 +1,24 @@
+// Numbers that the host has made, as tensors.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace lazy {
+
+// (values) on the host, where `device` can fetch them while the host goes on.
+template <typename T>
+at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device device) {
+  at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
+  std::copy(values.begin(), values.end(), host.mutable_data_ptr<T>());
+  return host;
+}
+
+// int64 (values) on `device`, which nothing waits for.
+inline at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
+  const at::Tensor host = on_host(values, at::kLong, device);
+  return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;
+}
+
+}  // namespace lazy
