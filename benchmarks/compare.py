@@ -2,7 +2,7 @@
 """Trains and evaluates configurations side by side on one machine, and prints their table.
 
     python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2] [--jobs 3]
-                                 [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...] [--limit 64] [--page FILE.html]
+                                 [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...] [--limit 64] [--task-limit N] [--page FILE.html]
 
 Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
 `lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first; --gpus 0 is the CPU. What
@@ -31,6 +31,7 @@ p.add_argument("--seconds", type=float, default=float("inf"))
 p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every training")
 p.add_argument("--lengths", default="256,512,1024,2048,4096")
 p.add_argument("--limit", default="64", help="sequences of every length")
+p.add_argument("--task-limit", help="documents of every task at most, for all models alike (default: all)")
 p.add_argument("--samples", default="32", help="of `lazy sinks`")
 p.add_argument("--page", help="also write `lazy report` of all")
 a = p.parse_args()
@@ -52,7 +53,8 @@ def steps(config):
     if attends(model):
         yield "sinks", run / "sinks.json", [a.lazy, "sinks", model, *corpus, *where, "--samples", a.samples, "--json", run / "sinks.json"]
     if a.data:
-        yield "tasks", run / "eval.json", [*measure, "--tasks", "all", "--data", a.data, "--output", run / "eval.json"]
+        limit = ["--limit", a.task_limit] if a.task_limit else []
+        yield "tasks", run / "eval.json", [*measure, "--tasks", "all", "--data", a.data, *limit, "--output", run / "eval.json"]
 
 
 def attends(model):

@@ -75,3 +75,9 @@ def test_what_time_cut_off_goes_on_from_its_checkpoint(run):
     assert len(calls) == 1 and table[0][1] == "5.000 at step 10; not ended"
     calls, table, _ = run("slow", "good")
     assert "--resume" in calls[0] and [row[1] for row in table] == ["3.000", "5.000"]
+
+
+def test_a_limit_of_documents_is_for_the_tasks_alone(run):
+    calls, _, _ = run("good", more=["--task-limit", "500"])
+    limits = {c.split()[0] + (" lengths" if "--lengths" in c else ""): c.split("--limit ")[1].split()[0] for c in calls if "--limit " in c}
+    assert limits == {"eval lengths": "64", "eval": "500"}
