@@ -2,7 +2,9 @@
 // Lists hold one number for each text, so that models are compared text by text.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "repro/step.h"
 
@@ -20,6 +22,8 @@ Json measure_heldout(const Subject& subject, const Json& settings);
 Json measure_sinks(const Subject& subject, const Json& settings);
 // {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is below the data folder; the same.
 Json measure_tasks(const Subject& subject, const Json& settings);
+// Of what that found: the mean of the accuracies that the tasks are known by (eval::Task::headline), and of how many.
+std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
 // {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}}.
 Json measure_lengths(const Subject& subject, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.

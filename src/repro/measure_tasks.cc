@@ -31,4 +31,16 @@ Json measure_tasks(const Subject& subject, const Json& settings) {
   return out;
 }
 
+std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks) {
+  double sum = 0;
+  int count = 0;
+  for (const eval::Task& task : eval::builtin_tasks()) {
+    if (task.headline.empty() || !tasks.contains(task.name) || !tasks.at(task.name).contains(task.headline)) continue;
+    sum += tasks.at(task.name).at(task.headline).at("value").get<double>();
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return std::pair{sum / count, count};
+}
+
 }  // namespace lazy::repro

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/statistics.h"
 #include "core/text.h"
+#include "repro/measure.h"
 
 namespace lazy::repro {
 namespace {
@@ -26,6 +27,18 @@ std::string mean_cell(const Json* values, const char* field, bool percent) {
   if (!values || !values->contains(field)) return "–";
   const double mean = mean_of(values->at(field).get<std::vector<double>>());
   return percent ? fmt::format("{:.2f} %", 100 * mean) : fmt::format("{:.4f}", mean);
+}
+
+std::string perplexity_cell(const Json* tasks) {
+  if (!tasks || !tasks->contains("wikitext")) return "–";
+  const double value = tasks->at("wikitext").at("word_perplexity").at("value").get<double>();
+  return value < 1000 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
+}
+
+// "47.29 % of 8": the mean accuracy, and of how many tasks.
+std::string score_cell(const Json* tasks) {
+  const auto mean = tasks ? mean_accuracy(*tasks) : std::nullopt;
+  return mean ? fmt::format("{:.2f} % of {}", 100 * mean->first, mean->second) : "–";
 }
 
 const Json* values_of(const RecipeRun& run, const std::string& id) {
@@ -77,7 +90,8 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
   for (const StepRun& s : run.steps) {
     if (s.step.kind != StepKind::train || !s.record.is_object()) continue;
     const Json& trained = s.record.at("values");
-    const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks");
+    const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks"),
+               *tasks = values_of(run, s.step.id + ".tasks");
     const auto count = [&](const char* field) { return trained.contains(field) ? human_count(trained.at(field).get<double>()) : "–"; };
     std::string row = s.step.id;
     if (trained.contains("given")) {
@@ -86,7 +100,8 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
     }
     rows.push_back({row,
                     {count("parameters"), count("tokens"), count("tokens_per_second"), mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
-                     mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true), mean_cell(sinks, "alive_fraction", true)}});
+                     mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true), mean_cell(sinks, "alive_fraction", true),
+                     perplexity_cell(tasks), score_cell(tasks)}});
   }
   return rows;
 }

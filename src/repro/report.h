@@ -16,7 +16,8 @@ struct MeasuredRow {
   std::string name;
   std::vector<std::string> cells;
 };
-inline const std::vector<std::string> kMeasuredColumns = {"parameters", "tokens", "tokens/s", "held-out loss", "sink ratio", "density", "released mass", "alive fraction"};
+inline const std::vector<std::string> kMeasuredColumns = {"parameters", "tokens", "tokens/s", "held-out loss", "sink ratio", "density", "released mass", "alive fraction",
+                                                          "WikiText, perplexity a word", "average score"};
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 
 std::string interval_text(const Finding& finding);  // "-0.0123 [-0.02, -0.004] nats a token"

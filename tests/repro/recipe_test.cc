@@ -314,6 +314,28 @@ TEST(Recipes, Table3KnowsSplitsFromSets) {
   EXPECT_THAT(about(findings, "SIQA").reason, HasSubstr("no file"));
 }
 
+// Table 2's four columns: loss, average score, density, sink ratio. The score is the mean of what each task is known by.
+TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
+  RecipeRun run{&find_recipe("table2"), at("tiny"), {}, {}, "lazy repro table2 --scale tiny", "2026-01-01"};
+  const auto done = [&](const std::string& id, StepKind kind, Json values) {
+    run.steps.push_back({.step = {.id = id, .kind = kind}, .record = {{"values", std::move(values)}, {"seconds", 1}}});
+  };
+  done("softmax", StepKind::train, {{"parameters", 1000}, {"tokens", 2000}, {"tokens_per_second", 300}});
+  done("sparsemax", StepKind::train, {{"parameters", 1000}, {"tokens", 2000}, {"tokens_per_second", 300}});
+  done("softmax.heldout", StepKind::heldout, {{"loss", {2, 3}}});
+  const auto metric = [](double value) { return Json{{"value", value}, {"n", 100}}; };
+  done("softmax.tasks", StepKind::tasks,
+       {{"hellaswag", {{"acc", metric(0.9)}, {"acc_norm", metric(0.25)}}}, {"boolq", {{"acc", metric(0.5)}}}, {"wikitext", {{"word_perplexity", metric(34.5)}}}});
+  const auto rows = measured_rows(run);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const MeasuredRow& row : rows) ASSERT_EQ(row.cells.size(), kMeasuredColumns.size());
+  EXPECT_EQ(rows[0].cells[3], "2.5000");
+  EXPECT_EQ(rows[0].cells[8], "34.50");
+  EXPECT_EQ(rows[0].cells[9], "37.50 % of 2");
+  EXPECT_EQ(rows[1].cells[9], "–");
+  EXPECT_THAT(to_markdown(run), HasSubstr("| average score |"));
+}
+
 TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
   run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"}, {-0.25, -0.5, -0.125, 9}, Sign::below_zero),

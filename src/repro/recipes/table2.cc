@@ -89,7 +89,8 @@ PublishedTable published_normalizers() {
 Recipe table2() {
   return {"table2", "normalizers and offsets: loss, score, density, sink", "paper, Table 2", plan_normalizers, judge_normalizers, published_normalizers(),
           {"The entmax row is blank in the paper; the authors' own code for it is not entmax.",
-           "Scores on the benchmarks are recorded where --data has them; the paper does not say which its average is over."}};
+           "The average score is the mean of the accuracies that lazy eval averages, of as many tasks as --data has and the model can read; the paper does not say "
+           "which its is over."}};
 }
 
 }  // namespace lazy::repro
