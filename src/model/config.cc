@@ -222,6 +222,8 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     refuse_attention_keys(config, m);
     m.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
     complete_mixer(m);
+  } else {
+    refuse_mixer_keys(config, kind);
   }
   m.num_heads = s.integer("num_heads", m.num_heads, 1);
   m.num_kv_heads = s.integer("num_kv_heads", m.num_heads, 1);

@@ -94,6 +94,16 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
     EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
     EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
   }
+  const auto attention = write_tiny_config(scratch.path(), "transformer").string();
+  for (const auto& [setting, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"mixer.heads=4", "mixer.heads: expected none in transformer, whose heads are num_heads and head_dim of [model]"},
+           {"mixer.memory_depth=4", "mixer.memory_depth: expected none in transformer, it is of titans_lmm"},
+           {"mixer.head=4", "unknown key 'head' in [mixer]"},
+           {"model.attention_every=4", "attention_every: expected none, every layer of transformer attends; a hybrid has the kind of its other layers: retnet"}}) {
+    const Ended ended = run_lazy({attention, "--set", setting, "--dry-run"}, scratch.path());
+    EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
+    EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
+  }
   const auto mamba = write_mixer_config(scratch.path(), "mamba2").string();
   const Ended wide = run_lazy({mamba, "--set", "model.intermediate_size=64", "--dry-run"}, scratch.path());
   EXPECT_EQ(wide.exit_code, 2) << wide.output;

@@ -76,6 +76,23 @@ void read_mixer(Config& config, ModelConfig& m) {
   x.segment = s.integer("segment", x.segment, 1);
 }
 
+void refuse_mixer_keys(Config& config, const std::string& kind) {
+  const ConfigSection model = config.section("model"), mixer = config.section("mixer");
+  std::vector<std::string> kinds;
+  for (const MixerKind* other : mixer_kinds()) kinds.push_back(other->name);
+  for (const char* key : {"heads", "key_dim", "value_dim", "chunk"}) {  // of every mixer; the others' own keys below
+    if (!mixer.has(key)) continue;
+    fail("model", "{}: mixer.{}: expected none in {}, whose heads are num_heads and head_dim of [model]; it is of {}", mixer.where(key), key, kind,
+         fmt::join(kinds, ", "));
+  }
+  for (const char* key : {"attention_every", "attention_layers"}) {
+    if (!model.has(key)) continue;
+    fail("model", "{}: {}: expected none, every layer of {} attends; a hybrid has the kind of its other layers: {}", model.where(key), key, kind,
+         fmt::join(kinds, ", "));
+  }
+  refuse_foreign_keys(mixer, kind);
+}
+
 void refuse_attention_keys(Config& config, const ModelConfig& m) {
   if (m.attends()) return;
   ConfigSection s = config.section("model");

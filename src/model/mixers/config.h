@@ -16,6 +16,8 @@ class Fields;
 std::vector<std::string> model_kinds();
 // attention_layers or attention_every of [model], and [mixer]. After num_hidden_layers is known.
 void read_mixer(Config& config, ModelConfig& m);
+// Refuses [mixer] and the keys of hybrids in a model of this kind, where every layer attends.
+void refuse_mixer_keys(Config& config, const std::string& kind);
 // Refuses keys of [model] that only attention has in a model that never attends.
 void refuse_attention_keys(Config& config, const ModelConfig& m);
 // Error naming the field. Of models whose mixer is not attention.
