@@ -75,7 +75,14 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Mixers,
 TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
   const ScratchFolder scratch;
   const auto config = write_mixer_config(scratch.path(), "retnet").string();
-  for (const auto& [setting, expected] : std::vector<std::pair<std::string, std::string>>{
+  const auto refused = [&](const std::string& of, const std::vector<std::pair<std::string, std::string>>& settings) {
+    for (const auto& [setting, expected] : settings) {
+      const Ended ended = run_lazy({of, "--set", setting, "--dry-run"}, scratch.path());
+      EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
+      EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
+    }
+  };
+  refused(config, {
            {"model.window_size=16", "window_size: only attention takes it"},
            {"model.num_heads=4", "num_heads: only attention takes it"},
            {"model.rope_theta=5000", "rope_theta: only attention takes it"},
@@ -89,21 +96,12 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
            {"model.positions=\"alibi\"", "positions: only attention takes it"},
            {"model.segment_length=16", "segment_length: only attention takes it"},
            {"model.attention_every=3", "attention_every"},
-           {"model.attention_layers=[0,1]", "expected a layer left to retnet"}}) {
-    const Ended ended = run_lazy({config, "--set", setting, "--dry-run"}, scratch.path());
-    EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
-    EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
-  }
-  const auto attention = write_tiny_config(scratch.path(), "transformer").string();
-  for (const auto& [setting, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"model.attention_layers=[0,1]", "expected a layer left to retnet"}});
+  refused(write_tiny_config(scratch.path(), "transformer").string(), {
            {"mixer.heads=4", "mixer.heads: expected none in transformer, whose heads are num_heads and head_dim of [model]"},
            {"mixer.memory_depth=4", "mixer.memory_depth: expected none in transformer, it is of titans_lmm"},
            {"mixer.head=4", "unknown key 'head' in [mixer]"},
-           {"model.attention_every=4", "attention_every: expected none, every layer of transformer attends; a hybrid has the kind of its other layers: retnet"}}) {
-    const Ended ended = run_lazy({attention, "--set", setting, "--dry-run"}, scratch.path());
-    EXPECT_EQ(ended.exit_code, 2) << setting << ended.output;
-    EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
-  }
+           {"model.attention_every=4", "attention_every: expected none, every layer of transformer attends; a hybrid has the kind of its other layers: retnet"}});
   const auto mamba = write_mixer_config(scratch.path(), "mamba2").string();
   const Ended wide = run_lazy({mamba, "--set", "model.intermediate_size=64", "--dry-run"}, scratch.path());
   EXPECT_EQ(wide.exit_code, 2) << wide.output;

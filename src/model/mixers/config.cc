@@ -20,6 +20,12 @@ bool reads(const MixerKind& kind, std::string_view key) {
   return std::find(kind.keys.begin(), kind.keys.end(), key) != kind.keys.end();
 }
 
+std::vector<std::string> mixer_names() {
+  std::vector<std::string> names;
+  for (const MixerKind* kind : mixer_kinds()) names.push_back(kind->name);
+  return names;
+}
+
 // Keys of [mixer] that another mixer reads.
 void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
   const MixerKind* own = find_mixer(mixer);
@@ -39,7 +45,7 @@ void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
 
 std::vector<std::string> model_kinds() {
   std::vector<std::string> names = {"lazy", "transformer", "gpt2"};
-  for (const MixerKind* kind : mixer_kinds()) names.push_back(kind->name);
+  for (const std::string& name : mixer_names()) names.push_back(name);
   return names;
 }
 
@@ -78,17 +84,15 @@ void read_mixer(Config& config, ModelConfig& m) {
 
 void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
-  std::vector<std::string> kinds;
-  for (const MixerKind* other : mixer_kinds()) kinds.push_back(other->name);
   for (const char* key : {"heads", "key_dim", "value_dim", "chunk"}) {  // of every mixer; the others' own keys below
     if (!mixer.has(key)) continue;
     fail("model", "{}: mixer.{}: expected none in {}, whose heads are num_heads and head_dim of [model]; it is of {}", mixer.where(key), key, kind,
-         fmt::join(kinds, ", "));
+         fmt::join(mixer_names(), ", "));
   }
   for (const char* key : {"attention_every", "attention_layers"}) {
     if (!model.has(key)) continue;
     fail("model", "{}: {}: expected none, every layer of {} attends; a hybrid has the kind of its other layers: {}", model.where(key), key, kind,
-         fmt::join(kinds, ", "));
+         fmt::join(mixer_names(), ", "));
   }
   refuse_foreign_keys(mixer, kind);
 }

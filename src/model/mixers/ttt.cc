@@ -47,7 +47,7 @@ bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConf
   return Mixer::start(name, fresh, config, generator);
 }
 
-TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places, bool last_state) const {
+TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const {
   const auto parts = qkv_.forward(x);
   const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), heads_, dim_}); };
   const auto turned = [&](const at::Tensor& part) {
@@ -67,8 +67,7 @@ TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places, bool l
               at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
           .norm_weight = parameter("ttt_norm_weight"),
           .norm_bias = parameter("ttt_norm_bias"),
-          .rounded = type != at::kFloat,
-          .last_state = last_state};
+          .rounded = type != at::kFloat};
 }
 
 at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
@@ -76,7 +75,8 @@ at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOp
   const at::Tensor positions = options.packed
                                    ? options.packed->positions
                                    : at::arange(earlier, earlier + length, x.value.options().dtype(at::kLong));
-  const TttInputs in = inputs(x, positions.remainder(mini_batch_), options.cache != nullptr);
+  TttInputs in = inputs(x, positions.remainder(mini_batch_));
+  in.last_state = options.cache != nullptr;
   const TttState before =
       earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_) : ttt_start(weights_, batch);
   at::Tensor answers;

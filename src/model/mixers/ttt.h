@@ -20,7 +20,7 @@ class TttMixer final : public Mixer {
 
  private:
   // The recurrence's inputs, fp32; `places`: of each token in its mini-batch.
-  TttInputs inputs(const Normalized& x, const at::Tensor& places, bool last_state) const;
+  TttInputs inputs(const Normalized& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 
   int64_t heads_, dim_, mini_batch_;
