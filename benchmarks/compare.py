@@ -5,8 +5,8 @@
                                  [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...] [--limit 64] [--task-limit N] [--page FILE.html]
 
 Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
-`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first; --gpus 0 is the CPU. What
-is done is in OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to
+`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first (with one, the speeds
+are what a model reaches alone); --gpus 0 is the CPU. What is done is in OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to
 stop, and the same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
 """
 import argparse
@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -121,6 +122,7 @@ def row(config):
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     held = [(line["step"], line["validation_metrics/loss"]) for line in log if "validation_metrics/loss" in line]
     last = max((line["step"] for line in log), default=0)
+    speeds = [line["throughput(tps)"] for line in log if "throughput(tps)" in line]
     norms = [line["grad_norm"] for line in log if "grad_norm" in line and line["step"] > last / 5]
     lengths, tasks, sinks = (read(run / f"{name}.json") for name in ("lengths", "eval", "sinks"))
     by_length = lengths["results"]["heldout"]["models"][0]["lengths"] if lengths else []
@@ -129,6 +131,7 @@ def row(config):
     done = (run / "model" / "config.json").exists()
     return (held[-1][1] if held else float("inf"),
             [config.stem, (f"{held[-1][1]:.3f}" if held else "") + ("" if done else f" at step {held[-1][0] if held else 0}; not ended"),
+             f"{statistics.median(speeds) / 1000:.1f}k" if speeds else "",
              f"{max(norms):.2g}" if norms else "",
              f"{tasks['results']['wikitext']['word_perplexity,none']:.0f}" if "wikitext" in tasks.get("results", {}) else "",
              f"{100 * tasks['average']['acc']:.1f}" if tasks.get("average") else "",
@@ -137,7 +140,7 @@ def row(config):
 
 def table():
     rows = sorted(filter(None, map(row, a.configs)))
-    head = ["model", "held-out loss", "largest gradient after a fifth", "WikiText, perplexity a word", "mean of eight accuracies, %",
+    head = ["model", "held-out loss", "median tokens/s of training", "largest gradient after a fifth", "WikiText, perplexity a word", "mean of eight accuracies, %",
             f"loss at {a.lengths.replace(',', ' / ')} tokens", "sink ratio", "density", "alive pairs"]
     for cells in [head, ["---"] * len(head), *(cells for _, cells in rows)]:
         print("| " + " | ".join(cells) + " |")

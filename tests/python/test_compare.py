@@ -18,7 +18,8 @@ if words[0] == "train":
     name = pathlib.Path(words[1]).stem
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     loss = {"good": 3.0, "better": 2.0, "slow": 5.0}.get(name, 4.0)
-    lines = [{"step": 1, "grad_norm": 9.0}, {"step": 10, "grad_norm": 0.5, "validation_metrics/loss": loss}]
+    lines = [{"step": 1, "grad_norm": 9.0, "throughput(tps)": 100.0}, {"step": 5, "grad_norm": 0.4, "throughput(tps)": 4567.0},
+             {"step": 10, "grad_norm": 0.5, "throughput(tps)": 5000.0, "validation_metrics/loss": loss}]
     (run / "log.jsonl").write_text("".join(json.dumps(l) + "\n" for l in lines))
     if name == "broken" or (name == "slow" and "--resume" not in words):
         time.sleep(30 if name == "slow" else 0)
@@ -57,8 +58,8 @@ def run(tmp_path):
 def test_every_step_once_and_a_table_by_loss(run):
     calls, table, _ = run("good", "recipe", "better")
     assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == ["train", "evals", "sinks", "eval", "train", "evals", "eval"]
-    assert table[0] == ["| better", "2.000", "0.5", "123", "31.0", "3.14 / 3.14", "", "", " |"]  # a recurrence has no sinks
-    assert table[1] == ["| good", "3.000", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
+    assert table[0] == ["| better", "2.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "", "", " |"]  # a recurrence has no sinks
+    assert table[1] == ["| good", "3.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
     calls, again, _ = run("good", "better")
     assert calls == [] and again == table
 
