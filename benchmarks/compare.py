@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Trains and evaluates configurations side by side on one machine, and prints their table.
 
-    python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2] [--jobs 3]
-                                 [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...] [--limit 64] [--task-limit N] [--page FILE.html]
+    python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2]
+                                 [--jobs 2] [--trainings 1] [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...]
+                                 [--limit 64] [--task-limit N] [--page FILE.html]
 
 Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
-`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first (with one, the speeds
-are what a model reaches alone); --gpus 0 is the CPU. What is done is in OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to
-stop, and the same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
+`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first, and TRAININGS of them
+at most training (`--jobs 2 --trainings 1`: each alone, or beside another's evaluation); --gpus 0 is the CPU. What is done is in
+OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to stop, and the
+same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -28,6 +31,7 @@ p.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/compare
 p.add_argument("--lazy", default="build/lazy", help="the program")
 p.add_argument("--gpus", type=int, default=1)
 p.add_argument("--jobs", type=int, default=1, help="at a time on each GPU")
+p.add_argument("--trainings", type=int, help="of these jobs, the others evaluate beside them (default: all)")
 p.add_argument("--seconds", type=float, default=float("inf"))
 p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every training")
 p.add_argument("--lengths", default="256,512,1024,2048,4096")
@@ -38,6 +42,7 @@ p.add_argument("--page", help="also write `lazy report` of all")
 a = p.parse_args()
 a.configs = [c for c in a.configs if c.name != "recipe.toml"]
 end = time.monotonic() + a.seconds
+training = [threading.Semaphore(a.trainings or a.jobs) for _ in range(max(1, a.gpus))]
 running, lock, stopped = set(), threading.Lock(), threading.Event()
 
 
@@ -68,23 +73,26 @@ def work(config, gpu):
     for name, left, command in steps(config):
         if left.exists():
             continue
-        if stopped.is_set():
-            return
-        a.output.mkdir(parents=True, exist_ok=True)
-        log = a.output / f"{config.stem}.{name}.out"
-        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(gpu)} if a.gpus else {})}
-        begin = time.monotonic()
-        with open(log, "w") as out:
-            process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, env=environment)
-            with lock:
-                running.add(process)
-            code = process.wait()
-            with lock:
-                running.discard(process)
-        said = f"{name} of {config.stem}: {time.monotonic() - begin:.0f} s"
-        print(said if code == 0 else f"{said}, exit code {code}, see {log}", flush=True)
-        if code != 0:
-            return
+        with training[gpu] if name == "train" else contextlib.nullcontext():
+            if stopped.is_set() or not succeeds(name, config, command, gpu):
+                return
+
+
+def succeeds(name, config, command, gpu):
+    a.output.mkdir(parents=True, exist_ok=True)
+    log = a.output / f"{config.stem}.{name}.out"
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(gpu)} if a.gpus else {})}
+    begin = time.monotonic()
+    with open(log, "w") as out:
+        process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, env=environment)
+        with lock:
+            running.add(process)
+        code = process.wait()
+        with lock:
+            running.discard(process)
+    said = f"{name} of {config.stem}: {time.monotonic() - begin:.0f} s"
+    print(said if code == 0 else f"{said}, exit code {code}, see {log}", flush=True)
+    return code == 0
 
 
 def slot(queue, gpu):

@@ -82,3 +82,18 @@ def test_a_limit_of_documents_is_for_the_tasks_alone(run):
     calls, _, _ = run("good", more=["--task-limit", "500"])
     limits = {c.split()[0] + (" lengths" if "--lengths" in c else ""): c.split("--limit ")[1].split()[0] for c in calls if "--limit " in c}
     assert limits == {"eval lengths": "64", "eval": "500"}
+
+
+def test_one_trains_while_another_is_evaluated(run, tmp_path):
+    program = tmp_path / "lazy"
+    program.write_text(LAZY.replace("words = sys.argv[1:]", """words = sys.argv[1:]
+def tell(what):
+    pathlib.Path(sys.argv[0]).with_name("times").open("a").write(f"{what} {words[0]} {pathlib.Path(words[1]).name}\\n")
+import atexit
+tell("begin"), atexit.register(tell, "end"), time.sleep(1)"""))
+    run("good", "better", "third", more=["--jobs", "2", "--trainings", "1"])
+    most, beside, now = 0, False, {"train": 0, "eval": 0, "sinks": 0}
+    for what, verb, _ in (line.split() for line in (tmp_path / "times").read_text().splitlines()):
+        now[verb] += 1 if what == "begin" else -1
+        most, beside = max(most, now["train"]), beside or (now["train"] and now["eval"])
+    assert most == 1 and beside
