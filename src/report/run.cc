@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "report/run_evaluation.h"
 #include "report/run_status.h"
 #include "report/settings.h"
 
@@ -102,28 +103,6 @@ void read_log(const fs::path& path, RunData* run) {
     std::nth_element(speeds.begin(), speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2), speeds.end());
     run->tokens_per_second = speeds[speeds.size() / 2];
   }
-}
-
-std::optional<double> metric(const Field& task, const std::string& name) {
-  for (const std::string& key : {name + ",none", name}) {
-    if (task.has(key)) return task[key].number();
-  }
-  return std::nullopt;
-}
-
-void read_eval(const fs::path& path, RunData* run) {
-  const Json json = load_json(path);
-  const Field top(json, path.string()), results = top["results"];
-  if (!results.json().is_object()) results.wrong("an object");
-  if (results.has("heldout")) {
-    const Field task = results["heldout"];
-    run->heldout_loss = metric(task, "loss");
-    run->bits_per_byte = metric(task, "bits_per_byte");
-    run->perplexity = metric(task, "perplexity");
-    run->heldout_source = "lazy eval";
-  }
-  if (results.has("wikitext")) run->word_perplexity = metric(results["wikitext"], "word_perplexity");
-  if (top.has("config") && top["config"].has("command")) run->eval_command = top["config"]["command"].string();
 }
 
 std::string kind_of(const RunData& run) {
@@ -234,6 +213,7 @@ RunData load_run(const fs::path& folder) {
   });
   part("log.jsonl", "learning curves", [&](const fs::path& path) { read_log(path, &run); });
   part("eval.json", "results of lazy eval", [&](const fs::path& path) { read_eval(path, &run); });
+  if (const fs::path path = folder / "lengths.json"; fs::exists(path)) read_lengths(path, &run);
   part("sinks.json", "sink measures and attention maps",
        [&](const fs::path& path) { run.sinks = parse_sinks(load_json(path), path.string()); });
   part("samples.json", "text samples", [&](const fs::path& path) {

@@ -55,6 +55,13 @@ struct Sample {
 
 using Curve2d = std::vector<std::pair<double, double>>;  // (tokens, value)
 
+// An accuracy of one benchmark, as a share; its standard error, where there is one, and what guessing scores.
+struct Score {
+  std::string task, metric;
+  double value = 0;
+  std::optional<double> error, chance;
+};
+
 struct RunData {
   std::filesystem::path folder;
   std::string name;
@@ -71,6 +78,10 @@ struct RunData {
   double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
   std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
   std::string heldout_source, eval_command;                  // where loss and bits per byte come from
+  std::vector<Score> scores;                                 // in eval.json's order
+  std::optional<double> mean_score;                          // of the accuracies that the paper averages
+  std::map<int64_t, double> loss_by_length;                  // held-out text in pieces of so many tokens: nats a token
+  std::string lengths_command;
   std::optional<SinkReport> sinks;
   LearnedParameters learned;
   std::vector<Sample> samples;

@@ -26,6 +26,8 @@ std::function<std::optional<double>(const RunData&)> from_sinks(double SinkMeasu
 
 std::optional<double> positive(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
 
+constexpr size_t kColumnsOfRuns = 6;  // more have a row each
+
 std::vector<Measure> measures() {
   using B = Measure::Better;
   const auto digits = [](int n) { return [n](double v) { return fixed(v, n); }; };
@@ -50,8 +52,12 @@ std::vector<Measure> measures() {
 }  // namespace
 
 std::string result_table(const std::vector<RunData>& runs) {
-  std::string head = "<th scope=\"col\">Measure</th>", rows;
-  for (size_t i = 0; i < runs.size(); ++i) head += "<th scope=\"col\">" + run_name(runs, i) + "</th>";
+  const bool by_run = runs.size() > kColumnsOfRuns;
+  std::string head, rows;
+  std::vector<std::string> lines(runs.size());  // where a run has a row
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!by_run) head += "<th scope=\"col\">" + run_name(runs, i) + "</th>";
+  }
   for (const Measure& m : measures()) {
     std::vector<std::optional<double>> values;
     for (const RunData& run : runs) values.push_back(m.value(run));
@@ -64,22 +70,28 @@ std::string result_table(const std::vector<RunData>& runs) {
       }
       best = m.show(*winner);
     }
-    rows += fmt::format("<tr><th scope=\"row\">{}{}</th>", m.name,
-                        m.explanation.empty() ? "" : "<small>" + m.explanation + "</small>");
-    for (const auto& v : values) {
+    const std::string title = m.name + (m.explanation.empty() ? "" : "<small>" + m.explanation + "</small>");
+    std::string cells;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const auto& v = values[i];
       const std::string text = v ? std::isfinite(*v) ? m.show(*v) : "not a number" : "–";
-      rows += fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text);
+      (by_run ? lines[i] : cells) += fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text);
     }
-    rows += "</tr>";
+    if (by_run)
+      head += "<th scope=\"col\">" + title + "</th>";
+    else
+      rows += "<tr><th scope=\"row\">" + title + "</th>" + cells + "</tr>";
   }
+  for (size_t i = 0; i < runs.size() && by_run && !head.empty(); ++i) rows += "<tr><th scope=\"row\">" + run_name(runs, i) + "</th>" + lines[i] + "</tr>";
   if (rows.empty()) return "";
   std::string sources;
   for (const RunData& run : runs) {
     const std::string source = run.eval_command.empty() ? run.heldout_source : run.eval_command;
     if (run.heldout_loss) sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
   }
-  return figure("<div class=\"scroll\"><table class=\"results\"><thead><tr>" + head + "</tr></thead><tbody>" + rows + "</tbody></table></div>",
-                "The best loss of a row is bold; the other rows have no better side. Shares are means over samples, layers, heads and "
+  return figure(fmt::format("<div class=\"scroll\"><table class=\"results{}\"><thead><tr><th scope=\"col\">{}</th>{}</tr></thead><tbody>{}</tbody></table></div>",
+                            by_run ? " wide" : "", by_run ? "Run" : "Measure", head, rows),
+                "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
                 "queries; density, sink ratio and released mass add up to 100\u2009%." +
                     (sources.empty() ? "" : " Loss from " + sources + "."));
 }
@@ -99,6 +111,7 @@ std::string result_tiles(const std::vector<RunData>& runs) {
     std::string bars;
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto v = m->value(runs[i]);
+      if (!v && runs.size() > kColumnsOfRuns) continue;  // a page full of dashes
       const bool good = v && std::isfinite(*v);
       bars += fmt::format("<div class=\"bar {}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
                           series_class(i), html_escape(runs[i].name), good ? m->show(*v) : "–",

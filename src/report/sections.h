@@ -9,6 +9,8 @@ namespace lazy::report {
 
 std::string result_tiles(const std::vector<RunData>& runs);
 std::string result_table(const std::vector<RunData>& runs);
+std::string benchmark_table(const std::vector<RunData>& runs);     // of `lazy eval --tasks`
+std::string length_losses(const std::vector<RunData>& runs);       // of `lazy eval --lengths`
 std::string learning_curves(const std::vector<RunData>& runs);
 std::string layer_curves(const std::vector<RunData>& runs);
 std::string weight_pictures(const std::vector<RunData>& runs);     // density, sink ratio, released mass, alive fraction

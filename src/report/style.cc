@@ -64,6 +64,8 @@ sub,sup{line-height:0}
 th small,td small{display:block;color:var(--soft);font-size:14px}
 .results{width:100%;max-width:760px}
 .results tbody th{min-width:9em}
+.wide{max-width:none;font-size:14px}.wide th,.wide td{padding:5px}.wide th small,.wide td small{font-size:12px;font-weight:400}
+.wide tbody th,.wide td{min-width:0;white-space:nowrap}.wide thead th{vertical-align:bottom}
 td.best{font-weight:700}
 .statements th,.statements td{text-align:left;min-width:8em}.statements tbody th{min-width:12em}
 .settings{font-size:15px}.settings td,.settings th.text{text-align:left}.settings td{overflow-wrap:anywhere;min-width:7em}

@@ -95,6 +95,43 @@ TEST_F(Page, TheHeadlineIsComputed) {
   EXPECT_THAT(headline({a, b, c}).title, HasSubstr("3 runs:"));
 }
 
+TEST_F(Page, BenchmarksAndLengthsHaveARowARun) {
+  const auto with = [&](const std::string& name, double hellaswag) {
+    const fs::path folder = write_synthetic_run(folder_, {.name = name});
+    Json eval = load_json(folder / "eval.json");
+    eval["results"]["hellaswag"] = {{"acc,none", 0.9}, {"acc_norm,none", hellaswag}, {"acc_norm_stderr,none", 0.0044}};
+    eval["results"]["boolq"] = {{"acc,none", 0.378}, {"acc_stderr,none", "N/A"}};
+    eval["average"] = {{"acc", 0.3181}, {"metrics", {{"hellaswag", "acc_norm"}, {"boolq", "acc"}}}};
+    eval["chance"]["hellaswag"] = {{"random", 0.25}};
+    write_file_atomic(folder / "eval.json", eval.dump());
+    Json lengths{{"command", "lazy eval"}};
+    for (const int64_t n : {256, 4096}) lengths["results"]["heldout"]["models"][0]["lengths"].push_back({{"length", n}, {"loss", 5.0 + static_cast<double>(n) / 65536}});
+    write_file_atomic(folder / "lengths.json", lengths.dump());
+    return load_run(folder);
+  };
+  const std::string page = render({with("one", 0.2571), with("two", 0.2618), softmax()}, {});
+  EXPECT_THAT(page, HasSubstr("hellaswag<small>acc_norm</small>"));
+  EXPECT_THAT(page, HasSubstr("<td>25.7<small>±0.4</small></td><td>37.8</td><td>31.8</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>26.2<small>±0.4</small></td>"));
+  EXPECT_THAT(page, HasSubstr("guessing</th><td>25.0</td><td>–</td><td></td>"));
+  EXPECT_THAT(page, HasSubstr("<td>5.004</td><td>5.062</td>"));
+  EXPECT_THAT(render({softmax()}, {}), Not(HasSubstr("id=\"benchmarks\"")));
+  const fs::path folder = folder_ / "one";
+  write_file_atomic(folder / "lengths.json", R"({"results": {"heldout": {"models": []}}})");
+  EXPECT_THAT(error_of([&] { load_run(folder); }), HasSubstr("lengths.json: results.heldout.models: expected one model"));
+}
+
+TEST_F(Page, ManyRunsHaveARowEach) {
+  std::vector<RunData> runs;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) runs.push_back(run({.name = name}));
+  EXPECT_THAT(render(runs, {}), HasSubstr("<table class=\"results\"><thead><tr><th scope=\"col\">Measure</th>"));
+  runs.push_back(run({.name = "g", .lazy = false, .seed = 9}));
+  runs.back().heldout_loss = 1.25;
+  const std::string page = render(runs, {});
+  EXPECT_THAT(page, HasSubstr("<table class=\"results wide\"><thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Held-out loss"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"best\">1.2500</td>"));
+}
+
 TEST_F(Page, MissingPartsAreLeftOutWithANote) {
   for (const char* file : {"eval.json", "sinks.json", "samples.json", "log.jsonl", "config.toml"}) {
     const fs::path folder = write_synthetic_run(folder_, {.name = "partial"});
