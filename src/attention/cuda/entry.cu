@@ -80,6 +80,9 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
+// What hopper serves, and portable at every head size of its own.
+bool softmax_like(Normalizer n) { return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink; }
+
 // Enough blocks for any GPU, from the problem alone: results must not depend on the device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
@@ -126,10 +129,11 @@ void portable_backward(Params r, cudaStream_t stream) {
   float* const slabs = r.bias_slabs;
   if (!in_blocks) r.bias_slabs = nullptr;
   if (!r.d_q.data) r.dq_sum = nullptr;
+  const bool scored = !softmax_like(r.normalizer);
   switch (r.head_dim) {
-    case 64: portable_backward_64(r, step, stream); break;
+    case 64: scored ? portable_backward_scored_64(r, step, stream) : portable_backward_64(r, step, stream); break;
     case 96: portable_backward_96(r, step, stream); break;
-    case 128: portable_backward_128(r, step, stream); break;
+    case 128: scored ? portable_backward_scored_128(r, step, stream) : portable_backward_128(r, step, stream); break;
     default: portable_backward_256(r, step, stream);
   }
   r.bias_slabs = slabs;
@@ -153,10 +157,11 @@ void hopper_backward(Params r, cudaStream_t stream) {
 }
 
 void portable_forward(const Params& r, cudaStream_t stream) {
+  const bool scored = !softmax_like(r.normalizer);
   switch (r.head_dim) {
-    case 64: return portable_forward_64(r, stream);
+    case 64: return scored ? portable_forward_scored_64(r, stream) : portable_forward_64(r, stream);
     case 96: return portable_forward_96(r, stream);
-    case 128: return portable_forward_128(r, stream);
+    case 128: return scored ? portable_forward_scored_128(r, stream) : portable_forward_128(r, stream);
     default: return portable_forward_256(r, stream);
   }
 }
@@ -206,22 +211,20 @@ namespace {
 
 // What the caller asks for comes before what the GPU has: the answer should not depend on where the question is asked.
 std::string unmet_by_tensor_cores(const Problem& p, const std::string& kernel, std::initializer_list<int64_t> sizes) {
-  if (p.normalizer != Normalizer::softmax && p.normalizer != Normalizer::elastic &&
-      p.normalizer != Normalizer::softmax_sink) {
-    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
-  }
   if (p.dtype == DType::f32) return kernel + " takes bfloat16 or float16, received float32";
   if (p.value_dim != p.head_dim || std::find(sizes.begin(), sizes.end(), p.head_dim) == sizes.end()) {
     std::string list;
     for (int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
-    return kernel + " serves head sizes " + list + ", alike for keys and values, received " + std::to_string(p.head_dim) +
+    return kernel + " serves head sizes " + list + " with " + name(p.normalizer) + ", alike for keys and values, received " + std::to_string(p.head_dim) +
            " and " + std::to_string(p.value_dim);
   }
   return {};
 }
 
 std::string unmet_by_portable(const Problem& p) {
-  const std::string kernel = "the portable kernel", unmet = unmet_by_tensor_cores(p, kernel, {64, 96, 128, 256});
+  const std::string kernel = "the portable kernel";
+  const std::string unmet = cuda::softmax_like(p.normalizer) ? unmet_by_tensor_cores(p, kernel, {64, 96, 128, 256})
+                                                             : unmet_by_tensor_cores(p, kernel, {64, 128});
   if (!unmet.empty()) return unmet;
   if (cuda::compute_capability() < 80) return kernel + " needs compute capability 8.0";
   if (p.head_dim == 256 && cuda::shared_memory_of_block() < 112 * 1024) {
@@ -231,7 +234,9 @@ std::string unmet_by_portable(const Problem& p) {
 }
 
 std::string unmet_by_hopper(const Problem& p) {
-  const std::string kernel = "the hopper kernel", unmet = unmet_by_tensor_cores(p, kernel, {64, 128});
+  const std::string kernel = "the hopper kernel";
+  if (!cuda::softmax_like(p.normalizer)) return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
+  const std::string unmet = unmet_by_tensor_cores(p, kernel, {64, 128});
   if (!unmet.empty()) return unmet;
   if (p.alibi) return kernel + " does not serve ALiBi";
   // A hidden key is -inf before it is scaled.

@@ -66,7 +66,12 @@ void portable_backward_64(const Params& p, int partial_step, cudaStream_t stream
 void portable_backward_96(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream);
-// The Hopper kernels: the same normalizers, head sizes 64 and 128.
+// The same for sparsemax, entmax15, sigmoid.
+void portable_forward_scored_64(const Params& p, cudaStream_t stream);
+void portable_forward_scored_128(const Params& p, cudaStream_t stream);
+void portable_backward_scored_64(const Params& p, int partial_step, cudaStream_t stream);
+void portable_backward_scored_128(const Params& p, int partial_step, cudaStream_t stream);
+// The Hopper kernels: softmax, elastic, softmax_sink, head sizes 64 and 128.
 void hopper_forward_64(const Params& p, cudaStream_t stream);
 void hopper_forward_128(const Params& p, cudaStream_t stream);
 // The same where rows see few keys, once in the forward instead of twice: see hopper_forward_kept.cuh.

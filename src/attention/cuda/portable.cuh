@@ -96,12 +96,12 @@ __device__ void clear(float (&x)[A][B][C]) {
   }
 }
 
-// What is added to a score at this (signed) distance, in units of log2: distance bias and ALiBi.
-__device__ inline float added(const Params& p, int head, int distance) {
+// What is added to a score at this (signed) distance, times `unit`: distance bias and ALiBi.
+__device__ inline float added(const Params& p, int head, int distance, float unit) {
   distance = abs(distance);
   float x = distance < p.bias_window ? p.distance_bias[static_cast<int64_t>(head) * p.bias_window + distance] : 0;
   if (p.alibi_slopes) x -= p.alibi_slopes[head] * static_cast<float>(distance);
-  return x * kLog2e;
+  return x * unit;
 }
 
 // Does any pair of rows [row, row + M) and keys [key, key + N) get something added?

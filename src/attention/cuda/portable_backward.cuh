@@ -22,25 +22,25 @@ __global__ void finish_dq(const Params p) {
                             n % chunks * 8) = packed;
 }
 
-template <typename T, int D>
+template <typename T, int D, Form F>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using R = BackwardRowsShape<D>;
   using K = BackwardKeysShape<D>;
   const int row_tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
   const size_t row_bytes = RowSweep<T, D, R>::bytes + R::M * D * 2;
   const size_t key_bytes = K::bytes + (p.bias_slabs ? p.bias_window * 4 : 0);
-  check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
+  check(cudaFuncSetAttribute(backward_rows<T, D, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
         "the shared memory of the portable backward");
-  check(cudaFuncSetAttribute(backward_keys<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
+  check(cudaFuncSetAttribute(backward_keys<T, D, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
         "the shared memory of the portable backward");
   const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
   if (p.dq_sum) check(cudaMemsetAsync(p.dq_sum, 0, rows * D * 4, stream), "to clear the sums of d_q");
   if (row_tiles > 0 && p.batch > 0) {
-    backward_rows<T, D><<<dim3(row_tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, row_tiles, partial_step);
+    backward_rows<T, D, F><<<dim3(row_tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, row_tiles, partial_step);
     check_launch("portable backward, rows");
   }
   if (key_tiles > 0 && p.batch > 0) {
-    backward_keys<T, D><<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, key_tiles, partial_step);
+    backward_keys<T, D, F><<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, key_tiles, partial_step);
     check_launch("portable backward, keys");
   }
   if (p.dq_sum && rows > 0) {
@@ -49,12 +49,12 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   }
 }
 
-template <int D>
+template <int D, Form F>
 void run_backward(const Params& p, int partial_step, cudaStream_t stream) {
   if (p.dtype == DType::bf16) {
-    launch_backward<__nv_bfloat16, D>(p, partial_step, stream);
+    launch_backward<__nv_bfloat16, D, F>(p, partial_step, stream);
   } else {
-    launch_backward<__half, D>(p, partial_step, stream);
+    launch_backward<__half, D, F>(p, partial_step, stream);
   }
 }
 

@@ -2,6 +2,6 @@
 
 namespace lazy::kernels::cuda {
 void portable_backward_128(const Params& p, int partial_step, cudaStream_t stream) {
-  portable::run_backward<128>(p, partial_step, stream);
+  portable::run_backward<128, portable::Form::exponential>(p, partial_step, stream);
 }
 }  // namespace lazy::kernels::cuda

@@ -2,6 +2,6 @@
 
 namespace lazy::kernels::cuda {
 void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream) {
-  portable::run_backward<256>(p, partial_step, stream);
+  portable::run_backward<256, portable::Form::exponential>(p, partial_step, stream);
 }
 }  // namespace lazy::kernels::cuda

@@ -2,6 +2,6 @@
 
 namespace lazy::kernels::cuda {
 void portable_backward_64(const Params& p, int partial_step, cudaStream_t stream) {
-  portable::run_backward<64>(p, partial_step, stream);
+  portable::run_backward<64, portable::Form::exponential>(p, partial_step, stream);
 }
 }  // namespace lazy::kernels::cuda

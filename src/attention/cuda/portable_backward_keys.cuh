@@ -5,7 +5,7 @@
 // dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
 // summed along the diagonals of fp32 tiles, only within the window, into the block's own slab; no atomics.
 #pragma once
-#include "attention/cuda/portable.cuh"
+#include "attention/cuda/portable_forms.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -21,7 +21,7 @@ struct BackwardKeysShape {
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 4 * M * 4;
 };
 
-template <typename T, int D>
+template <typename T, int D, Form F>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     backward_keys(const Params p, int tiles, int partial_step) {
   using S = BackwardKeysShape<D>;
@@ -31,12 +31,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   char* const ds_tile = memory + (2 * N + 4 * M) * D * 2;
   const uint32_t s_ds = shared_address(ds_tile);
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes);
-  float* const row_state = add + 2 * S::added;  // [stage][lse2, norm, center, offset][M]
+  float* const row_state = add + 2 * S::added;  // [stage][anchor, norm, center, offset][M]
   float* const bias_sums = row_state + 2 * 4 * M;
   __shared__ float warp_sums[S::warps];
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16, half = warp / 4;
-  const bool want_bias = p.bias_slabs && p.bias_window > 0;
+  const bool want_bias = p.bias_slabs && p.bias_window > 0, squared = p.normalizer == Normalizer::entmax15;
+  const float unit = score_unit<F>(p);
   Tile t;
   t.batch = blockIdx.x / tiles;
   if (!locate(p, blockIdx.x % tiles, N, true, t)) {
@@ -69,21 +70,24 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     if (threadIdx.x < M) {
       const int row = first + threadIdx.x;
       next_state[0] = INFINITY;             // rows that do not exist, or see nothing: p = 0
-      next_state[1] = next_state[2] = next_state[3] = 0;
+      next_state[1] = next_state[2] = 0;
+      next_state[3] = F == Form::sigmoid ? -INFINITY : 0;
       if (row < t.q_length) {
         const int64_t index = row_index(p, t, head, row);
-        const float lse = p.lse[index];
-        if (lse > -INFINITY) next_state[0] = lse * kLog2e;
+        const float anchor = row_anchor<F>(p, index);
+        if (anchor > -INFINITY) next_state[0] = anchor;
         next_state[1] = p.row_norm[index];
         next_state[2] = p.row_center[index];
-        if (p.normalizer == Normalizer::elastic) next_state[3] = row_offset(p, visible(p, t, row), p.tau[head]);
-        if (next_state[1] == 0) next_state[3] += 1;  // its only key's probability
+        if (F == Form::sigmoid || p.normalizer == Normalizer::elastic) {
+          next_state[3] = form_offset<F>(p, visible(p, t, row), F == Form::sigmoid ? 0 : p.tau[head]);
+        }
+        if (F == Form::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
       }
     }
     if (anything_added(p, t, first, M, key0, N)) {
       for (int n = 0; n < 2; ++n) {
         const int x = threadIdx.x + n * S::threads;
-        if (x < S::added) next_add[n] = added(p, head, first + t.shift() - key0 + x - (N - 1));
+        if (x < S::added) next_add[n] = added(p, head, first + t.shift() - key0 + x - (N - 1), unit);
       }
     }
   };
@@ -120,14 +124,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     product_nt<T, D, 1, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2);
     const bool add_here = anything_added(p, t, first, M, key0, N), full = all_visible(p, t, first, M, key0, N);
     const float lowest = p.normalizer != Normalizer::elastic || p.tau[head] >= 0 ? -1 : 0;
-    const float c = p.scale * kLog2e;
+    const float c = p.scale * unit;
     const float* state = row_state + stage * 4 * M;
 #pragma unroll
     for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
         const int column = 8 * n + 2 * (lane % 4) + x;   // a row of the problem
-        const float lse2 = state[column], norm = state[M + column], center = state[2 * M + column];
+        const float anchor = state[column], norm = state[M + column], center = state[2 * M + column];
         const float offset = state[3 * M + column];
         Keys seen{0, 0};
         if (!full && first + column < t.q_length) seen = visible(p, t, first + column);
@@ -136,15 +140,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
           const int key = warp_key + lane / 4 + 8 * (e / 2);
           float score = s[0][n][e] * c;
           if (add_here) score += add[stage * S::added + column - key + N - 1];
-          const float f = exp2_fast(score - lse2), z = f * norm + offset;
-          bool alive = !(f + offset <= lowest);
-          float probability = f * norm;
+          Pair pair = make_pair<F>(score - anchor, norm, offset, lowest, squared);
           if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
-            probability = 0;
-            alive = false;
+            pair.factor = 0;
+            pair.alive = false;
           }
-          s[0][n][e] = alive ? positive(z) : 0;
-          g[0][n][e] = probability * ((alive ? g[0][n][e] : 0) - center);  // exactly zero where a row has one key
+          s[0][n][e] = pair.alive ? positive(pair.weight) : 0;
+          g[0][n][e] = pair.factor * ((pair.alive ? g[0][n][e] : 0) - center);  // exactly zero where a row has one key
           if (p.d_alibi_slopes) {
             slope_sum -= g[0][n][e] * static_cast<float>(abs(first + column + t.shift() - key0 - key));
           }

@@ -3,6 +3,7 @@
 // place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs' accuracy.
 // When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
+#include "attention/cuda/portable_forms.cuh"
 #include "attention/cuda/portable_rows.cuh"
 
 namespace lazy::kernels::cuda::portable {
@@ -12,13 +13,13 @@ struct BackwardRowsShape {
   static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, added = M + N;
 };
 
-template <typename T, int D>
+template <typename T, int D, Form F>
 __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, int partial_step) {
   using S = BackwardRowsShape<D>;
   constexpr int N = S::N, NT = N / 16, M = S::M;
   extern __shared__ __align__(128) char memory[];
   __shared__ float warp_sums[2][S::warps];
-  RowSweep<T, D, S> b{p};
+  RowSweep<T, D, S> b{p, score_unit<F>(p)};
   Tile& t = b.t;
   if (!b.start(memory, M * D * 2, tiles)) return;
   const int lane = b.lane;
@@ -27,14 +28,16 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
                                  p.d_out.token, t.q_length - t.first);
   const float tau = p.normalizer == Normalizer::elastic ? p.tau[t.head] : 0;
   const float lowest = tau >= 0 ? -1 : 0;
-  float lse2[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2], norm[2];
+  const bool squared = p.normalizer == Normalizer::entmax15;
+  float anchor[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2], norm[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float lse = b.row(0, h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(0, h))] * kLog2e : 0;
-    lse2[h] = lse > -INFINITY ? lse : 0;
-    offset[h] = p.normalizer == Normalizer::elastic ? row_offset(p, b.keys[0][h], tau) : 0;
+    const float lse = b.row(0, h) < t.q_length ? row_anchor<F>(p, row_index(p, t, t.head, b.row(0, h))) : 0;
+    anchor[h] = lse > -INFINITY ? lse : 0;
+    offset[h] = form_offset<F>(p, b.keys[0][h], tau);
   }
-  b.sweep(true, [&](int key, int stage) {
+  // Sigmoid's weights do not depend on each other: its center is zero.
+  if constexpr (F != Form::sigmoid) b.sweep(true, [&](int key, int stage) {
     float s[1][2 * NT][4], g[1][2 * NT][4];
     const float c = b.scores(s, key, stage);
     clear(g);
@@ -44,11 +47,11 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
-        const bool alive = !(f + offset[e / 2] <= lowest) && (full || s[0][n][e] > -INFINITY);
+        const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
+        const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
         const float dw = alive ? g[0][n][e] : 0;
-        f_sum[e / 2] += f;
-        fg_sum[e / 2] += f * dw;
+        f_sum[e / 2] += x.factor;
+        fg_sum[e / 2] += x.factor * dw;
         g_sum[e / 2] += dw;
       }
     }
@@ -59,12 +62,12 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const Keys& keys = b.keys[0][h];
     const bool empty = keys.begin >= keys.end;
     const float in_sink =
-        p.normalizer == Normalizer::softmax_sink && !empty ? exp2_fast(p.sink[t.head] * kLog2e - lse2[h]) : 0;
+        p.normalizer == Normalizer::softmax_sink && !empty ? exp2_fast(p.sink[t.head] * kLog2e - anchor[h]) : 0;
     const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
-    const float inverse = empty ? 0 : 1 / sum;
+    const float inverse = empty || sum == 0 ? 0 : 1 / sum;
     // A row's only key has p = 1 whatever its score, and ds = 0 exactly: norm 0 says so.
-    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink;
-    norm[h] = alone ? 0 : inverse;
+    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != Form::sigmoid;
+    norm[h] = alone ? 0 : F == Form::exponential ? inverse : 1;
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const int64_t index = row_index(p, t, t.head, b.row(0, h));
@@ -101,8 +104,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float f = exp2_fast(fmaf(s[0][n][e], c, -lse2[e / 2]));
-        s[0][n][e] = f * norm[e / 2] * ((f + offset[e / 2] <= lowest ? 0 : g[0][n][e]) - center[e / 2]);
+        const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), norm[e / 2], offset[e / 2], lowest, squared);
+        s[0][n][e] = x.factor * ((x.alive ? g[0][n][e] : 0) - center[e / 2]);
       }
     }
     product_nn<T, D, 1, NT, D / 16>(d_q, s, b.sk + stage * N * D * 2, 0);

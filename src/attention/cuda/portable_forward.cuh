@@ -3,16 +3,10 @@
 //   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum: whether
 //   a pair is alive is known only when its row's sum is.
 #pragma once
-#include "attention/cuda/portable_rows.cuh"
+#include "attention/cuda/portable_forms.cuh"
+#include "attention/cuda/portable_forward_rows.cuh"
 
 namespace lazy::kernels::cuda::portable {
-
-template <int D>
-struct ForwardShape {
-  static constexpr int MI = D == 256 ? 1 : 2, N = D == 256 ? 32 : 64, warps = 4, threads = 32 * warps;
-  static constexpr int M = 16 * MI * warps;
-  static constexpr int added = M + N;       // entries of a tile's table of what is added by distance
-};
 
 // The thread's own maximum and sum of a row become the row's: four neighbouring lanes share it.
 __device__ inline void merge_rows(float& largest, float& sum) {
@@ -30,7 +24,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
   using S = ForwardShape<D>;
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   extern __shared__ __align__(128) char memory[];
-  RowSweep<T, D, S> b{p};
+  RowSweep<T, D, S> b{p, score_unit<Form::exponential>(p)};
   Tile& t = b.t;
   if (!b.start(memory, 0, tiles)) return;
   const int lane = b.lane;
@@ -205,23 +199,12 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     }
   }
 
-  b.store(memory, p.out, o, 1);
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float weights = quad_sum(total[m][h]), living = quad_sum(alive[m][h]);
-      if (lane % 4 != 0 || b.row(m, h) >= t.q_length) continue;
-      const int64_t index = row_index(p, t, t.head, b.row(m, h));
-      if (p.lse) p.lse[index] = lse2[m][h] * kLn2;
-      if (p.stats) {
-        const int64_t part = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
-        p.stats[index] = first[m][h];
-        p.stats[part + index] = 1 - weights;
-        p.stats[2 * part + index] = living;
-      }
-    }
+    for (int h = 0; h < 2; ++h) lse2[m][h] *= kLn2;
   }
+  finish_rows(b, memory, o, lse2, first, total, alive);
 }
 
 template <typename T, int D, bool ELASTIC>

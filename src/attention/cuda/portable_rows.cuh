@@ -9,6 +9,7 @@ template <typename T, int D, typename S>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
   const Params& p;
+  float unit;                               // of scores: portable_forms.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;
@@ -81,7 +82,7 @@ struct RowSweep {
     if (anything_added(p, t, t.first, M, key, N)) {
       for (int n = 0; n < 2; ++n) {
         const int x = threadIdx.x + n * S::threads;
-        if (x < S::added) add_next[n] = added(p, t.head, t.first + t.shift() - key + x - (N - 1));
+        if (x < S::added) add_next[n] = added(p, t.head, t.first + t.shift() - key + x - (N - 1), unit);
       }
     }
   }
@@ -92,12 +93,12 @@ struct RowSweep {
     }
   }
 
-  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is in units of log2. Where nothing is added
-  // and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the maximum).
+  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is the score times `unit`. Where nothing is
+  // added and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the maximum).
   __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
-    const float c = p.scale * kLog2e;
+    const float c = p.scale * unit;
     const bool add_here = anything_added(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
     if (!add_here && full && c > 0) return c;
     const float* table = add + stage * S::added + N - 1 + warp_row + lane / 4 - 2 * (lane % 4);

@@ -26,9 +26,11 @@ std::vector<int32_t> documents(int64_t total, std::initializer_list<int> shares)
 std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
+  const bool softmax_like = elastic || normalizer == Normalizer::softmax || normalizer == Normalizer::softmax_sink;
   const std::vector<std::pair<int64_t, int64_t>> dims =
       kernel == CudaKernel::plain      ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
-      : kernel == CudaKernel::portable ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
+      : kernel == CudaKernel::portable && softmax_like
+          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
       : length > 111 && length <= 256  ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}
                                        : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
   for (int64_t cached : {0, 37, -20}) {
@@ -123,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Plain, Cuda,
 INSTANTIATE_TEST_SUITE_P(Portable, Cuda,
                          testing::Combine(testing::Values(CudaKernel::portable), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::softmax_sink),
+                                                          Normalizer::sparsemax, Normalizer::entmax15,
+                                                          Normalizer::sigmoid, Normalizer::softmax_sink),
                                           kLengths),
                          test_name);
 

@@ -1,16 +1,18 @@
 // What the CUDA kernels promise beside the tolerance: the same bits when asked, errors that name the condition.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "run_cuda.h"
 
 namespace lazy::kernels::test {
 
 namespace {
 
-Shape usual() {
+Shape usual(Normalizer normalizer = Normalizer::elastic) {
   Shape s;
   s.dtype = DType::bf16;
-  s.normalizer = Normalizer::elastic;
+  s.normalizer = normalizer;
   s.q_length = s.k_length = 700;
   s.heads = 4;
   s.kv_heads = 2;
@@ -42,9 +44,14 @@ class CudaKernels : public testing::TestWithParam<CudaKernel> {
 
 TEST_P(CudaKernels, DeterministicGivesTheSameBits) {
   current_run().deterministic = true;
-  const Inputs inputs = make_inputs(usual(), 3);
-  const Results first = run_cuda(usual(), inputs);
-  for (int n = 0; n < 3; ++n) expect_same(first, run_cuda(usual(), inputs));
+  for (Normalizer normalizer : {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+    const Shape s = usual(normalizer);
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;  // hopper serves the first alone
+    SCOPED_TRACE(name(normalizer));
+    const Inputs inputs = make_inputs(s, 3);
+    const Results first = run_cuda(s, inputs);
+    for (int n = 0; n < 3; ++n) expect_same(first, run_cuda(s, inputs));
+  }
 }
 
 TEST_P(CudaKernels, OnlyQueriesDependOnTheOrderByDefault) {
@@ -67,6 +74,25 @@ TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {
   for (double x : r.d_q.data) EXPECT_EQ(x, 0);
 }
 
+TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
+  for (Normalizer normalizer : {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+    Shape s = usual(normalizer);
+    s.q_length = s.k_length = 200;
+    s.heads = s.kv_heads = 1;
+    s.bias_window = 0;
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;
+    SCOPED_TRACE(name(normalizer));
+    Inputs inputs = make_inputs(s, 6);
+    const int64_t row = 150, elements = s.head_dim;
+    inputs.q.data[row * elements] = NAN;
+    const Results r = run_cuda(s, inputs);
+    for (int64_t n = 0; n < s.q_length * elements; ++n) {
+      ASSERT_EQ(std::isnan(r.out.data[n]), n / elements == row) << n;
+      ASSERT_EQ(std::isnan(r.d_q.data[n]), n / elements == row) << n;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaKernels, testing::Values(CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper),
                          [](const auto& info) { return std::string(name(info.param)); });
 
@@ -80,6 +106,9 @@ TEST(CudaErrors, NameTheUnmetCondition) {
   s = usual();
   s.normalizer = Normalizer::sparsemax;
   EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::hopper).find("sparsemax"), std::string::npos);
+  EXPECT_EQ(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("serves"), std::string::npos);
+  s.head_dim = s.value_dim = 96;
+  EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("head sizes 64, 128 with sparsemax"), std::string::npos);
 }
 
 }  // namespace
