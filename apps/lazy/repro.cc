@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -28,7 +29,7 @@ struct ReproArguments {
   std::string recipe, scale = "tiny", device = "auto", output = "repro", data, corpus;
   std::vector<std::string> text, domains, models, only;
   int64_t seeds = 1;
-  bool dry_run = false, json = false;
+  bool dry_run = false, report = false, json = false;
 };
 
 // The benchmarks print tables to standard output, which belongs to the report here.
@@ -97,7 +98,9 @@ std::pair<std::string, fs::path> named_folder(const char* option, const std::str
 }
 
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
-  Conditions c{scale, a.corpus, a.data, {}, a.seeds, lazy::train::resolve_device(a.device)};
+  // Plans and reports may be about another machine.
+  const bool elsewhere = (a.dry_run || a.report) && a.device == "cuda";
+  Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::train::resolve_device(a.device)};
   for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
   for (const std::string& domain : a.domains) {
     const auto [name, folder] = named_folder("--domain", domain);
@@ -158,7 +161,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
-  return line + " --output " + a.output;
+  return line + " --output " + a.output + (a.report ? " --report" : "");
 }
 
 void repro(const ReproArguments& a) {
@@ -170,6 +173,7 @@ void repro(const ReproArguments& a) {
   options.latency = latency;
   options.only = a.only;
   if (!a.only.empty() && (a.recipe == "all" || a.dry_run)) lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");
+  if (a.report && (a.dry_run || !a.only.empty())) lazy::fail("repro", "--report runs nothing: expected neither --dry-run nor --only, found {}", a.dry_run ? "--dry-run" : "--only");
   std::vector<const Recipe*> wanted;
   if (a.recipe == "all") {
     for (const Recipe& recipe : recipes()) wanted.push_back(&recipe);
@@ -188,9 +192,14 @@ void repro(const ReproArguments& a) {
       print_plan(plan, cost(*recipe, options.conditions, configs.path), a);
       continue;
     }
-    RecipeRun run = run_recipe(*recipe, options);
-    if (run.unfinished > 0) {
-      lazy::log::info("{}: {} steps are left to others; the command without --only makes the report", recipe->name, run.unfinished);
+    RecipeRun run = a.report ? judge_finished(*recipe, options) : run_recipe(*recipe, options);
+    const auto steps = static_cast<int64_t>(run.steps.size());
+    if (a.report && std::none_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.found; })) {
+      if (a.recipe != "all") lazy::fail("repro", "--report: expected steps of {} that are done below {}, found none of {}", recipe->name, a.output, steps);
+      continue;
+    }
+    if (!a.report && run.unfinished > 0) {
+      lazy::log::info("{}: {} of {} steps are left to others; --report reports on those that are done, the command without --only on all", recipe->name, run.unfinished, steps);
       continue;
     }
     run.command = command_line(a, recipe->name);
@@ -221,6 +230,7 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--device", a->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
+  command.add_flag("--report", a->report, "Run nothing: report on the steps that are done, the others are open");
   command.add_flag("--json", a->json, "Print JSON");
   command.footer(R"(
 Examples:

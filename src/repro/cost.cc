@@ -5,21 +5,21 @@
 #include "core/error.h"
 #include "repro/configs.h"
 #include "repro/studies/study.h"
+#include "repro/utilization.h"
 #include "train/planning/speed.h"
 #include "train/throughput.h"
 
 namespace lazy::repro {
 namespace {
 
-// Of an H200's 989 TFLOP/s: 0.34 (55M) to 0.37 (340M, Lazy) and 0.44 (softmax), docs/training.md.
-constexpr double kGpuUtilization = 0.35, kGpuTflops = 989;
+constexpr double kGpuTflops = 989;  // of an H200, bf16
 // 10^12 operations a second of tiny trainings (docs/repro.md): one thread on a machine that other work kept busy.
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // loading a model, making its first step
 
-train::SpeedSource speed(const Scale& scale) {
+train::SpeedSource speed(const Scale& scale, const ModelConfig& model) {
   train::SpeedSource source;
-  source.mfu = scale.name == "tiny" ? 1 : kGpuUtilization;
+  source.mfu = scale.name == "tiny" ? 1 : gpu_utilization(model, scale.is_paper());
   source.peak_tflops = scale.name == "tiny" ? kCpuTflops : kGpuTflops;
   return source;
 }
@@ -44,7 +44,8 @@ std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one bus
 
 std::string basis(const Scale& scale) {
   return scale.name == "tiny" ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine (docs/repro.md)"
-                              : "arithmetic over 35 % of an H200's 989 TFLOP/s, measured at 34 to 44 % (docs/training.md)";
+                              : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
+                                "35 % for softmax and Elastic-Softmax, 2 to 38 % for the others (docs/training.md, docs/mixers.md)";
 }
 
 Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesystem::path& configs) {
@@ -69,7 +70,7 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
       const bool tiny = conditions.scale.name == "tiny";
       const auto config = train_config(step, configs, "corpus", "run", tiny ? std::vector<std::string>{"model.vocab_size=2048"} : std::vector<std::string>{});
       Trained& trained = models[step.id];
-      trained = {1 / train::expected_speed(config, speed(conditions.scale))->tokens_per_second, config.seq_len};
+      trained = {1 / train::expected_speed(config, speed(conditions.scale, config.model))->tokens_per_second, config.seq_len};
       if (!given_folder(step).empty()) continue;
       const auto tokens = static_cast<double>(config.tokens_per_step() * config.steps);
       ++total.trainings;

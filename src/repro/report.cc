@@ -115,7 +115,7 @@ Json to_json(const RecipeRun& run) {
   for (const auto& [model, folder] : c.models) models[model] = folder.string();
   Json out{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}, {"scale", c.scale.name}, {"scale_means", c.scale.means},
            {"device", c.device}, {"seeds", c.seeds}, {"corpus", c.corpus.string()}, {"data", c.data.string()}, {"domains", domains}, {"models", models}, {"command", run.command},
-           {"date", run.date}, {"version", LAZY_VERSION}, {"summary", summary(run)}};
+           {"date", run.date}, {"version", LAZY_VERSION}, {"summary", summary(run)}, {"unfinished", run.unfinished}};
   out["findings"] = Json::array();
   for (const Finding& f : run.findings) {
     Json item{{"claim", f.claim}, {"paper", f.paper}, {"verdict", name(f.verdict)}, {"reason", f.reason}};
@@ -149,6 +149,7 @@ std::string to_markdown(const RecipeRun& run) {
   out += run.date + ".\n";
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
   out += fmt::format("\n**{}.** Intervals are 95 %.", summary(run));
+  if (run.unfinished > 0) out += fmt::format(" {} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size());
   if (has_scale(run) && !c.scale.is_paper()) out += fmt::format(" What holds or fails at {} scale says nothing certain of the paper's.", c.scale.name);
   out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {

@@ -54,7 +54,9 @@ std::string to_html(const RecipeRun& run) {
   for (const Finding& f : run.findings) {
     rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
   }
-  body += report::section("verdicts", "Verdicts", scale.is_paper() || !has_scale(run) ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name),
+  std::string caution = scale.is_paper() || !has_scale(run) ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name);
+  if (run.unfinished > 0) caution += fmt::format(" {} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size());
+  body += report::section("verdicts", "Verdicts", caution,
                           table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows, "statements"));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {

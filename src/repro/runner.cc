@@ -17,6 +17,7 @@
 #include "repro/studies/study.h"
 #include "repro/temporary_folder.h"
 #include "report/run.h"
+#include "train/machine.h"
 #include "train/trainer.h"
 
 namespace lazy::repro {
@@ -93,6 +94,14 @@ std::string folder_state(const fs::path& folder) {
 
 std::vector<std::string> on_device(const RunOptions& options) { return {"training.device=\"" + options.conditions.device + "\""}; }
 
+// What decides a training's outcome, on the conditions' device: which need not be here, for a plan or a report.
+Json trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
+  auto config = train_config(step, configs, corpus, "run", {"training.device=\"cpu\""});
+  config.device = options.conditions.device;
+  if (config.dtype_auto) config.dtype = train::resolve_dtype("auto", config.device);
+  return {config.settings(), config.model.to_json()};
+}
+
 // Keys of all steps, given the corpus. A step's key holds its model's.
 void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corpus, const fs::path& configs) {
   const fs::path base = scale_folder(options);
@@ -104,8 +113,8 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     if (const fs::path given = given_folder(s.step); !given.empty()) {
       text += folder_state(given);
     } else if (s.step.kind == StepKind::train) {
-      const auto config = train_config(s.step, configs, corpus, "run", on_device(options));
-      text += config.settings().dump() + config.model.to_json().dump() + read_file(corpus / "corpus.json");
+      const Json decides = trained_by(s.step, options, configs, corpus);
+      text += decides[0].dump() + decides[1].dump() + read_file(corpus / "corpus.json");
     }
     if (!s.step.model.empty()) text += keys.at(s.step.model);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets) text += data;
@@ -243,6 +252,21 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   } else {
     for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
   }
+  return run;
+}
+
+RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
+  RecipeRun run = plan_recipe(recipe, options);
+  std::map<std::string, Json> values;
+  for (StepRun& s : run.steps) {
+    if (s.found) {
+      values[s.step.id] = s.record.at("values");
+    } else if (s.left_out.empty()) {
+      s.left_out = "not run yet";
+      ++run.unfinished;
+    }
+  }
+  if (!values.empty()) run.findings = recipe.judge(run.conditions, Results(run.conditions.seeds, std::move(values)));
   return run;
 }
 

@@ -34,15 +34,17 @@ struct RecipeRun {
   const Recipe* recipe = nullptr;
   Conditions conditions;
   std::vector<StepRun> steps;
-  std::vector<Finding> findings;  // empty while steps are unfinished
+  std::vector<Finding> findings;  // of run_recipe: empty while steps are unfinished
   std::string command, date;
-  int64_t unfinished = 0;  // steps that `only` left for other processes
+  int64_t unfinished = 0;  // steps that are not done: that `only` left for other processes
 };
 
 // The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
 // Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
+// Findings from the steps that are recorded, nothing run; what rests on others is open. No findings where none is recorded.
+RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options);
 
 // The prose of Perl's manual where it is installed (what `make demo` reads); empty elsewhere.
 std::vector<std::string> demo_text();

@@ -162,6 +162,34 @@ TEST_F(ReproRun, DividesAmongProcesses) {
   EXPECT_EQ(divided.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
 }
 
+TEST_F(ReproRun, ReportsOnWhatIsDone) {
+  const Recipe probe = recipe(6);
+  RunOptions part = options(folder_);
+  const RecipeRun nothing = judge_finished(probe, part);
+  EXPECT_TRUE(nothing.findings.empty());
+  EXPECT_EQ(nothing.unfinished, static_cast<int64_t>(nothing.steps.size()));
+  EXPECT_FALSE(fs::exists(part.output)) << "a report ran or wrote something";
+  part.only = {"a.heldout"};
+  run_recipe(probe, part);
+  part.only.clear();
+  const RecipeRun half = judge_finished(probe, part);
+  EXPECT_EQ(half.unfinished, static_cast<int64_t>(half.steps.size()) - 2);
+  ASSERT_EQ(half.findings.size(), 1u);
+  EXPECT_EQ(half.findings[0].verdict, Verdict::open);
+  EXPECT_EQ(half.findings[0].reason, "missing");
+  part.only = {"b.heldout"};
+  run_recipe(probe, part);
+  part.only.clear();
+  const RecipeRun both = judge_finished(probe, part);
+  ASSERT_TRUE(both.findings.at(0).estimate);
+  const std::string text = to_markdown(both);
+  EXPECT_THAT(text, HasSubstr(fmt::format("{} of {} steps have not run yet", both.unfinished, both.steps.size())));
+  EXPECT_THAT(text, HasSubstr("left out: not run yet"));
+  EXPECT_THAT(to_html(both), HasSubstr("steps have not run yet"));
+  EXPECT_EQ(to_json(both).at("unfinished"), both.unfinished);
+  for (const StepRun& s : plan_recipe(probe, part).steps) EXPECT_EQ(s.found, s.step.model.empty() ? s.step.kind == StepKind::train : s.step.id.ends_with(".heldout")) << s.step.id;
+}
+
 constexpr int kWorkerSteps = 60;
 
 // Run by the two tests below in a process of its own.
@@ -273,6 +301,8 @@ TEST(ReproCommand, BadInputIsNamed) {
   says("table1 --data nowhere --output build/repro-test", "--data nowhere: expected a folder, found nothing");
   says("cross-domain --domain code", "expected NAME=DIR, found 'code'");
   says("cross-domain --domain code=nowhere --output build/repro-test", "--domain code=nowhere");
+  says("table3 --report --output build/repro-test", "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
+  says("table3 --report --dry-run", "--report runs nothing: expected neither --dry-run nor --only, found --dry-run");
   says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
 }
 
