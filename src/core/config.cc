@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/shared_word.h"
 #include "core/text.h"
 #include "core/toml_text.h"
 
@@ -165,6 +166,24 @@ ConfigSection Config::section(const std::string& name) {
   return ConfigSection(this, name);
 }
 
+// What an unknown key may have meant: one of its section, or of another.
+static std::string guess(const std::map<std::string, std::set<std::string>>& known, const std::string& section, const std::string& key) {
+  std::map<std::string, std::string> elsewhere;  // key -> section
+  for (const auto& [name, keys] : known) {
+    if (name != section) {
+      for (const auto& k : keys) elsewhere.emplace(k, name);
+    }
+  }
+  if (const auto same = elsewhere.find(key); same != elsewhere.end()) return fmt::format("; it belongs to [{}]", same->second);
+  const auto& here = known.at(section);
+  const std::string near = nearest(key, {here.begin(), here.end()});
+  if (!near.empty()) return fmt::format("; did you mean '{}'?", near);
+  std::vector<std::string> others;
+  for (const auto& [k, name] : elsewhere) others.push_back(k);
+  const std::string shared = with_shared_word(key, others);
+  return shared.empty() ? "" : fmt::format("; did you mean {} of [{}]?", shared, elsewhere.at(shared));
+}
+
 void Config::check_all_used() const {
   for (const auto& [full, entry] : entries_) {
     const size_t dot = full.find('.');
@@ -179,9 +198,7 @@ void Config::check_all_used() const {
       fail("config", "{}: unknown section [{}]{}", entry.where, section, guess.empty() ? "" : fmt::format("; did you mean [{}]?", guess));
     }
     if (!found->second.count(key)) {
-      const std::string guess = nearest(key, {found->second.begin(), found->second.end()});
-      fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section,
-           guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+      fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section, guess(known_, section, key));
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/shared_word.h"
+
 namespace lazy {
 
 std::string human_count(double n) {
@@ -52,8 +54,9 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr size_t kSlip = 2;  // letters: nearer than any other reading of what was meant
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 2) + 1;
+  size_t best_distance = std::max<size_t>(kSlip, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
@@ -61,7 +64,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
       best = candidate;
     }
   }
-  return best;
+  if (best_distance <= kSlip) return best;
+  const std::string shared = with_shared_word(word, candidates);
+  return shared.empty() ? best : shared;
 }
 
 namespace {

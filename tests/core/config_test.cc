@@ -53,6 +53,14 @@ TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
   model.integer("hidden_size", 1);
   EXPECT_EQ(error_of([&] { config.check_all_used(); }),
             "config: a.toml:2: unknown key 'hiden_size' in [model]; did you mean 'hidden_size'?");
+  Config misplaced = Config::parse("[mixer]\nlr = 3\n", "a.toml");
+  misplaced.section("mixer").integer("heads", 1);
+  misplaced.section("optimizer").number("lr", 1);
+  EXPECT_EQ(error_of([&] { misplaced.check_all_used(); }), "config: a.toml:2: unknown key 'lr' in [mixer]; it belongs to [optimizer]");
+  Config window = Config::parse("[mixer]\nwindow = 3\n", "a.toml");
+  window.section("mixer").integer("heads", 1);
+  window.section("model").integer("window_size", 1);
+  EXPECT_EQ(error_of([&] { window.check_all_used(); }), "config: a.toml:2: unknown key 'window' in [mixer]; did you mean window_size of [model]?");
   Config other = Config::parse("[modle]\nx = 3\n", "a.toml");
   other.section("model");
   EXPECT_EQ(error_of([&] { other.check_all_used(); }), "config: a.toml:2: unknown section [modle]; did you mean [model]?");

@@ -22,6 +22,11 @@ TEST(Text, NumbersAsPeopleWriteThem) {
 TEST(Text, NearestOnlyWhenPlausible) {
   EXPECT_EQ(nearest("stesp", {"steps", "seed"}), "steps");
   EXPECT_EQ(nearest("zzzzzz", {"steps", "seed"}), "");
+  const std::vector<std::string> keys{"kind", "distance_bias_window", "window_size", "num_hidden_layers"};
+  EXPECT_EQ(nearest("sliding_window", keys), "window_size") << "a word in common, fewest others";
+  EXPECT_EQ(nearest("window", keys), "window_size") << "kind is nearer by letters";
+  EXPECT_EQ(nearest("n_layers", keys), "num_hidden_layers");
+  EXPECT_EQ(nearest("kinds", keys), "kind");
 }
 
 TEST(Text, Utf8) {
