@@ -37,16 +37,20 @@ def weights(scores, normalizer):
     return (x - low).clamp(min=0) ** power
 
 
+def causal_scores(q, k):
+    """Of one head, (rows, dim) each."""
+    return (q @ k.T / q.shape[1] ** 0.5).masked_fill(~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf)
+
+
 def alive_share(q, k):
     """Of visible pairs of one head, under entmax-1.5."""
-    scores = (q @ k.T / q.shape[1] ** 0.5).masked_fill(~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf)
+    scores = causal_scores(q, k)
     return ((weights(scores, "entmax15") > 0).sum() / (scores > -torch.inf).sum()).item()
 
 
 def error(run, q, k, v, normalizer):
     q, k, v = (x[-1, :CHECKED, 3].double() for x in (q, k, v))
-    scores = (q @ k.T / q.shape[1] ** 0.5).masked_fill(~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf)
-    expected = weights(scores, normalizer) @ v
+    expected = weights(causal_scores(q, k), normalizer) @ v
     with torch.no_grad():
         found = run()[-1, :CHECKED, 3].double()
     return ((found - expected).norm() / expected.norm()).item()

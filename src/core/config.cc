@@ -167,7 +167,7 @@ ConfigSection Config::section(const std::string& name) {
 }
 
 // What an unknown key may have meant: one of its section, or of another.
-static std::string guess(const std::map<std::string, std::set<std::string>>& known, const std::string& section, const std::string& key) {
+static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section, const std::string& key) {
   std::map<std::string, std::string> elsewhere;  // key -> section
   for (const auto& [name, keys] : known) {
     if (name != section) {
@@ -198,7 +198,7 @@ void Config::check_all_used() const {
       fail("config", "{}: unknown section [{}]{}", entry.where, section, guess.empty() ? "" : fmt::format("; did you mean [{}]?", guess));
     }
     if (!found->second.count(key)) {
-      fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section, guess(known_, section, key));
+      fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section, suggestion(known_, section, key));
     }
   }
 }

@@ -81,7 +81,6 @@ struct RunData {
   std::vector<Score> scores;                                 // in eval.json's order
   std::optional<double> mean_score;                          // of the accuracies that the paper averages
   std::map<int64_t, double> loss_by_length;                  // held-out text in pieces of so many tokens: nats a token
-  std::string lengths_command;
   std::optional<SinkReport> sinks;
   LearnedParameters learned;
   std::vector<Sample> samples;

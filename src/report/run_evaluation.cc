@@ -66,7 +66,6 @@ void read_lengths(const fs::path& path, RunData* run) {
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths.at(i).has("loss")) run->loss_by_length[static_cast<int64_t>(lengths.at(i)["length"].number())] = lengths.at(i)["loss"].number();
   }
-  if (top.has("command")) run->lengths_command = top["command"].string();
 }
 
 }  // namespace lazy::report

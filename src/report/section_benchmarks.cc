@@ -8,26 +8,21 @@
 #include "core/text.h"
 #include "report/format.h"
 #include "report/sections.h"
+#include "report/table.h"
 
 namespace lazy::report {
 namespace {
 
-std::string cell(const std::optional<double>& value, const std::string& shown, const std::string& below = "") {
+// unit: what the value is multiplied by.
+std::string cell(const std::optional<double>& value, double unit, int digits, const std::string& below = "") {
   if (!value) return "<td>–</td>";
   if (!std::isfinite(*value)) return "<td>not a number</td>";
-  return "<td>" + shown + (below.empty() ? "" : "<small>" + below + "</small>") + "</td>";
+  return "<td>" + with_line(fixed(unit * *value, digits), below) + "</td>";
 }
 
-std::string column(const std::string& name, const std::string& below = "") {
-  return "<th scope=\"col\">" + name + (below.empty() ? "" : "<small>" + below + "</small>") + "</th>";
-}
+std::string share_cell(const std::optional<double>& share, const std::string& below = "") { return cell(share, 100, 1, below); }
 
-std::string table_row(const std::string& name, const std::string& cells) { return "<tr><th scope=\"row\">" + name + "</th>" + cells + "</tr>"; }
-
-std::string wide_table(const std::string& head, const std::string& rows) {
-  return "<div class=\"scroll\"><table class=\"results wide\"><thead><tr><th scope=\"col\">Run</th>" + head + "</tr></thead><tbody>" + rows +
-         "</tbody></table></div>";
-}
+constexpr const char* kWide = "results wide";
 
 const Score* score_of(const RunData& run, const std::string& task) {
   const auto found = std::find_if(run.scores.begin(), run.scores.end(), [&](const Score& s) { return s.task == task; });
@@ -51,26 +46,26 @@ std::string benchmark_table(const std::vector<RunData>& runs) {
   const auto tasks = tasks_of(runs);
   if (tasks.empty()) return "";
   const bool mean = std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.mean_score.has_value(); });
-  std::string head, rows, guessed;
+  std::string head = table_column("Run"), rows, guessed;
   bool chance = false;
   for (const Score* task : tasks) {
-    head += column(html_escape(task->task), html_escape(task->metric));
-    guessed += cell(task->chance, fixed(100 * task->chance.value_or(0), 1));
+    head += table_column(with_line(html_escape(task->task), html_escape(task->metric)));
+    guessed += share_cell(task->chance);
     chance |= task->chance.has_value();
   }
-  if (mean) head += column("mean");
+  if (mean) head += table_column("mean");
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].scores.empty()) continue;
     std::string cells;
     for (const Score* task : tasks) {
       const Score* score = score_of(runs[i], task->task);
       if (score && score->metric != task->metric) score = nullptr;  // two measures under one heading would mislead
-      cells += score ? cell(score->value, fixed(100 * score->value, 1), score->error ? "±" + fixed(100 * *score->error, 1) : "") : cell({}, "");
+      cells += score ? share_cell(score->value, score->error ? "±" + fixed(100 * *score->error, 1) : "") : share_cell({});
     }
-    rows += table_row(run_name(runs, i), cells + (mean ? cell(runs[i].mean_score, fixed(100 * runs[i].mean_score.value_or(0), 1)) : ""));
+    rows += table_row(run_name(runs, i), cells + (mean ? share_cell(runs[i].mean_score) : ""));
   }
   if (chance) rows += table_row("guessing", guessed + (mean ? "<td></td>" : ""));
-  return figure(wide_table(head, rows), "Accuracies in percent, each with its standard error; higher is better. " +
+  return figure(table(kWide, head, rows), "Accuracies in percent, each with its standard error; higher is better. " +
                                             std::string(mean ? "The mean is of the accuracies that the headings name. " : "") + "Made by " +
                                             code("lazy eval MODEL_DIR --tasks all --data DIR --output RUN/eval.json") + ".");
 }
@@ -81,19 +76,19 @@ std::string length_losses(const std::vector<RunData>& runs) {
     for (const auto& [length, loss] : run.loss_by_length) lengths.insert(length);
   }
   if (lengths.empty()) return "";
-  std::string head, rows;
-  for (const int64_t length : lengths) head += column(grouped(static_cast<double>(length)), "tokens");
+  std::string head = table_column("Run"), rows;
+  for (const int64_t length : lengths) head += table_column(with_line(grouped(static_cast<double>(length)), "tokens"));
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto& losses = runs[i].loss_by_length;
     if (losses.empty()) continue;
     std::string cells;
     for (const int64_t length : lengths) {
       const auto at = losses.find(length);
-      cells += at == losses.end() ? cell({}, "") : cell(at->second, fixed(at->second, 3));
+      cells += cell(at == losses.end() ? std::nullopt : std::optional(at->second), 1, 3);
     }
     rows += table_row(run_name(runs, i), cells);
   }
-  return figure(wide_table(head, rows), "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
+  return figure(table(kWide, head, rows), "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
                                             code("lazy eval MODEL_DIR --lengths N,... --corpus DIR --output RUN/lengths.json") + ".");
 }
 

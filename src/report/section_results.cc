@@ -9,6 +9,7 @@
 #include "report/format.h"
 #include "report/palette.h"
 #include "report/sections.h"
+#include "report/table.h"
 
 namespace lazy::report {
 namespace {
@@ -52,12 +53,9 @@ std::vector<Measure> measures() {
 }  // namespace
 
 std::string result_table(const std::vector<RunData>& runs) {
-  const bool by_run = runs.size() > kColumnsOfRuns;
-  std::string head, rows;
-  std::vector<std::string> lines(runs.size());  // where a run has a row
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (!by_run) head += "<th scope=\"col\">" + run_name(runs, i) + "</th>";
-  }
+  std::vector<std::string> names, titles;
+  std::vector<std::vector<std::string>> cells;  // [measure][run]
+  for (size_t i = 0; i < runs.size(); ++i) names.push_back(run_name(runs, i));
   for (const Measure& m : measures()) {
     std::vector<std::optional<double>> values;
     for (const RunData& run : runs) values.push_back(m.value(run));
@@ -70,27 +68,29 @@ std::string result_table(const std::vector<RunData>& runs) {
       }
       best = m.show(*winner);
     }
-    const std::string title = m.name + (m.explanation.empty() ? "" : "<small>" + m.explanation + "</small>");
-    std::string cells;
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const auto& v = values[i];
+    titles.push_back(with_line(m.name, m.explanation));
+    cells.emplace_back();
+    for (const auto& v : values) {
       const std::string text = v ? std::isfinite(*v) ? m.show(*v) : "not a number" : "–";
-      (by_run ? lines[i] : cells) += fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text);
+      cells.back().push_back(fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text));
     }
-    if (by_run)
-      head += "<th scope=\"col\">" + title + "</th>";
-    else
-      rows += "<tr><th scope=\"row\">" + title + "</th>" + cells + "</tr>";
   }
-  for (size_t i = 0; i < runs.size() && by_run && !head.empty(); ++i) rows += "<tr><th scope=\"row\">" + run_name(runs, i) + "</th>" + lines[i] + "</tr>";
-  if (rows.empty()) return "";
+  if (titles.empty()) return "";
+  const bool by_run = runs.size() > kColumnsOfRuns;
+  const auto &across = by_run ? titles : names, &down = by_run ? names : titles;
+  std::string head = table_column(by_run ? "Run" : "Measure"), rows;
+  for (const std::string& title : across) head += table_column(title);
+  for (size_t r = 0; r < down.size(); ++r) {
+    std::string line;
+    for (size_t c = 0; c < across.size(); ++c) line += by_run ? cells[c][r] : cells[r][c];
+    rows += table_row(down[r], line);
+  }
   std::string sources;
   for (const RunData& run : runs) {
     const std::string source = run.eval_command.empty() ? run.heldout_source : run.eval_command;
     if (run.heldout_loss) sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
   }
-  return figure(fmt::format("<div class=\"scroll\"><table class=\"results{}\"><thead><tr><th scope=\"col\">{}</th>{}</tr></thead><tbody>{}</tbody></table></div>",
-                            by_run ? " wide" : "", by_run ? "Run" : "Measure", head, rows),
+  return figure(table(by_run ? "results wide" : "results", head, rows),
                 "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
                 "queries; density, sink ratio and released mass add up to 100\u2009%." +
                     (sources.empty() ? "" : " Loss from " + sources + "."));

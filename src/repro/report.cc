@@ -85,6 +85,14 @@ std::string summary(const RecipeRun& run) {
   return fmt::format("{} reproduced, {} refuted, {} open", counts[0], counts[1], counts[2]);
 }
 
+std::string cautions(const RecipeRun& run) {
+  std::vector<std::string> out;
+  const Scale& scale = run.conditions.scale;
+  if (run.unfinished > 0) out.push_back(fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
+  if (has_scale(run) && !scale.is_paper()) out.push_back(fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name));
+  return fmt::format("{}", fmt::join(out, " "));
+}
+
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
   std::vector<MeasuredRow> rows;
   for (const StepRun& s : run.steps) {
@@ -149,8 +157,7 @@ std::string to_markdown(const RecipeRun& run) {
   out += run.date + ".\n";
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
   out += fmt::format("\n**{}.** Intervals are 95 %.", summary(run));
-  if (run.unfinished > 0) out += fmt::format(" {} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size());
-  if (has_scale(run) && !c.scale.is_paper()) out += fmt::format(" What holds or fails at {} scale says nothing certain of the paper's.", c.scale.name);
+  if (const std::string more = cautions(run); !more.empty()) out += " " + more;
   out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",

@@ -1,8 +1,6 @@
 // The HTML page of a recipe, in the frame of lazy report's pages, with its pictures of offsets and distance biases.
 #include <fmt/format.h>
 
-#include <map>
-
 #include "core/text.h"
 #include "report/report.h"
 #include "report/sections.h"
@@ -54,9 +52,7 @@ std::string to_html(const RecipeRun& run) {
   for (const Finding& f : run.findings) {
     rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
   }
-  std::string caution = scale.is_paper() || !has_scale(run) ? "" : fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name);
-  if (run.unfinished > 0) caution += fmt::format(" {} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size());
-  body += report::section("verdicts", "Verdicts", caution,
+  body += report::section("verdicts", "Verdicts", cautions(run),
                           table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows, "statements"));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {
@@ -71,13 +67,7 @@ std::string to_html(const RecipeRun& run) {
     body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));
     body += report::section("distance-bias", "Learned distance bias", "", report::learned_distance_bias(learned));
   }
-  if (recipe.pictures) {
-    std::map<std::string, Json> values;
-    for (const StepRun& s : run.steps) {
-      if (s.record.is_object()) values[s.step.id] = s.record.at("values");
-    }
-    body += recipe.pictures(Results(run.conditions.seeds, std::move(values)));
-  }
+  if (recipe.pictures) body += recipe.pictures(results_of(run));
   rows.clear();
   for (const PublishedRow& row : recipe.published.rows) {
     rows.push_back({row.name});

@@ -95,11 +95,11 @@ std::string folder_state(const fs::path& folder) {
 std::vector<std::string> on_device(const RunOptions& options) { return {"training.device=\"" + options.conditions.device + "\""}; }
 
 // What decides a training's outcome, on the conditions' device: which need not be here, for a plan or a report.
-Json trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
+std::string trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
   auto config = train_config(step, configs, corpus, "run", {"training.device=\"cpu\""});
   config.device = options.conditions.device;
   if (config.dtype_auto) config.dtype = train::resolve_dtype("auto", config.device);
-  return {config.settings(), config.model.to_json()};
+  return config.settings().dump() + config.model.to_json().dump();
 }
 
 // Keys of all steps, given the corpus. A step's key holds its model's.
@@ -113,8 +113,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     if (const fs::path given = given_folder(s.step); !given.empty()) {
       text += folder_state(given);
     } else if (s.step.kind == StepKind::train) {
-      const Json decides = trained_by(s.step, options, configs, corpus);
-      text += decides[0].dump() + decides[1].dump() + read_file(corpus / "corpus.json");
+      text += trained_by(s.step, options, configs, corpus) + read_file(corpus / "corpus.json");
     }
     if (!s.step.model.empty()) text += keys.at(s.step.model);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets) text += data;
@@ -255,18 +254,24 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   return run;
 }
 
+Results results_of(const RecipeRun& run) {
+  std::map<std::string, Json> values;
+  for (const StepRun& s : run.steps) {
+    if (s.record.is_object()) values[s.step.id] = s.record.at("values");
+  }
+  return {run.conditions.seeds, std::move(values)};
+}
+
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = plan_recipe(recipe, options);
-  std::map<std::string, Json> values;
+  bool any = false;
   for (StepRun& s : run.steps) {
-    if (s.found) {
-      values[s.step.id] = s.record.at("values");
-    } else if (s.left_out.empty()) {
-      s.left_out = "not run yet";
-      ++run.unfinished;
-    }
+    any |= s.found;
+    if (s.found || !s.left_out.empty()) continue;
+    s.left_out = "not run yet";
+    ++run.unfinished;
   }
-  if (!values.empty()) run.findings = recipe.judge(run.conditions, Results(run.conditions.seeds, std::move(values)));
+  if (any) run.findings = recipe.judge(run.conditions, results_of(run));
   return run;
 }
 
@@ -292,7 +297,6 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     }
   }
   place_steps(run, options, corpus, scale_folder(options) / "configs");
-  std::map<std::string, Json> values;
   for (size_t n = 0; n < run.steps.size(); ++n) {
     StepRun& s = run.steps[n];
     if (!s.left_out.empty()) {
@@ -307,10 +311,8 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     const fs::path given = given_folder(s.step);
     log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : given.empty() ? "" : ": " + given.string());
     if (!s.found) run_step(s, run, options, corpus);
-    values[s.step.id] = s.record.at("values");
   }
-  if (run.unfinished > 0) return run;
-  run.findings = recipe.judge(run.conditions, Results(run.conditions.seeds, std::move(values)));
+  if (run.unfinished == 0) run.findings = recipe.judge(run.conditions, results_of(run));
   return run;
 }
 

@@ -39,6 +39,9 @@ struct RecipeRun {
   int64_t unfinished = 0;  // steps that are not done: that `only` left for other processes
 };
 
+// What the recorded steps found.
+Results results_of(const RecipeRun& run);
+
 // The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
 // Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.

@@ -80,9 +80,6 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
-// What hopper serves, and portable at every head size of its own.
-bool softmax_like(Normalizer n) { return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink; }
-
 // Enough blocks for any GPU, from the problem alone: results must not depend on the device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);

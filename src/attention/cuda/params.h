@@ -32,6 +32,11 @@ struct Params {
   bool causal, per_visible;
 };
 
+// Weights are probabilities, shifted or not: what hopper serves, and portable at every head size of its own.
+__host__ __device__ inline bool softmax_like(Normalizer n) {
+  return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink;
+}
+
 Params make_params(const Problem& p, const Forward<float>& a);
 Params make_params(const Problem& p, const Backward<float>& a);
 

@@ -7,11 +7,6 @@ namespace lazy::kernels::cuda::portable {
 // exponential: softmax, elastic, softmax_sink; sparse: sparsemax, entmax15.
 enum class Form { exponential, sparse, sigmoid };
 
-inline Form form(Normalizer normalizer) {
-  if (normalizer == Normalizer::sigmoid) return Form::sigmoid;
-  return normalizer == Normalizer::sparsemax || normalizer == Normalizer::entmax15 ? Form::sparse : Form::exponential;
-}
-
 // Scores are computed times this: for powers of two, or as the threshold is defined (entmax-1.5 halves them).
 template <Form F>
 __device__ float score_unit(const Params& p) {

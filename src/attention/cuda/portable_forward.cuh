@@ -151,9 +151,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           float most = -INFINITY;
 #pragma unroll
           for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-          most = fmaxf(most * c, largest[m][h]);
-          most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-          most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+          most = quad_max(fmaxf(most * c, largest[m][h]));
           const float base = most > -INFINITY ? most : 0;
           const float shrink = exp2_fast(largest[m][h] - base);
           largest[m][h] = most;
@@ -207,26 +205,13 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
   finish_rows(b, memory, o, lse2, first, total, alive);
 }
 
-template <typename T, int D, bool ELASTIC>
-void launch_forward(const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D>;
-  constexpr int bytes = RowSweep<T, D, S>::bytes;
-  const int tiles = tile_count(p, p.q_length, S::M);
-  const dim3 grid(tiles * p.batch, p.heads);
-  if (grid.x == 0) return;
-  check(cudaFuncSetAttribute(forward<T, D, ELASTIC>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "the shared memory of the portable forward");
-  forward<T, D, ELASTIC><<<grid, S::threads, bytes, stream>>>(p, tiles);
-  check_launch("portable forward");
-}
-
 template <int D>
 void run_forward(const Params& p, cudaStream_t stream) {
   const bool elastic = p.normalizer == Normalizer::elastic;
   if (p.dtype == DType::bf16) {
-    elastic ? launch_forward<__nv_bfloat16, D, true>(p, stream) : launch_forward<__nv_bfloat16, D, false>(p, stream);
+    launch_rows<__nv_bfloat16, D>(elastic ? forward<__nv_bfloat16, D, true> : forward<__nv_bfloat16, D, false>, p, stream);
   } else {
-    elastic ? launch_forward<__half, D, true>(p, stream) : launch_forward<__half, D, false>(p, stream);
+    launch_rows<__half, D>(elastic ? forward<__half, D, true> : forward<__half, D, false>, p, stream);
   }
 }
 

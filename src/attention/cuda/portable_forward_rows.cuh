@@ -1,4 +1,4 @@
-// What the portable forward kernels share: their tiles, and how rows leave.
+// What the portable forward kernels share: their tiles, how rows leave, their launch.
 #pragma once
 #include "attention/cuda/portable_rows.cuh"
 
@@ -34,6 +34,18 @@ __device__ void finish_rows(RowSweep<T, D, ForwardShape<D>>& b, char* memory, co
       }
     }
   }
+}
+
+template <typename T, int D>
+void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stream) {
+  using S = ForwardShape<D>;
+  constexpr int bytes = RowSweep<T, D, S>::bytes;
+  const int tiles = tile_count(p, p.q_length, S::M);
+  const dim3 grid(tiles * p.batch, p.heads);
+  if (grid.x == 0) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "the shared memory of the portable forward");
+  kernel<<<grid, S::threads, bytes, stream>>>(p, tiles);
+  check_launch("portable forward");
 }
 
 }  // namespace lazy::kernels::cuda::portable

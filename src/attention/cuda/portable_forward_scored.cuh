@@ -60,26 +60,13 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_scored(const
   finish_rows(b, memory, o, lse, first, total, alive);
 }
 
-template <typename T, int D, Form F>
-void launch_forward_scored(const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D>;
-  constexpr int bytes = RowSweep<T, D, S>::bytes;
-  const int tiles = tile_count(p, p.q_length, S::M);
-  const dim3 grid(tiles * p.batch, p.heads);
-  if (grid.x == 0) return;
-  check(cudaFuncSetAttribute(forward_scored<T, D, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "the shared memory of the portable forward");
-  forward_scored<T, D, F><<<grid, S::threads, bytes, stream>>>(p, tiles);
-  check_launch("portable forward");
-}
-
 template <int D>
 void run_forward_scored(const Params& p, cudaStream_t stream) {
-  const bool bf16 = p.dtype == DType::bf16;
-  if (p.normalizer == Normalizer::sigmoid) {
-    bf16 ? launch_forward_scored<__nv_bfloat16, D, Form::sigmoid>(p, stream) : launch_forward_scored<__half, D, Form::sigmoid>(p, stream);
+  const bool sigmoid = p.normalizer == Normalizer::sigmoid;
+  if (p.dtype == DType::bf16) {
+    launch_rows<__nv_bfloat16, D>(sigmoid ? forward_scored<__nv_bfloat16, D, Form::sigmoid> : forward_scored<__nv_bfloat16, D, Form::sparse>, p, stream);
   } else {
-    bf16 ? launch_forward_scored<__nv_bfloat16, D, Form::sparse>(p, stream) : launch_forward_scored<__half, D, Form::sparse>(p, stream);
+    launch_rows<__half, D>(sigmoid ? forward_scored<__half, D, Form::sigmoid> : forward_scored<__half, D, Form::sparse>, p, stream);
   }
 }
 

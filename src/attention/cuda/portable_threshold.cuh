@@ -42,10 +42,8 @@ __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared,
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float& most = out.largest[m][h];
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      if (most == -INFINITY) most = 0;      // sees nothing
+      const float most = quad_max(out.largest[m][h]);
+      out.largest[m][h] = most == -INFINITY ? 0 : most;  // sees nothing
     }
   }
   bool open = true;                         // some row of the warp still moves

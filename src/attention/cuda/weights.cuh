@@ -39,10 +39,6 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
   }
 }
 
-__device__ inline bool softmax_like(Normalizer n) {
-  return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink;
-}
-
 // What depends on the row alone.
 struct Row {
   Keys keys;
