@@ -1,4 +1,5 @@
-// Results are checked before they are timed: at most twice as far from float64 as a plain computation in fp32, plus a rounding.
+// Results are checked before they are timed: at most twice as far from float64 as a plain computation in fp32, plus a
+// rounding.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -11,8 +12,8 @@ inline double relative_error(const at::Tensor& x, const at::Tensor& truth) {
 }
 
 // plain: the second reference; truth: float64. `type` is what was computed in. RunError that names `what`.
-inline void require_agreement(const char* operation, const std::string& what, at::ScalarType type, const at::Tensor& found,
-                              const at::Tensor& plain, const at::Tensor& truth) {
+inline void require_agreement(const char* operation, const std::string& what, at::ScalarType type,
+                              const at::Tensor& found, const at::Tensor& plain, const at::Tensor& truth) {
   const double error = relative_error(found, truth);
   const double allowed = 2 * relative_error(plain, truth) + (type == at::kFloat ? 0x1p-24 : 0x1p-8);
   if (error <= allowed) return;

@@ -36,7 +36,9 @@ struct Peer {
   bool cudnn, flash;
 };
 
-at::Device device_of(const AttentionBenchmark& o) { return at::Device(o.device == "cuda" ? at::kCUDA : at::kCPU, o.device == "cuda" ? 0 : -1); }
+at::Device device_of(const AttentionBenchmark& o) {
+  return at::Device(o.device == "cuda" ? at::kCUDA : at::kCPU, o.device == "cuda" ? 0 : -1);
+}
 
 Inputs make_inputs(const AttentionBenchmark& o, int64_t length, int64_t dim, at::ScalarType type) {
   at::manual_seed(1);
@@ -86,7 +88,8 @@ at::Tensor plain(const Inputs& in, const Variant& variant) {
   if (variant.bias) {
     const int64_t w = in.bias.size(1);
     const at::Tensor index = distance.clamp(0, w - 1);
-    s = s + at::where(distance < w, in.bias.index_select(1, index.flatten()).view({-1, n, n}), at::zeros({}, s.options()));
+    s = s +
+        at::where(distance < w, in.bias.index_select(1, index.flatten()).view({-1, n, n}), at::zeros({}, s.options()));
   }
   at::Tensor p = at::softmax(s.masked_fill(~seen, -INFINITY), -1);
   if (variant.elastic) p = at::relu(p + in.tau.view({1, -1, 1, 1}) / (row + 1)) * seen;
@@ -99,7 +102,10 @@ void check(const AttentionBenchmark& o, int64_t dim, at::ScalarType type, const 
   one_entry.batch = 1;
   const Inputs in = make_inputs(one_entry, 320, dim, type);
   Inputs exact;
-  for (auto [to, from] : {std::pair{&exact.q, &in.q}, {&exact.k, &in.k}, {&exact.v, &in.v}, {&exact.bias, &in.bias},
+  for (auto [to, from] : {std::pair{&exact.q, &in.q},
+                          {&exact.k, &in.k},
+                          {&exact.v, &in.v},
+                          {&exact.bias, &in.bias},
                           {&exact.tau, &in.tau}}) {
     *to = from->detach().to(at::kCPU, at::kDouble).set_requires_grad(true);
   }
@@ -121,8 +127,8 @@ struct Alive {
   double pairs = 0, tiles = 0;
 };
 
-// Shares of the visible pairs, and of the 64 x 64 tiles with a visible pair, that hold a positive weight. Tiles from the
-// first head's scores.
+// Shares of the visible pairs, and of the 64 x 64 tiles with a visible pair, that hold a positive weight. Tiles from
+// the first head's scores.
 Alive alive_shares(const Inputs& in) {
   at::NoGradGuard guard;
   ops::AttentionOptions options;
@@ -135,8 +141,10 @@ Alive alive_shares(const Inputs& in) {
   const at::Tensor q = in.q.select(0, 0).select(1, 0).to(at::kFloat), k = in.k.select(0, 0).select(1, 0).to(at::kFloat);
   for (int64_t begin = 0; begin < in.q.size(1); begin += 64) {
     const int64_t end = std::min<int64_t>(begin + 64, in.q.size(1)), tiles = (end + 63) / 64;
-    const at::Tensor row = at::arange(begin, end, q.device()).unsqueeze(1), seen = at::arange(end, q.device()).unsqueeze(0) <= row;
-    const at::Tensor s = at::mm(q.slice(0, begin, end), k.slice(0, 0, end).t()) / std::sqrt(static_cast<double>(q.size(1)));
+    const at::Tensor row = at::arange(begin, end, q.device()).unsqueeze(1),
+                     seen = at::arange(end, q.device()).unsqueeze(0) <= row;
+    const at::Tensor s =
+        at::mm(q.slice(0, begin, end), k.slice(0, 0, end).t()) / std::sqrt(static_cast<double>(q.size(1)));
     const at::Tensor p = at::softmax(s.masked_fill(~seen, -INFINITY), -1);
     const at::Tensor columns = at::constant_pad_nd((p * (row + 1) > 1).any(0).to(at::kFloat), {0, tiles * 64 - end});
     live += (columns.view({tiles, 64}).sum(1) > 0).sum().item<int64_t>();
@@ -154,7 +162,8 @@ double status_mib(const std::string& key) {
   return 0;
 }
 
-// Peak of resident memory above what is resident before, over one forward and backward; 0 where the system does not say.
+// Peak of resident memory above what is resident before, over one forward and backward; 0 where the system does not
+// say.
 double peak_mib(const Inputs& in, const Variant& variant) {
   if (in.q.is_cuda()) {
     auto* const allocator = at::getDeviceAllocator(at::kCUDA);
@@ -174,18 +183,23 @@ double peak_mib(const Inputs& in, const Variant& variant) {
 nlohmann::json run_attention(const AttentionBenchmark& o) {
   const at::Device device = device_of(o);
   if (device.is_cuda()) ops::load_cuda();
-  std::vector<Variant> variants = {
-      {"softmax", false, false}, {"softmax + bias", false, true}, {"elastic", true, false}, {"elastic + bias", true, true}};
+  std::vector<Variant> variants = {{"softmax", false, false},
+                                   {"softmax + bias", false, true},
+                                   {"elastic", true, false},
+                                   {"elastic + bias", true, true}};
   if (device.is_cuda()) variants.push_back({"elastic + bias + stats", true, true, true});
-  nlohmann::json result = {{"device", device.str()}, {"batch", o.batch}, {"length", o.length}, {"heads", o.heads},
-                           {"bias_window", o.bias_window}, {"threads", at::get_num_threads()}, {"score_scale", o.score_scale}};
+  nlohmann::json result = {{"device", device.str()},       {"batch", o.batch},
+                           {"length", o.length},           {"heads", o.heads},
+                           {"bias_window", o.bias_window}, {"threads", at::get_num_threads()},
+                           {"score_scale", o.score_scale}};
   const double unit = device.is_cuda() ? 1e9 : 1e6;
   const std::string rate = device.is_cuda() ? "TFLOP/s" : "GFLOP/s";
-  fmt::print("Causal attention, batch {}, length {}, {} heads, {}. Medians of {}. Each variant agrees with the float64 "
-             "definition.\n{} count 4 B H L^2 D / 2 forward and 3.5 times that with the backward; ratio = the peer's time / "
-             "ours.\n",
-             o.batch, o.length, o.heads, device.is_cuda() ? device.str() : fmt::format("{} threads", at::get_num_threads()),
-             o.repeats, rate);
+  fmt::print(
+      "Causal attention, batch {}, length {}, {} heads, {}. Medians of {}. Each variant agrees with the float64 "
+      "definition.\n{} count 4 B H L^2 D / 2 forward and 3.5 times that with the backward; ratio = the peer's time / "
+      "ours.\n",
+      o.batch, o.length, o.heads, device.is_cuda() ? device.str() : fmt::format("{} threads", at::get_num_threads()),
+      o.repeats, rate);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     std::vector<Peer> peers = {{"PyTorch SDPA", false, false}};
@@ -205,12 +219,17 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
                    : fmt::format("   peak memory {:.0f} MiB (n x n weights would take {:.0f})", peak,
                                  4.0 * static_cast<double>(o.batch * o.heads * o.length * o.length) / (1 << 20));
       std::string ratios;
-      for (const Peer& peer : peers) ratios += fmt::format(" {:>{}}", peers.size() == 1 ? "ratio" : "/ " + peer.name, peers.size() == 1 ? 7 : 18);
-      fmt::print("\n{} head size {}   alive: {:.0f} % of pairs, {:.0f} % of 64 x 64 tiles{}\n{:22} {:>9} {:>9}{}   {:>9} {:>9}{}\n",
-                 dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate, ratios);
+      for (const Peer& peer : peers)
+        ratios += fmt::format(" {:>{}}", peers.size() == 1 ? "ratio" : "/ " + peer.name, peers.size() == 1 ? 7 : 18);
+      fmt::print(
+          "\n{} head size {}   alive: {:.0f} % of pairs, {:.0f} % of 64 x 64 tiles{}\n{:22} {:>9} {:>9}{}   {:>9} "
+          "{:>9}{}\n",
+          dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
+          ratios);
       std::vector<std::string> names;
       std::vector<std::function<void()>> works;  // forward, then forward and backward, of each
-      auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward, const std::vector<at::Tensor>& inputs) {
+      auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward,
+                     const std::vector<at::Tensor>& inputs) {
         names.push_back(name);
         works.push_back([=] {
           at::NoGradGuard guard;
@@ -219,12 +238,20 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
         works.push_back([=, &in] { torch::autograd::grad({forward()}, inputs, {in.d_out}); });
       };
       for (const Peer& peer : peers) add(peer.name, [&] { return run_peer(in, peer); }, {in.q, in.k, in.v});
-      for (const Variant& variant : variants) add(variant.name, [&] { return ours(in, variant); }, wanted(in, variant));
-      const std::vector<double> ms = device.is_cuda() ? device_medians_ms(o.repeats, 2, works) : medians_ms(o.repeats, works);
+      for (const Variant& variant : variants)
+        add(
+            variant.name, [&] { return ours(in, variant); }, wanted(in, variant));
+      const std::vector<double> ms =
+          device.is_cuda() ? device_medians_ms(o.repeats, 2, works) : medians_ms(o.repeats, works);
       for (size_t n = 0; n < names.size(); ++n) {
-        nlohmann::json row = {{"dtype", dtype}, {"head_dim", dim}, {"variant", names[n]}, {"forward_ms", ms[2 * n]},
-                              {"forward_backward_ms", ms[2 * n + 1]}, {"alive_pairs", alive.pairs},
-                              {"alive_tiles", alive.tiles}, {"peak_mib", peak}};
+        nlohmann::json row = {{"dtype", dtype},
+                              {"head_dim", dim},
+                              {"variant", names[n]},
+                              {"forward_ms", ms[2 * n]},
+                              {"forward_backward_ms", ms[2 * n + 1]},
+                              {"alive_pairs", alive.pairs},
+                              {"alive_tiles", alive.tiles},
+                              {"peak_mib", peak}};
         std::string line = fmt::format("{:22}", names[n]);
         for (const size_t both : {0, 1}) {
           const double time = ms[2 * n + both];
@@ -233,8 +260,10 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
           for (size_t p = 0; p < peers.size(); ++p) {
             line += fmt::format(" {:{}.2f}", ms[2 * p + both] / time, peers.size() == 1 ? 7 : 18);
             const std::string what = both ? "forward_backward_ratio" : "forward_ratio";
-            if (peers.size() == 1) row[what] = ms[2 * p + both] / time;
-            else row[what][peers[p].name] = ms[2 * p + both] / time;
+            if (peers.size() == 1)
+              row[what] = ms[2 * p + both] / time;
+            else
+              row[what][peers[p].name] = ms[2 * p + both] / time;
           }
         }
         fmt::print("{}\n", line);

@@ -37,22 +37,33 @@ double memory_read_speed() {
 }  // namespace
 
 nlohmann::json run_decode(const DecodeBenchmark& o) {
-  if (o.heads % o.kv_heads != 0) fail("bench decode", "--heads: expected a multiple of --kv-heads {}, found {}", o.kv_heads, o.heads);
+  if (o.heads % o.kv_heads != 0)
+    fail("bench decode", "--heads: expected a multiple of --kv-heads {}, found {}", o.kv_heads, o.heads);
   const at::NoGradGuard guard;
   if (o.device == "cuda") return run_decode_cuda(o);
   const std::vector<DecodeVariant> variants = {{"softmax", false, false, false, false},
-                                         {"elastic", true, false, false, false},
-                                         {"elastic + bias", true, true, false, false},
-                                         {"  heads first", true, true, false, true},
-                                         {"  paged", true, true, true, false}};
+                                               {"elastic", true, false, false, false},
+                                               {"elastic + bias", true, true, false, false},
+                                               {"  heads first", true, true, false, true},
+                                               {"  paged", true, true, true, false}};
   const double read_speed = memory_read_speed();
-  nlohmann::json result = {{"read_gb_per_s", read_speed}, {"batch", o.batch}, {"keys", o.keys}, {"heads", o.heads}, {"kv_heads", o.kv_heads},
-                           {"bias_window", o.bias_window}, {"threads", at::get_num_threads()}, {"score_scale", o.score_scale}};
-  fmt::print("Decoding one token a sequence: batch {}, {} cached keys, {} heads ({} of keys and values), {} threads. Medians of "
-             "{}. Each variant\nagrees with the float64 definition. GB/s of what has to be read: K and those rows of V that carry weight; "
-             "ratio = the faster\nPyTorch SDPA's time / ours. Caches of their own, so that none finds another's in the processor's. "
-             "Summing 512 MiB reads {:.1f} GB/s.\n",
-             o.batch, o.keys, o.heads, o.kv_heads, at::get_num_threads(), o.repeats, read_speed);
+  nlohmann::json result = {{"read_gb_per_s", read_speed},
+                           {"batch", o.batch},
+                           {"keys", o.keys},
+                           {"heads", o.heads},
+                           {"kv_heads", o.kv_heads},
+                           {"bias_window", o.bias_window},
+                           {"threads", at::get_num_threads()},
+                           {"score_scale", o.score_scale}};
+  fmt::print(
+      "Decoding one token a sequence: batch {}, {} cached keys, {} heads ({} of keys and values), {} threads. Medians "
+      "of "
+      "{}. Each variant\nagrees with the float64 definition. GB/s of what has to be read: K and those rows of V that "
+      "carry weight; "
+      "ratio = the faster\nPyTorch SDPA's time / ours. Caches of their own, so that none finds another's in the "
+      "processor's. "
+      "Summing 512 MiB reads {:.1f} GB/s.\n",
+      o.batch, o.keys, o.heads, o.kv_heads, at::get_num_threads(), o.repeats, read_speed);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     for (const int64_t dim : o.head_dims) {
@@ -60,9 +71,11 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCPU);
       const double alive = alive_share(in);
       const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // K, or V
-      fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "", "time", "GB/s", "ratio");
+      fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "",
+                 "time", "GB/s", "ratio");
       const bool grouped = o.heads != o.kv_heads;
-      const at::Tensor q = in.q.transpose(1, 2), k = heads_first(in.k).transpose(1, 2), v = heads_first(in.v).transpose(1, 2);
+      const at::Tensor q = in.q.transpose(1, 2), k = heads_first(in.k).transpose(1, 2),
+                       v = heads_first(in.v).transpose(1, 2);
       const at::Tensor k_tokens = in.k.transpose(1, 2), v_tokens = in.v.transpose(1, 2);
       auto sdpa = [&](const at::Tensor& keys, const at::Tensor& values) {
         at::scaled_dot_product_attention(q, keys, values, {}, 0, false, std::nullopt, grouped);
@@ -79,8 +92,13 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       const double base = std::min(ms[0], ms[1]);
       for (size_t n = 0; n < names.size(); ++n) {
         fmt::print("{:28} {:6.2f} ms {:7.1f} {:7.2f}\n", names[n], ms[n], bytes[n] / ms[n] / 1e6, base / ms[n]);
-        result["rows"].push_back(
-            {{"dtype", dtype}, {"head_dim", dim}, {"variant", names[n]}, {"ms", ms[n]}, {"gb_per_s", bytes[n] / ms[n] / 1e6}, {"ratio", base / ms[n]}, {"alive", alive}});
+        result["rows"].push_back({{"dtype", dtype},
+                                  {"head_dim", dim},
+                                  {"variant", names[n]},
+                                  {"ms", ms[n]},
+                                  {"gb_per_s", bytes[n] / ms[n] / 1e6},
+                                  {"ratio", base / ms[n]},
+                                  {"alive", alive}});
       }
       std::fflush(stdout);
     }

@@ -20,7 +20,8 @@ void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& c
   const at::ScalarType type = in.q.scalar_type();
   const DecodeInputs few = make_inputs(o, 1000, in.q.size(3), type, at::kCUDA);
   const at::Tensor exact = prepare(few.to(at::kCPU, at::kDouble, at::kDouble), variant)();
-  require_agreement("bench decode", variant.name, type, prepare(few, variant)().cpu(), plain(few, variant).cpu(), exact);
+  require_agreement("bench decode", variant.name, type, prepare(few, variant)().cpu(), plain(few, variant).cpu(),
+                    exact);
   const at::Tensor found = call();
   for (const int64_t b : {int64_t{0}, o.batch - 1}) {
     const DecodeInputs one = in.sequence(b);
@@ -31,10 +32,11 @@ void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& c
 
 struct Peer {
   std::string name;
-  std::function<at::Tensor()> work;         // (batch, heads, dim) in some shape
+  std::function<at::Tensor()> work;  // (batch, heads, dim) in some shape
 };
 
-// Every way to ask for softmax decoding: two backends, two layouts of the cache, query heads of a group as heads or as rows.
+// Every way to ask for softmax decoding: two backends, two layouts of the cache, query heads of a group as heads or as
+// rows.
 std::vector<Peer> peers(const DecodeInputs& in) {
   const int64_t batch = in.q.size(0), kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, dim = in.q.size(3);
   std::vector<Peer> list;
@@ -45,9 +47,8 @@ std::vector<Peer> peers(const DecodeInputs& in) {
       if (fold && group == 1) continue;
       const at::Tensor q = fold ? in.q.reshape({batch, kv_heads, group, dim}) : in.q.transpose(1, 2).contiguous();
       const std::string how = fmt::format("{} first{}", first ? "heads" : "tokens", fold ? ", heads as rows" : "");
-      list.push_back({"cuDNN, " + how, [=] {
-                        return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, false));
-                      }});
+      list.push_back(
+          {"cuDNN, " + how, [=] { return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, false)); }});
       list.push_back(
           {"FlashAttention-2, " + how, [=] { return std::get<0>(at::_scaled_dot_product_flash_attention(q, k, v)); }});
     }
@@ -81,7 +82,8 @@ std::vector<Peer> working_peers(const DecodeInputs& in) {
 std::pair<double, double> alive_shares(const DecodeInputs& all) {
   const DecodeInputs in = all.sequence(0);
   const int64_t kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, n = in.k.size(1), dim = in.q.size(3);
-  const at::Tensor q = in.q.reshape({kv_heads, group, dim}).to(at::kFloat), k = in.k[0].permute({1, 2, 0}).to(at::kFloat);
+  const at::Tensor q = in.q.reshape({kv_heads, group, dim}).to(at::kFloat),
+                   k = in.k[0].permute({1, 2, 0}).to(at::kFloat);
   const at::Tensor p = at::softmax(at::matmul(q, k) / std::sqrt(static_cast<double>(dim)), -1);
   const at::Tensor alive = (p + in.tau.view({kv_heads, group, 1}) / static_cast<double>(n)) > 0;
   return {alive.to(at::kFloat).mean().item<double>(), alive.any(1).to(at::kFloat).mean().item<double>()};
@@ -113,8 +115,10 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
                            {"bias_window", o.bias_window},
                            {"score_scale", o.score_scale}};
   fmt::print(
-      "Decoding one token a sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians of {}. "
-      "All agree with\nfloat64. TB/s of what has to be read: K and those rows of V that carry weight; ratio = the fastest "
+      "Decoding one token a sequence on a GPU: batch {}, {} cached keys, {} heads ({} of keys and values). Medians of "
+      "{}. "
+      "All agree with\nfloat64. TB/s of what has to be read: K and those rows of V that carry weight; ratio = the "
+      "fastest "
       "peer's time / ours. A copy runs at {:.2f} TB/s.\n",
       o.batch, o.keys, o.heads, o.kv_heads, o.repeats, copy);
   for (const std::string& dtype : o.dtypes) {

@@ -1,5 +1,5 @@
-// What the decode benchmarks of CPU and GPU share: inputs, the variants of lazy::decode that are timed, and the same from
-// ATen operations.
+// What the decode benchmarks of CPU and GPU share: inputs, the variants of lazy::decode that are timed, and the same
+// from ATen operations.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -15,10 +15,10 @@ namespace lazy::benchmarks {
 constexpr int64_t kDecodePage = 256;
 
 struct DecodeInputs {
-  at::Tensor q, k, v, lengths, bias, tau;   // q (batch, 1, heads, dim), k and v (batch, keys, kv_heads, dim)
+  at::Tensor q, k, v, lengths, bias, tau;  // q (batch, 1, heads, dim), k and v (batch, keys, kv_heads, dim)
   DecodeInputs to(at::Device device, at::ScalarType type, at::ScalarType parameter) const {
-    return {q.to(device, type), k.to(device, type), v.to(device, type), lengths.to(device), bias.to(device, parameter),
-            tau.to(device, parameter)};
+    return {q.to(device, type), k.to(device, type),         v.to(device, type),
+            lengths.to(device), bias.to(device, parameter), tau.to(device, parameter)};
   }
   DecodeInputs sequence(int64_t b) const {
     return {q.narrow(0, b, 1), k.narrow(0, b, 1), v.narrow(0, b, 1), lengths.narrow(0, b, 1), bias, tau};
@@ -66,7 +66,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
       pool.index_copy_(0, call.table.flatten(), whole.reshape(pool.sizes()));
       *x = pool;
     }
-  } else {                                  // a cache of its own: none finds the other's in the processor's cache
+  } else {  // a cache of its own: none finds the other's in the processor's cache
     in.k = variant.heads_first ? heads_first(in.k) : in.k.clone();
     in.v = variant.heads_first ? heads_first(in.v) : in.v.clone();
   }

@@ -1,5 +1,5 @@
-// Medians of repeated runs on a GPU, by its own clock. Without linking PyTorch's CUDA libraries: they are there when a CUDA
-// tensor is.
+// Medians of repeated runs on a GPU, by its own clock. Without linking PyTorch's CUDA libraries: they are there when a
+// CUDA tensor is.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -8,8 +8,8 @@
 
 namespace lazy::benchmarks {
 
-// Milliseconds of each: a round queues `calls` of a work after one that is not counted, which keeps the GPU busy while the
-// host queues.
+// Milliseconds of each: a round queues `calls` of a work after one that is not counted, which keeps the GPU busy while
+// the host queues.
 inline std::vector<double> device_medians_ms(int rounds, int calls, const Works& works) {
   const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
   const c10::Stream stream = gpu.getStream(gpu.getDevice());

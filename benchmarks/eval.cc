@@ -22,7 +22,8 @@ namespace {
 std::vector<eval::Window> questions(const EvalBenchmark& o) {
   std::mt19937 random(1);
   const auto ids = [&](int64_t around) {
-    std::vector<int32_t> out(static_cast<size_t>(std::max<int64_t>(1, around / 2 + static_cast<int64_t>(random()) % (around + 1))));
+    std::vector<int32_t> out(
+        static_cast<size_t>(std::max<int64_t>(1, around / 2 + static_cast<int64_t>(random()) % (around + 1))));
     for (int32_t& id : out) id = static_cast<int32_t>(random() % static_cast<uint64_t>(o.model.vocab_size));
     return out;
   };
@@ -39,11 +40,13 @@ std::vector<double> plain(LanguageModel& model, const std::vector<eval::Window>&
   const at::NoGradGuard guard;
   std::vector<size_t> order(windows.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
   std::vector<double> out(windows.size());
   for (size_t begin = 0; begin < order.size(); begin += static_cast<size_t>(batch)) {
     const size_t count = std::min(static_cast<size_t>(batch), order.size() - begin);
-    at::Tensor ids = at::zeros({static_cast<int64_t>(count), static_cast<int64_t>(windows[order[begin]].input.size())}, at::kLong);
+    at::Tensor ids =
+        at::zeros({static_cast<int64_t>(count), static_cast<int64_t>(windows[order[begin]].input.size())}, at::kLong);
     for (size_t r = 0; r < count; ++r) {
       const auto& input = windows[order[begin + r]].input;
       std::copy(input.begin(), input.end(), ids[static_cast<int64_t>(r)].data_ptr<int64_t>());
@@ -72,7 +75,8 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
   model.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   const auto windows = questions(o);
   int64_t tokens = 0, computed = 0, scored = 0;
-  for (const auto& w : windows) tokens += static_cast<int64_t>(w.input.size()), scored += static_cast<int64_t>(w.targets.size());
+  for (const auto& w : windows)
+    tokens += static_cast<int64_t>(w.input.size()), scored += static_cast<int64_t>(w.targets.size());
   for (const auto& group : eval::group_by_prefix(windows)) computed += group.computed;
 
   const auto expected = plain(model, windows, o.batch);
@@ -80,19 +84,36 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
   double worst = 0;
   for (size_t i = 0; i < windows.size(); ++i) worst = std::max(worst, std::abs(found[i].log_likelihood - expected[i]));
   // A sum of `choice` logarithms of about ln(vocabulary): relative rounding of the precision, generously.
-  const double bound = (o.dtype == "bf16" ? 8e-3 : 1e-5) * static_cast<double>(o.choice) * std::log(static_cast<double>(o.model.vocab_size));
+  const double bound = (o.dtype == "bf16" ? 8e-3 : 1e-5) * static_cast<double>(o.choice) *
+                       std::log(static_cast<double>(o.model.vocab_size));
   if (!(worst < bound)) fail_run("bench", "log-likelihoods differ by {:.2e}, more than {:.2e}", worst, bound);
 
-  const auto times = medians_ms(o.repeats, {[&] { plain(model, windows, o.batch); }, [&] { eval::score(model, windows, {0, ""}); }});
+  const auto times = medians_ms(o.repeats, {[&] { plain(model, windows, o.batch); },
+                                            [&] {
+                                              eval::score(model, windows, {0, ""});
+                                            }});
   const auto count = static_cast<double>(windows.size());
-  fmt::print("{}, {}, {}: {} questions of {} choices, {} tokens, {} of them to compute, {} scored; largest difference {:.1e}\n\n", o.name,
-             o.device, o.dtype, o.questions, o.choices, tokens, computed, scored, worst);
+  fmt::print(
+      "{}, {}, {}: {} questions of {} choices, {} tokens, {} of them to compute, {} scored; largest difference "
+      "{:.1e}\n\n",
+      o.name, o.device, o.dtype, o.questions, o.choices, tokens, computed, scored, worst);
   fmt::print("| way | ms | requests/s | speed |\n|---|---:|---:|---:|\n");
-  fmt::print("| padded rows, {} a batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0], 1e3 * count / times[0]);
-  fmt::print("| packed, contexts shared, scored logits | {:.0f} | {:.1f} | {:.2f} |\n", times[1], 1e3 * count / times[1], times[0] / times[1]);
-  return {{"model", o.name}, {"device", o.device}, {"dtype", o.dtype}, {"questions", o.questions}, {"choices", o.choices},
-          {"tokens", tokens}, {"computed_tokens", computed}, {"scored_tokens", scored}, {"largest_difference", worst},
-          {"plain_ms", times[0]}, {"packed_ms", times[1]}, {"speedup", times[0] / times[1]}};
+  fmt::print("| padded rows, {} a batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0],
+             1e3 * count / times[0]);
+  fmt::print("| packed, contexts shared, scored logits | {:.0f} | {:.1f} | {:.2f} |\n", times[1],
+             1e3 * count / times[1], times[0] / times[1]);
+  return {{"model", o.name},
+          {"device", o.device},
+          {"dtype", o.dtype},
+          {"questions", o.questions},
+          {"choices", o.choices},
+          {"tokens", tokens},
+          {"computed_tokens", computed},
+          {"scored_tokens", scored},
+          {"largest_difference", worst},
+          {"plain_ms", times[0]},
+          {"packed_ms", times[1]},
+          {"speedup", times[0] / times[1]}};
 }
 
 }  // namespace lazy::benchmarks

@@ -26,15 +26,18 @@ constexpr int64_t kHeadDim = 128;
 
 // Inputs of one call.
 struct Inputs {
-  at::Tensor x, residual, weight, d_y;      // (rows, dim); weight (dim) fp32
-  at::Tensor gate_up;                       // (rows, 2 dim)
-  at::Tensor qkv;                           // (batch, length, 3 dim)
+  at::Tensor x, residual, weight, d_y;  // (rows, dim); weight (dim) fp32
+  at::Tensor gate_up;                   // (rows, 2 dim)
+  at::Tensor qkv;                       // (batch, length, 3 dim)
 };
 
 Inputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& options) {
   const int64_t batch = rows % 8 == 0 ? 8 : 1;
-  return {at::randn({rows, dim}, options), at::randn({rows, dim}, options), at::randn({dim}, options.dtype(at::kFloat)),
-          at::randn({rows, dim}, options), at::randn({rows, 2 * dim}, options),
+  return {at::randn({rows, dim}, options),
+          at::randn({rows, dim}, options),
+          at::randn({dim}, options.dtype(at::kFloat)),
+          at::randn({rows, dim}, options),
+          at::randn({rows, 2 * dim}, options),
           at::randn({batch, rows / batch, 3 * dim}, options)};
 }
 
@@ -50,7 +53,7 @@ using SwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, con
 
 struct Work {
   std::string name;
-  int reads_and_writes;                     // tensors of rows x dim elements
+  int reads_and_writes;  // tensors of rows x dim elements
   std::function<Tensors(const Inputs&)> run;
 };
 
@@ -97,7 +100,8 @@ at::Tensor plain_rope(const at::Tensor& x) {
 
 // Values, and gradients for random output gradients, of our operator and of its plain form in fp32 and float64.
 void check(const std::string& what, at::ScalarType type, const Tensors& inputs,
-           const std::function<at::Tensor(const Tensors&)>& ours, const std::function<at::Tensor(const Tensors&)>& plain) {
+           const std::function<at::Tensor(const Tensors&)>& ours,
+           const std::function<at::Tensor(const Tensors&)>& plain) {
   const auto results = [&](const auto& function, std::optional<at::ScalarType> compute) {
     Tensors leaves;
     for (const at::Tensor& t : inputs) {
@@ -120,25 +124,31 @@ void check(const std::string& what, at::ScalarType type, const Tensors& inputs,
 void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& options) {
   at::manual_seed(1);
   const Inputs in = make_inputs(64, dim, options);
-  check("rms_norm", type, {in.x, in.weight}, [](const Tensors& t) { return ops::rms_norm(t[0], t[1], kEps); },
-        [](const Tensors& t) { return plain_norm(t[0], t[1]); });
+  check(
+      "rms_norm", type, {in.x, in.weight}, [](const Tensors& t) { return ops::rms_norm(t[0], t[1], kEps); },
+      [](const Tensors& t) { return plain_norm(t[0], t[1]); });
   // A sum that rounding does not change: both see the same.
   const auto thirty_seconds = [&] { return at::randint(-64, 64, in.x.sizes(), options).div(32); };
-  check("add_rms_norm", type, {thirty_seconds(), thirty_seconds(), in.weight},
-        [](const Tensors& t) {
-          auto [y, sum] = ops::add_rms_norm(t[0], t[1], t[2], kEps);
-          return at::cat({y, sum});
-        },
-        [](const Tensors& t) { return at::cat({plain_norm(t[0] + t[1], t[2]), t[0] + t[1]}); });
-  check("swiglu", type, {in.gate_up},
-        [](const Tensors& t) { return ops::swiglu(t[0].chunk(2, -1)[0], t[0].chunk(2, -1)[1]); },
-        [](const Tensors& t) { return at::silu(t[0].chunk(2, -1)[0]) * t[0].chunk(2, -1)[1]; });
-  check("rope", type, {in.qkv}, [](const Tensors& t) { return ops::rope(queries(t[0]), kBase); },
-        [](const Tensors& t) { return plain_rope(queries(t[0])); });
+  check(
+      "add_rms_norm", type, {thirty_seconds(), thirty_seconds(), in.weight},
+      [](const Tensors& t) {
+        auto [y, sum] = ops::add_rms_norm(t[0], t[1], t[2], kEps);
+        return at::cat({y, sum});
+      },
+      [](const Tensors& t) {
+        return at::cat({plain_norm(t[0] + t[1], t[2]), t[0] + t[1]});
+      });
+  check(
+      "swiglu", type, {in.gate_up},
+      [](const Tensors& t) { return ops::swiglu(t[0].chunk(2, -1)[0], t[0].chunk(2, -1)[1]); },
+      [](const Tensors& t) { return at::silu(t[0].chunk(2, -1)[0]) * t[0].chunk(2, -1)[1]; });
+  check(
+      "rope", type, {in.qkv}, [](const Tensors& t) { return ops::rope(queries(t[0]), kBase); },
+      [](const Tensors& t) { return plain_rope(queries(t[0])); });
 }
 
-// A work on one set of inputs after another, whose results live until their turn comes again: neither inputs nor outputs are
-// found in the processor's cache.
+// A work on one set of inputs after another, whose results live until their turn comes again: neither inputs nor
+// outputs are found in the processor's cache.
 std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<Inputs>>& sets) {
   auto results = std::make_shared<std::vector<Tensors>>(sets->size());
   return [=, n = size_t{0}]() mutable {
@@ -158,10 +168,11 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
   if (gpu) ops::load_cuda();
   const int64_t rows = o.rows > 0 ? o.rows : gpu ? 32768 : 4096;
   nlohmann::json result = {{"device", o.device}, {"rows", rows}};
-  fmt::print("Fused operators on {} rows, {}. Medians of {}. Each agrees with the float64 definition, values and gradients.\n"
-             "GB/s count each input and output once; ratio = of the copy's speed. RoPE reads heads of {} where they lie in a\n"
-             "product of three times the width.\n",
-             rows, o.device, o.repeats, kHeadDim);
+  fmt::print(
+      "Fused operators on {} rows, {}. Medians of {}. Each agrees with the float64 definition, values and gradients.\n"
+      "GB/s count each input and output once; ratio = of the copy's speed. RoPE reads heads of {} where they lie in a\n"
+      "product of three times the width.\n",
+      rows, o.device, o.repeats, kHeadDim);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = scalar_type(dtype);
     const at::TensorOptions options = at::TensorOptions().dtype(type).device(gpu ? at::kCUDA : at::kCPU);
@@ -178,16 +189,21 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
       for (int64_t n = 0; n < count; ++n) sets->push_back(make_inputs(rows, dim, options));
       std::vector<double> ms;
       const std::vector<Work> list = works();
-      for (const Work& work : list) {       // one at a time: results take as much memory as inputs
+      for (const Work& work : list) {  // one at a time: results take as much memory as inputs
         const std::vector<std::function<void()>> one{in_turn(work, sets)};
-        ms.push_back((gpu ? device_medians_ms(o.repeats, static_cast<int>(2 * count), one) : medians_ms(o.repeats, one))[0]);
+        ms.push_back(
+            (gpu ? device_medians_ms(o.repeats, static_cast<int>(2 * count), one) : medians_ms(o.repeats, one))[0]);
       }
       const auto speed = [&](size_t n) { return list[n].reads_and_writes * tensor / ms[n] / 1e6; };
       fmt::print("\n{} {} x {}\n{:26} {:>10} {:>8} {:>6}\n", dtype, rows, dim, "", "time", "GB/s", "ratio");
       for (size_t n = 0; n < list.size(); ++n) {
         fmt::print("{:26} {:7.4f} ms {:8.1f} {:6.2f}\n", list[n].name, ms[n], speed(n), speed(n) / speed(0));
-        result["operators"].push_back({{"dtype", dtype}, {"dim", dim}, {"operator", list[n].name}, {"ms", ms[n]},
-                                     {"gb_per_s", speed(n)}, {"ratio", speed(n) / speed(0)}});
+        result["operators"].push_back({{"dtype", dtype},
+                                       {"dim", dim},
+                                       {"operator", list[n].name},
+                                       {"ms", ms[n]},
+                                       {"gb_per_s", speed(n)},
+                                       {"ratio", speed(n) / speed(0)}});
       }
       std::fflush(stdout);
     }

@@ -106,7 +106,8 @@ class Subject {
 
   double median_ms(int64_t rounds, const std::function<void()>& work) const {
     const Works works = {work};
-    return (device_.is_cuda() ? device_medians_ms(static_cast<int>(rounds), 1, works) : medians_ms(static_cast<int>(rounds), works))[0];
+    return (device_.is_cuda() ? device_medians_ms(static_cast<int>(rounds), 1, works)
+                              : medians_ms(static_cast<int>(rounds), works))[0];
   }
   double tokens() const { return static_cast<double>(ids_.numel()); }
   const KVCache& cache() const { return cache_; }
@@ -156,11 +157,13 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   std::vector<std::string> known, names = {kTwin};  // the twin first: the others are compared with it
   for (const auto& item : shipped) known.push_back(item.first);
   for (const std::string& name : o.models.empty() ? known : o.models) {
-    if (!shipped.count(name)) fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
+    if (!shipped.count(name))
+      fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
     if (name != kTwin) names.push_back(name);
   }
   nlohmann::json rows = nlohmann::json::array();
-  std::vector<std::vector<std::string>> table = {{"model", "length", "train tokens/s", "/ softmax", "ms a token", "/ softmax", "kept", "memory"}};
+  std::vector<std::vector<std::string>> table = {
+      {"model", "length", "train tokens/s", "/ softmax", "ms a token", "/ softmax", "kept", "memory"}};
   std::map<int64_t, nlohmann::json> twin;
   const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   for (const std::string& name : names) {
@@ -173,15 +176,18 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
       const double sooner = twin[length]["decode_ms_per_token"].get<double>() / decode;
       row["train_speed_of_softmax"] = faster;
       row["decode_speed_of_softmax"] = sooner;
-      table.push_back({name, fmt::format("{}", length), fmt::format("{:.0f}", train), fmt::format("{:.2f}", faster), fmt::format("{:.2f}", decode),
-                       fmt::format("{:.2f}", sooner), human_bytes(row["state_bytes"].get<double>()),
+      table.push_back({name, fmt::format("{}", length), fmt::format("{:.0f}", train), fmt::format("{:.2f}", faster),
+                       fmt::format("{:.2f}", decode), fmt::format("{:.2f}", sooner),
+                       human_bytes(row["state_bytes"].get<double>()),
                        row.contains("peak_memory_bytes") ? human_bytes(row["peak_memory_bytes"].get<double>()) : "-"});
-      log::info("{}, {} tokens: {:.0f} tokens/s in training, {:.2f} ms a token in decoding", name, length, train, decode);
+      log::info("{}, {} tokens: {:.0f} tokens/s in training, {:.2f} ms a token in decoding", name, length, train,
+                decode);
       rows.push_back(std::move(row));
     }
     if (o.after_model) o.after_model({{"device", o.device}, {"dtype", o.dtype}, {"rows", rows}});
   }
-  fmt::print("340M shapes, {}, {} on {}\n{}", o.layers > 0 ? fmt::format("{} layers, vocabulary 256", o.layers) : "whole models", o.dtype, o.device,
+  fmt::print("340M shapes, {}, {} on {}\n{}",
+             o.layers > 0 ? fmt::format("{} layers, vocabulary 256", o.layers) : "whole models", o.dtype, o.device,
              markdown_table(table, "lrrrrrrr", false));
   return {{"device", o.device}, {"dtype", o.dtype}, {"rows", rows}};
 }

@@ -1,4 +1,5 @@
-// Speed and memory of the sink statistics of one long text, beside the same model's plain forward pass: no n x n matrix exists.
+// Speed and memory of the sink statistics of one long text, beside the same model's plain forward pass: no n x n matrix
+// exists.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,8 +19,8 @@ struct SinksBenchmark {
   int repeats = 5;              // medians of this many
 };
 
-// Prints a table and returns the same figures: milliseconds and, on a GPU, peak bytes of both passes, their ratios. RunError
-// when statistics on the short text are not those of the full matrices.
+// Prints a table and returns the same figures: milliseconds and, on a GPU, peak bytes of both passes, their ratios.
+// RunError when statistics on the short text are not those of the full matrices.
 nlohmann::json run_sinks(const SinksBenchmark& options);
 
 }  // namespace lazy::benchmarks

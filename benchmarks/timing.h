@@ -9,8 +9,8 @@ namespace lazy::benchmarks {
 
 using Works = std::vector<std::function<void()>>;
 
-// Medians of measure(work) of each: one run before the first that counts, then rounds in which each runs once, so that what
-// slows the machine for a while slows them all and no one finds its data still in the cache.
+// Medians of measure(work) of each: one run before the first that counts, then rounds in which each runs once, so that
+// what slows the machine for a while slows them all and no one finds its data still in the cache.
 template <typename Measure>
 std::vector<double> medians(int rounds, const Works& works, const Measure& measure) {
   std::vector<std::vector<double>> times(works.size());

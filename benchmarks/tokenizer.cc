@@ -64,8 +64,9 @@ Peer run_peer(const TokenizerBenchmark& o, const std::string& file) {
   fs::create_directories(folder);
   const fs::path script = folder / "peer.py", out = folder / "ids", log = folder / "log";
   write_file_atomic(script, kPeer);
-  const std::string command = fmt::format("TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 {} {} {} {} {} {} > {} 2>&1", quoted(o.python),
-                                          quoted(script), quoted(file), quoted(o.text), quoted(out), o.repeats, quoted(log));
+  const std::string command =
+      fmt::format("TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 {} {} {} {} {} {} > {} 2>&1", quoted(o.python),
+                  quoted(script), quoted(file), quoted(o.text), quoted(out), o.repeats, quoted(log));
   const int status = std::system(command.c_str());
   const std::string said = read_file(log);
   Peer peer;
@@ -105,9 +106,10 @@ nlohmann::json run_tokenizer(const TokenizerBenchmark& o) {
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   const double megabytes = static_cast<double>(text.size()) / 1e6;
-  fmt::print("Encoding {} ({} lines, {} ids) on one thread, the fastest of {}.\n{:24} {:>9} {:>8} {:>7}\n", o.text, lines.size(), ids.size(),
-             o.repeats, "", "time", "MB/s", "ratio");
-  nlohmann::json result = {{"tokenizer", o.tokenizer}, {"text", o.text}, {"bytes", text.size()}, {"ids", ids.size()}, {"seconds", best}};
+  fmt::print("Encoding {} ({} lines, {} ids) on one thread, the fastest of {}.\n{:24} {:>9} {:>8} {:>7}\n", o.text,
+             lines.size(), ids.size(), o.repeats, "", "time", "MB/s", "ratio");
+  nlohmann::json result = {
+      {"tokenizer", o.tokenizer}, {"text", o.text}, {"bytes", text.size()}, {"ids", ids.size()}, {"seconds", best}};
   std::string file = o.tokenizer;
   if (fs::is_directory(file)) {
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
@@ -120,11 +122,13 @@ nlohmann::json run_tokenizer(const TokenizerBenchmark& o) {
     result["peer"] = {{"name", peer.name}, {"seconds", peer.seconds}};
     result["ratio"] = peer.seconds / best;
   }
-  fmt::print("{:24} {:6.1f} ms {:8.1f} {:>7}\n", "lazy", 1e3 * best, megabytes / best, peer.seconds > 0 ? fmt::format("{:.2f}", peer.seconds / best) : "-");
+  fmt::print("{:24} {:6.1f} ms {:8.1f} {:>7}\n", "lazy", 1e3 * best, megabytes / best,
+             peer.seconds > 0 ? fmt::format("{:.2f}", peer.seconds / best) : "-");
   if (peer.seconds > 0 && peer.ids != ids) {
     size_t at = 0;
     while (at < std::min(ids.size(), peer.ids.size()) && ids[at] == peer.ids[at]) ++at;
-    fail_run("bench tokenizer", "{}: ids differ from {}'s at position {} of {} (theirs: {} ids)", o.tokenizer, peer.name, at, ids.size(), peer.ids.size());
+    fail_run("bench tokenizer", "{}: ids differ from {}'s at position {} of {} (theirs: {} ids)", o.tokenizer,
+             peer.name, at, ids.size(), peer.ids.size());
   }
   return result;
 }

@@ -1,4 +1,5 @@
-// For commands that read a training configuration and do not train: what `lazy train` needs and they do not may be left out of it.
+// For commands that read a training configuration and do not train: what `lazy train` needs and they do not may be left
+// out of it.
 #pragma once
 #include <string>
 #include <vector>

@@ -24,4 +24,5 @@ struct Registration {
 
 }  // namespace lazy::cli
 
-#define LAZY_COMMAND(name, help, ...) static const ::lazy::cli::Registration registration_##name(#name, help, __VA_ARGS__)
+#define LAZY_COMMAND(name, help, ...) \
+  static const ::lazy::cli::Registration registration_##name(#name, help, __VA_ARGS__)

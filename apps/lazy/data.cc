@@ -58,7 +58,8 @@ void add_prepare(CLI::App& data) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      .add_option("--max-document", options->documents.max_bytes, "Cut documents longer than this, e.g. 64kb (0: never)")
+      .add_option("--max-document", options->documents.max_bytes,
+                  "Cut documents longer than this, e.g. 64kb (0: never)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
@@ -77,10 +78,10 @@ void add_prepare(CLI::App& data) {
       "  lazy data prepare fineweb-edu/sample/100BT --output corpus --tokenizer llama2/   (a folder of .parquet)\n"
       "  zcat dump.jsonl.gz | lazy data prepare - --format jsonl --output corpus --tokenizer gpt2/");
   command.callback([options, format] {
-    options->other_format = *format == "jsonl" ? TextFormat::json_lines
-                            : *format == "pod" ? TextFormat::pod
+    options->other_format = *format == "jsonl"     ? TextFormat::json_lines
+                            : *format == "pod"     ? TextFormat::pod
                             : *format == "parquet" ? TextFormat::parquet
-                                               : TextFormat::plain;
+                                                   : TextFormat::plain;
     prepare(*options);
   });
 }
@@ -111,9 +112,11 @@ void add_inspect(CLI::App& data) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App& command = *data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
+  CLI::App& command =
+      *data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)")->required();
-  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")->capture_default_str();
+  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")
+      ->capture_default_str();
   command.add_option("--first", options->inspect.first, "From this document on")->capture_default_str();
   command.add_option("--split", options->inspect.split, "Of this split")->capture_default_str();
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
@@ -123,7 +126,8 @@ void add_inspect(CLI::App& data) {
       "  lazy data inspect corpus --documents 2 --split validation\n"
       "  lazy data inspect runs/mixture/config.toml   (shares and epochs of its corpora)");
   command.callback([options] {
-    if (options->inspect.path.extension() == ".toml") return print_mixture(options->inspect.path.string(), options->json);
+    if (options->inspect.path.extension() == ".toml")
+      return print_mixture(options->inspect.path.string(), options->json);
     fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect));
   });
 }

@@ -24,10 +24,12 @@ void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& le
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
   const int64_t batch_size = lazy::cli::batch_size_of(a.batch_size);
   const auto world = lazy::train::world_from_environment();
-  lazy::train::as_rank(world, lazy::train::resolve_device(a.device), kTimeout, [&](lazy::train::Communicator& ranks, at::Device device) {
-    const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.first()};
-    lengths.study.lengths.empty() ? lazy::cli::evaluate_models(a, machine) : lazy::cli::evaluate_lengths(lengths, a, machine);
-  });
+  lazy::train::as_rank(
+      world, lazy::train::resolve_device(a.device), kTimeout, [&](lazy::train::Communicator& ranks, at::Device device) {
+        const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.first()};
+        lengths.study.lengths.empty() ? lazy::cli::evaluate_models(a, machine)
+                                      : lazy::cli::evaluate_lengths(lengths, a, machine);
+      });
 }
 
 }  // namespace
@@ -36,22 +38,33 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& comma
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models, "Model folder; several are compared, each with the first");
-  command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")->delimiter(',');
+  command
+      .add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")
+      ->delimiter(',');
   command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question")->check(CLI::Range(0, 1000))->capture_default_str();
+  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples")->capture_default_str();
-  command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")->check(CLI::PositiveNumber);
+  command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")
+      ->check(CLI::PositiveNumber);
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare`, for heldout");
   command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
   command.add_option("--text", a->text, "Text file, for heldout");
-  command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
+  command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")
+      ->check(CLI::Range(2, 1 << 24));
   lazy::cli::add_model_options(command, a->model_options);
   command.add_flag("--bos", a->bos, "BOS before every text or sequence");
   command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto")->capture_default_str();
-  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command.add_option("--output", a->output, "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
+  command.add_option("--device", a->device, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command.add_option("--output", a->output,
+                     "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
   command.add_flag("--compare", a->compare, "Compare folders of results instead: differences, intervals, paired tests");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");

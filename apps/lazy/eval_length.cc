@@ -20,10 +20,12 @@ using lazy::eval::ScoreOptions;
 // runs/lazy/model -> lazy: the folder is "model" in every run.
 std::string model_label(const std::string& path) {
   const auto folder = std::filesystem::weakly_canonical(path);
-  return folder.filename() == "model" && folder.has_parent_path() ? folder.parent_path().filename().string() : folder.filename().string();
+  return folder.filename() == "model" && folder.has_parent_path() ? folder.parent_path().filename().string()
+                                                                  : folder.filename().string();
 }
 
-length::Opened open_subject(const std::string& path, const ModelOptions& options, const EvalArguments& a, const EvalMachine& machine) {
+length::Opened open_subject(const std::string& path, const ModelOptions& options, const EvalArguments& a,
+                            const EvalMachine& machine) {
   ScoreOptions how = machine.score;
   how.cache = options.streaming();
   auto model = std::make_shared<LanguageModel>(open_model(path, options));
@@ -33,7 +35,8 @@ length::Opened open_subject(const std::string& path, const ModelOptions& options
   return {length::scorer(model, how, true), tokenizer, model->config(), model->device().str()};
 }
 
-std::vector<length::Subject> subjects(const LengthArguments& lengths, const EvalArguments& a, const EvalMachine& machine) {
+std::vector<length::Subject> subjects(const LengthArguments& lengths, const EvalArguments& a,
+                                      const EvalMachine& machine) {
   std::vector<std::string> variants = {""};  // the model as it is comes first
   variants.insert(variants.end(), lengths.variants.begin(), lengths.variants.end());
   std::vector<std::string> labels;
@@ -83,16 +86,35 @@ std::string command_line(const CLI::App& command) {
 void add_length_options(CLI::App& command, LengthArguments& a) {
   const char* group = "Lengths (docs/length.md)";
   length::StudyOptions& s = a.study;
-  command.add_option("--lengths", s.lengths, "Measure at these context lengths: 512,1024,...")->delimiter(',')->group(group);
-  command.add_option("--variant", a.variants, "Also with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (several: commas); may be repeated")->group(group);
-  command.add_flag("--per-document", s.per_document, "Windows end with their document (default: documents joined)")->group(group);
-  command.add_option("--stride", s.stride, "Sliding windows that predict so many tokens each")->check(CLI::PositiveNumber)->group(group);
+  command.add_option("--lengths", s.lengths, "Measure at these context lengths: 512,1024,...")
+      ->delimiter(',')
+      ->group(group);
+  command
+      .add_option("--variant", a.variants,
+                  "Also with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (several: commas); may be repeated")
+      ->group(group);
+  command.add_flag("--per-document", s.per_document, "Windows end with their document (default: documents joined)")
+      ->group(group);
+  command.add_option("--stride", s.stride, "Sliding windows that predict so many tokens each")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
   command.add_option("--depths", a.depths, "Where the probes plant their facts, percent (default: 0,25,50,75,100)")
-      ->delimiter(',')->check(CLI::Range(0.0, 100.0))->group(group);
-  command.add_option("--probe-samples", s.probe.samples, "Contexts a length and depth")->check(CLI::Range(1, 100000))->capture_default_str()->group(group);
-  command.add_option("--pairs", s.probe.pairs, "Pairs of task recall")->check(CLI::Range(1, 10000))->capture_default_str()->group(group);
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(group);
+  command.add_option("--probe-samples", s.probe.samples, "Contexts a length and depth")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--pairs", s.probe.pairs, "Pairs of task recall")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--seed", s.probe.seed, "Of the probes and the intervals")->capture_default_str()->group(group);
-  command.add_option("--resamples", s.resamples, "Of the bootstrap")->check(CLI::Range(100, 1000000))->capture_default_str()->group(group);
+  command.add_option("--resamples", s.resamples, "Of the bootstrap")
+      ->check(CLI::Range(100, 1000000))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--report", a.report, "Write a page with curves here")->group(group);
 }
 
@@ -115,7 +137,8 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   const length::Json found = length::run(subjects(lengths, a, machine), study);
   if (!machine.first) return;
   const std::string json = found.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n";
-  if (!lengths.report.empty()) write_file_atomic(lengths.report, report::render_lengths(found, "--report", {a.command, study.date}));
+  if (!lengths.report.empty())
+    write_file_atomic(lengths.report, report::render_lengths(found, "--report", {a.command, study.date}));
   if (!a.output.empty()) write_file_atomic(a.output, json);
   fmt::print("{}", a.json ? json : length::to_table(found));
 }

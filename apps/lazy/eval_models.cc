@@ -23,13 +23,15 @@ using namespace lazy::eval;
 
 namespace {
 
-// What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether the
-// held-out loss is wanted too is in *heldout.
+// What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether
+// the held-out loss is wanted too is in *heldout.
 std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
   std::vector<std::string> names = a.tasks;
   *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
-  if (*heldout && !a.corpus.empty() && !a.text.empty()) fail("eval", "heldout: expected --corpus or --text, found both");
-  if (*heldout && a.corpus.empty() && a.text.empty()) fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
+  if (*heldout && !a.corpus.empty() && !a.text.empty())
+    fail("eval", "heldout: expected --corpus or --text, found both");
+  if (*heldout && a.corpus.empty() && a.text.empty())
+    fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
   std::vector<Task> tasks = select_tasks(names);
   if (!tasks.empty() && a.data.empty()) fail("eval", "task {} needs --data DIR", tasks.front().name);
   if (a.tasks.empty() && !a.data.empty()) {
@@ -38,7 +40,8 @@ std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
     }
     if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
   }
-  if (tasks.empty() && !*heldout) fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
+  if (tasks.empty() && !*heldout)
+    fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
   return tasks;
 }
 
@@ -47,10 +50,13 @@ struct Evaluation {
   nlohmann::ordered_json json;
 };
 
-std::string dumped(const nlohmann::ordered_json& json) { return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"; }
+std::string dumped(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
 
 // One model's results; `output`: where to write them, or "".
-Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output, const EvalMachine& machine) {
+Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
+                    const EvalMachine& machine) {
   bool heldout = false;
   const std::vector<Task> tasks = wanted_tasks(a, &heldout);
   if (!output.empty()) check_output(output);
@@ -66,10 +72,12 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   std::vector<TaskResult> results;
   if (heldout) {
     const EvalOptions options{max_length, a.bos, limit, score, true};
-    results.push_back(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
-                                        : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
+    results.push_back(!a.corpus.empty()
+                          ? evaluate_corpus(model, a.corpus, a.split, options)
+                          : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
   }
-  RunOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, score, a.log_samples || a.models.size() > 1, true};
+  RunOptions options{
+      {max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, score, a.log_samples || a.models.size() > 1, true};
   for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
 
   ResultInfo info;
@@ -93,7 +101,8 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
 
 // Several models on the same documents: every one's results, then each of the others beside the first.
 void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
-  if (fs::path(a.output).extension() == ".json") fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
+  if (fs::path(a.output).extension() == ".json")
+    fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
   nlohmann::ordered_json all;
   std::vector<ResultFolder> folders;
   for (const std::string& model : a.models) {
@@ -106,7 +115,8 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   if (!machine.first) return;
   const CompareOptions options;
   std::vector<ModelComparison> comparisons;
-  if (!folders.front().tasks.empty()) comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
+  if (!folders.front().tasks.empty())
+    comparisons = compare_all(folders, options);  // the held-out loss alone has no documents to pair
   all["comparison"] = to_json(comparisons, options);
   fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
 }
@@ -115,7 +125,8 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
 
 int64_t batch_size_of(const std::string& text) {
   if (text == "auto") return 0;
-  const bool digits = !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits = !text.empty() && text.size() < 6 &&
+                      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const int64_t size = digits ? std::stoll(text) : 0;
   if (size < 1) fail("eval", "--batch-size: expected auto or 1 to 99999, found '{}'", text);
   return size;
@@ -128,13 +139,15 @@ void to_machine(LanguageModel& model, const EvalMachine& machine, const std::str
 
 void list_tasks() {
   for (const Task& task : builtin_tasks()) {
-    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "), name(task.output_type),
+    fmt::print("{:16}{}\n{:16}{} ({}){}\n", task.name, task.description, "", fmt::join(task.metrics, ", "),
+               name(task.output_type),
                task.tags.empty() ? "" : fmt::format("; in group {}", fmt::join(task.tags, ", ")));
   }
 }
 
 void compare_folders(const EvalArguments& a) {
-  if (a.models.size() < 2) fail("eval", "--compare: expected two or more folders of results, found {}", a.models.size());
+  if (a.models.size() < 2)
+    fail("eval", "--compare: expected two or more folders of results, found {}", a.models.size());
   std::vector<ResultFolder> folders;
   for (const std::string& folder : a.models) folders.push_back(read_result_folder(folder));
   const CompareOptions options;

@@ -50,7 +50,8 @@ void run(GenerateArguments options) {
   for (const std::string& prompt : options.prompts) {
     const std::vector<int64_t> ids = encode_prompt(*folder.tokenizer, prompt, !options.no_bos);
     generator.set_prompt(ids);
-    if (!streaming && static_cast<int64_t>(ids.size()) + options.generate.max_tokens > folder.model.config().max_length) {
+    if (!streaming &&
+        static_cast<int64_t>(ids.size()) + options.generate.max_tokens > folder.model.config().max_length) {
       log::debug("the text may pass the model's training length of {} tokens", folder.model.config().max_length);
     }
     for (int64_t sample = 0; sample < options.samples && !stop_requested(); ++sample) {

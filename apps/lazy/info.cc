@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "absent_settings.h"
 #include "command.h"
@@ -45,7 +45,12 @@ constexpr kernels::Normalizer kNormalizers[] = {kernels::Normalizer::softmax,   
 constexpr kernels::DType kTypes[] = {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16};
 
 kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dtype, int64_t head_dim) {
-  return {.q_length = 128, .k_length = 128, .head_dim = head_dim, .value_dim = head_dim, .dtype = dtype, .normalizer = normalizer};
+  return {.q_length = 128,
+          .k_length = 128,
+          .head_dim = head_dim,
+          .value_dim = head_dim,
+          .dtype = dtype,
+          .normalizer = normalizer};
 }
 
 // {normalizer: [types]} that the CPU's kernels serve.
@@ -91,7 +96,7 @@ std::string by_kernel(const Json& sizes) {
 }
 
 Json build_info() {
-  Json cuda = cuda_support(), out;          // first: it brings the GPUs
+  Json cuda = cuda_support(), out;  // first: it brings the GPUs
   out["version"] = LAZY_VERSION;
   out["compiler"] = __VERSION__;
   out["torch"] = TORCH_VERSION;
@@ -125,7 +130,8 @@ void print_build(const Json& info) {
         fmt::print("  {:5} {:13} {}\n", device, normalizer, fmt::join(types.get<std::vector<std::string>>(), ", "));
         continue;
       }
-      for (const auto& [type, sizes] : types.items()) fmt::print("  {:5} {:13} {:9} {}\n", device, normalizer, type, by_kernel(sizes));
+      for (const auto& [type, sizes] : types.items())
+        fmt::print("  {:5} {:13} {:9} {}\n", device, normalizer, type, by_kernel(sizes));
     }
   }
 }
@@ -149,7 +155,8 @@ Json model_info(const ModelConfig& model) {
 }
 
 std::string heads(const ModelConfig& m) {
-  std::string mixer = m.all_attention() ? "" : fmt::format("{} heads of {} (values {})", m.mix.heads, m.mix.key_dim, m.mix.value_dim);
+  std::string mixer =
+      m.all_attention() ? "" : fmt::format("{} heads of {} (values {})", m.mix.heads, m.mix.key_dim, m.mix.value_dim);
   if (!m.attends()) return mixer;
   const std::string groups = m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads);
   const std::string attention = fmt::format("{} heads of {}{}", m.num_heads, m.head_dim, groups);
@@ -162,7 +169,8 @@ void print_attention(const ModelConfig& m) {
     positions = fmt::format("RoPE base {:g}", m.rope_base);
     if (m.rotary_share != 1) positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.head_dim);
     if (m.rope_interleaved) positions += ", neighbours paired";
-    if (m.rope_scaling.type != "none") positions += fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor);
+    if (m.rope_scaling.type != "none")
+      positions += fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor);
   }
   fmt::print("positions     {}, training length {}\n", positions, m.max_length);
   fmt::print("normalizer    {}{}{}\n", m.normalizer,

@@ -10,7 +10,8 @@
 
 namespace lazy::cli {
 
-using Changes = std::vector<std::pair<std::string, std::string>>;  // option and text, in their order on the command line
+using Changes =
+    std::vector<std::pair<std::string, std::string>>;  // option and text, in their order on the command line
 
 void add_interventions(CLI::App& command);
 // Those that were given, in their order.

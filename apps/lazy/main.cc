@@ -1,4 +1,5 @@
-// `lazy`: one binary for training, evaluating, looking at and serving models. Each subcommand is a file beside this one.
+// `lazy`: one binary for training, evaluating, looking at and serving models. Each subcommand is a file beside this
+// one.
 #include <fmt/format.h>
 
 #include <ATen/Parallel.h>

@@ -75,7 +75,8 @@ Json latency(const Json& settings) {
   Json out = Json::object();
   for (int round = 0; round < settings.at("rounds").get<int>(); ++round) {
     lazy::end_if_stopped("repro");
-    const Json rows = Json(lazy::benchmarks::run_attention(attention)).at("rows"), tokens = Json(lazy::benchmarks::run_decode(decode)).at("rows");
+    const Json rows = Json(lazy::benchmarks::run_attention(attention)).at("rows"),
+               tokens = Json(lazy::benchmarks::run_decode(decode)).at("rows");
     const auto add = [&](const char* name, const Json& from, const char* key, const char* alive) {
       out[name]["ratios"].push_back(time_of(from, "softmax", key) / time_of(from, "elastic", key));
       out[name]["alive"] = time_of(from, "elastic", alive);
@@ -89,7 +90,8 @@ Json latency(const Json& settings) {
 
 std::pair<std::string, fs::path> named_folder(const char* option, const std::string& text) {
   const size_t equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) lazy::fail("repro", "{}: expected NAME=DIR, found '{}'", option, text);
+  if (equals == 0 || equals == std::string::npos || equals + 1 == text.size())
+    lazy::fail("repro", "{}: expected NAME=DIR, found '{}'", option, text);
   const std::string name = text.substr(0, equals);
   if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != std::string::npos) {
     lazy::fail("repro", "{}: expected a name of letters, digits, - and _, found '{}'", option, name);
@@ -108,9 +110,11 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
   }
   for (const std::string& model : a.models) {
     // A folder alone is the model called "model".
-    c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model) : named_folder("--model", model));
+    c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
+                                                            : named_folder("--model", model));
     for (size_t n = 0; n + 1 < c.models.size(); ++n) {
-      if (c.models[n].first == c.models.back().first) lazy::fail("repro", "--model: '{}' is given twice; name each: NAME=DIR", c.models[n].first);
+      if (c.models[n].first == c.models.back().first)
+        lazy::fail("repro", "--model: '{}' is given twice; name each: NAME=DIR", c.models[n].first);
     }
   }
   return c;
@@ -119,21 +123,30 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
 void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   Json all = Json::array();
-  std::string table = "| recipe | what | reproduces | models | tiny, one busy CPU core | small, one H200 | paper, one H200 |\n|---|---|---|---|---|---|---|\n";
+  std::string table =
+      "| recipe | what | reproduces | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
+      "|\n|---|---|---|---|---|---|---|\n";
   for (const Recipe& recipe : recipes()) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
     std::string cells;
     for (const Scale& scale : scales()) {
       const Cost estimate = cost(recipe, conditions(a, scale), configs.path);
-      item["cost"][scale.name] = {{"models", estimate.trainings}, {"tokens", estimate.tokens}, {"seconds", estimate.seconds}, {"machine", machine(scale)}, {"basis", basis(scale)}};
+      item["cost"][scale.name] = {{"models", estimate.trainings},
+                                  {"tokens", estimate.tokens},
+                                  {"seconds", estimate.seconds},
+                                  {"machine", machine(scale)},
+                                  {"basis", basis(scale)}};
       if (scale.name == "tiny") cells += fmt::format(" {} |", estimate.trainings);
-      cells += estimate.seconds < 360000 ? fmt::format(" {} |", lazy::human_seconds(estimate.seconds)) : fmt::format(" {:.0f} days |", estimate.seconds / 86400);
+      cells += estimate.seconds < 360000 ? fmt::format(" {} |", lazy::human_seconds(estimate.seconds))
+                                         : fmt::format(" {:.0f} days |", estimate.seconds / 86400);
     }
     table += fmt::format("| {} | {} | {} |{}\n", recipe.name, recipe.title, recipe.source, cells);
     all.push_back(item);
   }
   if (a.json) return fmt::print("{}\n", all.dump(2));
-  fmt::print("{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: {}.\n", table, basis(scales()[0]), basis(scales()[1]));
+  fmt::print(
+      "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: {}.\n",
+      table, basis(scales()[0]), basis(scales()[1]));
 }
 
 void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments& a) {
@@ -142,15 +155,23 @@ void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments
     Json plan = to_json(run);
     plan.erase("findings");
     plan.erase("summary");
-    plan["cost"] = {{"models", estimate.trainings}, {"tokens", estimate.tokens}, {"seconds", estimate.seconds}, {"machine", machine(scale)}, {"basis", basis(scale)}};
+    plan["cost"] = {{"models", estimate.trainings},
+                    {"tokens", estimate.tokens},
+                    {"seconds", estimate.seconds},
+                    {"machine", machine(scale)},
+                    {"basis", basis(scale)}};
     return fmt::print("{}\n", plan.dump(2));
   }
-  fmt::print("{}: {} ({}), scale {}: {}\n", run.recipe->name, run.recipe->title, run.recipe->source, scale.name, scale.means);
+  fmt::print("{}: {} ({}), scale {}: {}\n", run.recipe->name, run.recipe->title, run.recipe->source, scale.name,
+             scale.means);
   for (const StepRun& s : run.steps) {
-    fmt::print("  {:<28} {:<9} {}\n", s.step.id, name(s.step.kind), !s.left_out.empty() ? "left out: " + s.left_out : s.found ? "done" : "to do");
+    fmt::print("  {:<28} {:<9} {}\n", s.step.id, name(s.step.kind),
+               !s.left_out.empty() ? "left out: " + s.left_out
+               : s.found           ? "done"
+                                   : "to do");
   }
-  fmt::print("{} models, {} tokens; {} on {} for all steps, {}\n", estimate.trainings, lazy::human_count(estimate.tokens), lazy::human_seconds(estimate.seconds), machine(scale),
-             basis(scale));
+  fmt::print("{} models, {} tokens; {} on {} for all steps, {}\n", estimate.trainings,
+             lazy::human_count(estimate.tokens), lazy::human_seconds(estimate.seconds), machine(scale), basis(scale));
 }
 
 std::string command_line(const ReproArguments& a, const std::string& recipe) {
@@ -172,15 +193,19 @@ void repro(const ReproArguments& a) {
   options.text = a.text;
   options.latency = latency;
   options.only = a.only;
-  if (!a.only.empty() && (a.recipe == "all" || a.dry_run)) lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");
-  if (a.report && (a.dry_run || !a.only.empty())) lazy::fail("repro", "--report runs nothing: expected neither --dry-run nor --only, found {}", a.dry_run ? "--dry-run" : "--only");
+  if (!a.only.empty() && (a.recipe == "all" || a.dry_run))
+    lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");
+  if (a.report && (a.dry_run || !a.only.empty()))
+    lazy::fail("repro", "--report runs nothing: expected neither --dry-run nor --only, found {}",
+               a.dry_run ? "--dry-run" : "--only");
   std::vector<const Recipe*> wanted;
   if (a.recipe == "all") {
     for (const Recipe& recipe : recipes()) wanted.push_back(&recipe);
   } else {
     wanted.push_back(&find_recipe(a.recipe));
   }
-  if (fs::exists(a.output) && !fs::is_directory(a.output)) lazy::fail("repro", "--output {}: expected a folder's name, found a file", a.output);
+  if (fs::exists(a.output) && !fs::is_directory(a.output))
+    lazy::fail("repro", "--output {}: expected a folder's name, found a file", a.output);
   if (const char* size = std::getenv("WORLD_SIZE"); size && std::string(size) != "1") {
     lazy::fail("repro", "expected one process, found WORLD_SIZE={}; train with lazy train on several ranks", size);
   }
@@ -195,11 +220,16 @@ void repro(const ReproArguments& a) {
     RecipeRun run = a.report ? judge_finished(*recipe, options) : run_recipe(*recipe, options);
     const auto steps = static_cast<int64_t>(run.steps.size());
     if (a.report && std::none_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.found; })) {
-      if (a.recipe != "all") lazy::fail("repro", "--report: expected steps of {} that are done below {}, found none of {}", recipe->name, a.output, steps);
+      if (a.recipe != "all")
+        lazy::fail("repro", "--report: expected steps of {} that are done below {}, found none of {}", recipe->name,
+                   a.output, steps);
       continue;
     }
     if (!a.report && run.unfinished > 0) {
-      lazy::log::info("{}: {} of {} steps are left to others; --report reports on those that are done, the command without --only on all", recipe->name, run.unfinished, steps);
+      lazy::log::info(
+          "{}: {} of {} steps are left to others; --report reports on those that are done, the command without --only "
+          "on all",
+          recipe->name, run.unfinished, steps);
       continue;
     }
     run.command = command_line(a, recipe->name);
@@ -211,7 +241,8 @@ void repro(const ReproArguments& a) {
     }
     lazy::log::info("{}: {}; {} (.json, .html)", recipe->name, summary(run), report.string());
   }
-  if (a.json && !a.dry_run) fmt::print("{}\n", (all.size() == 1 ? all[0] : all).dump(2, ' ', false, Json::error_handler_t::replace));
+  if (a.json && !a.dry_run)
+    fmt::print("{}\n", (all.size() == 1 ? all[0] : all).dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -219,15 +250,35 @@ void repro(const ReproArguments& a) {
 LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](CLI::App& command) {
   auto a = std::make_shared<ReproArguments>();
   command.add_option("recipe", a->recipe, "list, all, or a recipe's name")->required();
-  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")->capture_default_str();
+  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")
+      ->capture_default_str();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
-  command.add_option("--text", a->text, "Files or folders: tiny scale makes a corpus of them, studies read them (default: the prose of Perl's manual)");
+  command.add_option(
+      "--text", a->text,
+      "Files or folders: tiny scale makes a corpus of them, studies read them (default: the prose of Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
-  command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
-  command.add_option("--seeds", a->seeds, "Train every model this many times")->check(CLI::Range(1, 100))->capture_default_str();
-  command.add_option("--only", a->only, "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")->expected(1)->take_all()->allow_extra_args(false);
-  command.add_option("--device", a->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  command
+      .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--seeds", a->seeds, "Train every model this many times")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--only", a->only,
+          "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+  command.add_option("--device", a->device, "Device")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
   command.add_flag("--report", a->report, "Run nothing: report on the steps that are done, the others are open");

@@ -31,7 +31,8 @@ struct SinksArguments {
 };
 
 std::string command_line(const SinksArguments& a) {
-  std::string line = fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
+  std::string line =
+      fmt::format("lazy sinks {} {}", a.model, a.corpus.empty() ? "--text " + a.text : "--corpus " + a.corpus);
   if (a.options.length > 0) line += fmt::format(" --length {}", a.options.length);
   if (a.options.bos) line += " --bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
@@ -46,10 +47,13 @@ std::string command_line(const SinksArguments& a) {
 
 lazy::LanguageModel opened(const SinksArguments& a) {
   const at::ScalarType compute = a.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  const at::Device device = lazy::train::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const at::Device device =
+      lazy::train::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   // Master weights in fp32, and what products read.
-  const uint64_t bytes = (compute == at::kFloat ? 4 : 6) * static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
-  if (a.by_layers || (a.memory > 0 && bytes > a.memory)) return lazy::LanguageModel::load_by_layers(a.model, device, compute);
+  const uint64_t bytes = (compute == at::kFloat ? 4 : 6) *
+                         static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
+  if (a.by_layers || (a.memory > 0 && bytes > a.memory))
+    return lazy::LanguageModel::load_by_layers(a.model, device, compute);
   auto model = lazy::LanguageModel::load(a.model);
   model.set_compute_dtype(compute);
   model.to(device);
@@ -58,7 +62,8 @@ lazy::LanguageModel opened(const SinksArguments& a) {
 
 void measure(const SinksArguments& a) {
   for (const std::string* file : {&a.json, &a.report}) {
-    if (!file->empty() && *file != "-" && fs::is_directory(*file)) lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
+    if (!file->empty() && *file != "-" && fs::is_directory(*file))
+      lazy::fail("sinks", "{}: expected a file's name, found a folder", *file);
   }
   if (a.text.empty() == a.corpus.empty()) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
@@ -67,8 +72,9 @@ void measure(const SinksArguments& a) {
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
   lazy::check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), a.model);
-  const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
-                                       : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  const auto source = a.corpus.empty()
+                          ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
+                          : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   const auto study = lazy::sinks::study(model, *tokenizer, source, a.options);
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, command_line(a));
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -87,27 +93,44 @@ void measure(const SinksArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
-  auto a = std::make_shared<SinksArguments>();
-  command.add_option("model", a->model, "Model folder")->required();
-  command.add_option("--text", a->text, "Text to measure on");
-  command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
-  command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
-  command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")->check(CLI::Range(2, 1 << 24));
-  command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_flag("--bos", a->options.bos, "BOS first in every sample");
-  command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")->capture_default_str();
-  command.add_option("--map-text", a->options.map_text, "Words of the maps (default: the first paragraph of prose)");
-  command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")->check(CLI::Range(2, 64))->capture_default_str();
-  command.add_option("--measures", a->options.measures, "Further measures: weights, vectors, massive, collapse, or all")->delimiter(',');
-  lazy::cli::add_interventions(command);
-  command.add_option("--device", a->device, "Where to compute")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command.add_flag("--layer-at-a-time", a->by_layers, "Read each layer's weights when it computes: a model larger than the memory");
-  command.add_option("--memory", a->memory, "The same when the weights take more than this, such as 4GiB")->transform(CLI::AsSizeValue(false));
-  command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
-  command.add_option("--report", a->report, "Write a page with pictures here");
-  command.footer(R"(
+LAZY_COMMAND(
+    sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
+      auto a = std::make_shared<SinksArguments>();
+      command.add_option("model", a->model, "Model folder")->required();
+      command.add_option("--text", a->text, "Text to measure on");
+      command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
+      command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
+      command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")
+          ->check(CLI::Range(2, 1 << 24));
+      command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
+      command.add_flag("--bos", a->options.bos, "BOS first in every sample");
+      command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")
+          ->capture_default_str();
+      command.add_option("--map-text", a->options.map_text,
+                         "Words of the maps (default: the first paragraph of prose)");
+      command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")
+          ->check(CLI::Range(2, 64))
+          ->capture_default_str();
+      command
+          .add_option("--measures", a->options.measures,
+                      "Further measures: weights, vectors, massive, collapse, or all")
+          ->delimiter(',');
+      lazy::cli::add_interventions(command);
+      command.add_option("--device", a->device, "Where to compute")
+          ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+          ->capture_default_str();
+      command.add_option("--dtype", a->dtype, "Computing precision")
+          ->check(CLI::IsMember({"fp32", "bf16"}))
+          ->capture_default_str();
+      command.add_flag("--layer-at-a-time", a->by_layers,
+                       "Read each layer's weights when it computes: a model larger than the memory");
+      command.add_option("--memory", a->memory, "The same when the weights take more than this, such as 4GiB")
+          ->transform(CLI::AsSizeValue(false));
+      command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
+      command.add_option("--report", a->report, "Write a page with pictures here");
+      command.footer(R"(
 Examples:
   lazy sinks runs/lazy/model --text book.txt
   lazy sinks runs/lazy/model --text book.txt --json runs/lazy/sinks.json --report sinks.html
@@ -119,10 +142,10 @@ Examples:
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
-  command.callback([a, &command] {
-    lazy::install_stop_handlers();
-    std::tie(a->options.interventions, a->changes) = lazy::cli::given_interventions(command);
-    if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
-    measure(*a);
-  });
-});
+      command.callback([a, &command] {
+        lazy::install_stop_handlers();
+        std::tie(a->options.interventions, a->changes) = lazy::cli::given_interventions(command);
+        if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
+        measure(*a);
+      });
+    });

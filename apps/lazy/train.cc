@@ -39,7 +39,8 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
     speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::train::peak_bf16_tflops_of(gpu);
   }
   if (speed.peak_tflops == 0) {
-    lazy::fail("plan", "--gpu {}: its TFLOP/s are not known; add --peak-tflops, and --gpu-memory for what it holds", gpu);
+    lazy::fail("plan", "--gpu {}: its TFLOP/s are not known; add --peak-tflops, and --gpu-memory for what it holds",
+               gpu);
   }
   const auto plan = lazy::train::make_plan(config, arguments.plan);
   fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
@@ -48,11 +49,12 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
 void add_plan_options(CLI::App& command, TrainArguments& arguments) {
   auto& plan = arguments.plan;
   plan.gpu_memory_gib = kH200Gib;
-  auto* dry_run =
-      command.add_flag("--dry-run", arguments.dry_run, "Train nothing: print the memory, time and data that the run needs");
+  auto* dry_run = command.add_flag("--dry-run", arguments.dry_run,
+                                   "Train nothing: print the memory, time and data that the run needs");
   std::vector<CLI::Option*> options{
       command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
-      command.add_option("--gpu", plan.gpu, "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
+      command.add_option("--gpu", plan.gpu,
+                         "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
       command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
           ->check(CLI::PositiveNumber),
       command
@@ -78,7 +80,8 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) 
       ->expected(1)
       ->take_all()
       ->allow_extra_args(false);
-  command.add_flag("--resume", arguments->resume, "Continue from the newest usable checkpoint of the run, if there is one");
+  command.add_flag("--resume", arguments->resume,
+                   "Continue from the newest usable checkpoint of the run, if there is one");
   add_plan_options(command, *arguments);
   command.footer(R"(
 Examples:

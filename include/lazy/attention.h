@@ -23,23 +23,23 @@ const char* name(Normalizer normalizer);
 
 struct Problem {
   int64_t batch = 1;
-  int64_t q_length = 0, k_length = 0;       // tokens a batch entry; packed: all tokens
-  int64_t heads = 1, kv_heads = 1;          // heads is a multiple of kv_heads
+  int64_t q_length = 0, k_length = 0;  // tokens a batch entry; packed: all tokens
+  int64_t heads = 1, kv_heads = 1;     // heads is a multiple of kv_heads
   int64_t head_dim = 0, value_dim = 0;
-  DType dtype = DType::f32;                 // of q, k, v, out and their gradients
+  DType dtype = DType::f32;  // of q, k, v, out and their gradients
   double scale = 1;
   bool causal = true;
-  int64_t window = -1;                      // keys at distance < window only (both sides when not causal); -1: all
+  int64_t window = -1;  // keys at distance < window only (both sides when not causal); -1: all
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: -ln(c_i)
-  int64_t bias_window = 0;                  // W, entries a head of the distance bias; 0: none
-  bool alibi = false;                       // slopes are given
+  int64_t bias_window = 0;                                         // W, entries a head of the distance bias; 0: none
+  bool alibi = false;                                              // slopes are given
   // Packed documents: sequences + 1 cumulative lengths each; batch is 1. Null: every batch entry is one sequence.
   const int32_t* cu_seqlens_q = nullptr;
   const int32_t* cu_seqlens_k = nullptr;
   int64_t sequences = 0;
-  int threads = 0;                          // 0: OpenMP's default. Results do not depend on it.
+  int threads = 0;  // 0: OpenMP's default. Results do not depend on it.
 };
 
 // (batch, token, head, dim) with strides in elements; a packed tensor has batch = 1.
@@ -55,10 +55,10 @@ using ConstView = BasicView<const void>;
 template <typename Real>
 struct Forward {
   ConstView q, k, v;
-  const Real* distance_bias = nullptr;      // (heads, bias_window)
-  const Real* tau = nullptr;                // (heads), normalizer elastic
-  const Real* sink = nullptr;               // (heads), normalizer softmax_sink
-  const Real* alibi_slopes = nullptr;       // (heads)
+  const Real* distance_bias = nullptr;  // (heads, bias_window)
+  const Real* tau = nullptr;            // (heads), normalizer elastic
+  const Real* sink = nullptr;           // (heads), normalizer softmax_sink
+  const Real* alibi_slopes = nullptr;   // (heads)
   View out;
   // (batch, heads, q_length): natural log-sum-exp of the visible scores, with the sink's term for softmax_sink; the
   // row's threshold for sparsemax and entmax15 (in the score's units: weight = max(s - lse, 0) and
@@ -76,9 +76,9 @@ struct Backward {
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
-  const Real* lse = nullptr;                // from the forward pass
+  const Real* lse = nullptr;  // from the forward pass
   View d_q, d_k, d_v;
-  Real* d_distance_bias = nullptr;          // shapes of their tensors
+  Real* d_distance_bias = nullptr;  // shapes of their tensors
   Real* d_tau = nullptr;
   Real* d_sink = nullptr;
   Real* d_alibi_slopes = nullptr;

@@ -15,9 +15,9 @@ enum class CudaKernel { automatic, plain, portable, hopper };
 const char* name(CudaKernel kernel);
 
 struct CudaCall {
-  void* stream = nullptr;                   // a cudaStream_t; null: the default stream
-  void* workspace = nullptr;                // as many bytes as the query below says, aligned to 256 bytes
-  bool deterministic = false;               // backward: bit-identical from run to run
+  void* stream = nullptr;      // a cudaStream_t; null: the default stream
+  void* workspace = nullptr;   // as many bytes as the query below says, aligned to 256 bytes
+  bool deterministic = false;  // backward: bit-identical from run to run
   CudaKernel kernel = CudaKernel::automatic;
 };
 

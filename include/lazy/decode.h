@@ -1,5 +1,5 @@
-// Decoding: one to a few query rows a sequence against a long key/value cache, contiguous or paged. The scores are computed
-// once and kept (a float a key and row), and only the rows of V that carry weight are read.
+// Decoding: one to a few query rows a sequence against a long key/value cache, contiguous or paged. The scores are
+// computed once and kept (a float a key and row), and only the rows of V that carry weight are read.
 #pragma once
 #include "lazy/attention.h"
 
@@ -11,23 +11,23 @@ namespace lazy::kernels {
 // lazy/visibility.h says for k_length = n. Real is float, and double for the reference.
 template <typename Real>
 struct Decode {
-  ConstView q;                              // (batch, q_length, heads, head_dim)
-  // Contiguous: (batch, capacity, kv_heads, dim). Paged: (pages, page_size, kv_heads, dim), where key j of sequence b is
-  // token j % page_size of page block_table[b * table_width + j / page_size].
+  ConstView q;  // (batch, q_length, heads, head_dim)
+  // Contiguous: (batch, capacity, kv_heads, dim). Paged: (pages, page_size, kv_heads, dim), where key j of sequence b
+  // is token j % page_size of page block_table[b * table_width + j / page_size].
   ConstView k, v;
-  const int64_t* lengths = nullptr;         // (batch): cached keys
-  const int64_t* block_table = nullptr;     // (batch, table_width); null: contiguous
+  const int64_t* lengths = nullptr;      // (batch): cached keys
+  const int64_t* block_table = nullptr;  // (batch, table_width); null: contiguous
   int64_t table_width = 0, page_size = 0;
   // (batch) or null: the count c that offset and sigmoid bias use for the last row, where a cache has evicted keys and
   // what is left no longer tells it; row i has c - (q_length - 1 - i).
   const int64_t* visible_counts = nullptr;
-  const Real* distance_bias = nullptr;      // as in Forward
+  const Real* distance_bias = nullptr;  // as in Forward
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
-  View out;                                 // (batch, q_length, heads, value_dim)
-  Real* lse = nullptr;                      // (batch, heads, q_length), as in Forward
-  Real* stats = nullptr;                    // (3, batch, heads, q_length), as in Forward, or null
+  View out;               // (batch, q_length, heads, value_dim)
+  Real* lse = nullptr;    // (batch, heads, q_length), as in Forward
+  Real* stats = nullptr;  // (3, batch, heads, q_length), as in Forward, or null
 };
 
 // The fast kernel (src/attention/cpu), split over keys and threads; bit-identical for every number of threads. Throws

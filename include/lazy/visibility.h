@@ -10,12 +10,12 @@ namespace lazy::kernels {
 
 // One document: a batch entry, or one span of packed tokens.
 struct Sequence {
-  int64_t batch = 0;                        // index along the tensors' batch axis
-  int64_t q_begin = 0, q_length = 0;        // tokens along the tensors' token axis
+  int64_t batch = 0;                  // index along the tensors' batch axis
+  int64_t q_begin = 0, q_length = 0;  // tokens along the tensors' token axis
   int64_t k_begin = 0, k_length = 0;
 };
 
-struct KeyRange {                           // [begin, end) within the sequence
+struct KeyRange {  // [begin, end) within the sequence
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
 };

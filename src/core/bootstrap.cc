@@ -17,11 +17,13 @@ Values resample(const Values& values, Random& random) {
 }
 
 void require(const Values& values, size_t least) {
-  if (values.size() < least) fail("bootstrap", "expected at least {} values to resample, found {}", least, values.size());
+  if (values.size() < least)
+    fail("bootstrap", "expected at least {} values to resample, found {}", least, values.size());
 }
 
 // A statistic of each of two independent samples, compared; `a` is drawn before `b`.
-Estimate of_two(const Values& a, const Values& b, size_t least, double (*statistic)(const Values&), const auto& compare) {
+Estimate of_two(const Values& a, const Values& b, size_t least, double (*statistic)(const Values&),
+                const auto& compare) {
   require(a, least);
   require(b, least);
   const auto n = static_cast<int64_t>(std::min(a.size(), b.size()));

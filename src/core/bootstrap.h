@@ -16,7 +16,8 @@ struct Estimate {
 using Groups = std::vector<std::vector<double>>;  // [seed][item]; one group when there is one seed
 
 // `draw` makes the statistic of one resample. The same numbers on every machine.
-Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>& draw, int draws = 2000, uint64_t seed = 1);
+Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>& draw, int draws = 2000,
+                   uint64_t seed = 1);
 
 // The mean. Several groups are resampled first and then what is in them, so that the interval is about other seeds too.
 // Error when there is nothing to resample.

@@ -21,7 +21,8 @@ std::string at(const std::string& file, const toml::node& node) {
 }
 
 const char* type_name(const ConfigValue& value) {
-  static const char* const names[] = {"a boolean", "an integer", "a number", "a string", "a list of strings", "a list of numbers"};
+  static const char* const names[] = {"a boolean", "an integer",        "a number",
+                                      "a string",  "a list of strings", "a list of numbers"};
   return names[value.index()];
 }
 
@@ -42,12 +43,18 @@ std::string show(const ConfigValue& value) {
     for (size_t i = 0; i < items.size(); ++i) out << (i ? ", " : "") << each(items[i]);
     out << "]";
   };
-  if (auto* b = std::get_if<bool>(&value)) out << (*b ? "true" : "false");
-  else if (auto* i = std::get_if<int64_t>(&value)) out << *i;
-  else if (auto* d = std::get_if<double>(&value)) out << number(*d);
-  else if (auto* s = std::get_if<std::string>(&value)) out << quoted(*s);
-  else if (auto* v = std::get_if<std::vector<std::string>>(&value)) list(*v, quoted);
-  else if (auto* n = std::get_if<std::vector<double>>(&value)) list(*n, number);
+  if (auto* b = std::get_if<bool>(&value))
+    out << (*b ? "true" : "false");
+  else if (auto* i = std::get_if<int64_t>(&value))
+    out << *i;
+  else if (auto* d = std::get_if<double>(&value))
+    out << number(*d);
+  else if (auto* s = std::get_if<std::string>(&value))
+    out << quoted(*s);
+  else if (auto* v = std::get_if<std::vector<std::string>>(&value))
+    list(*v, quoted);
+  else if (auto* n = std::get_if<std::vector<double>>(&value))
+    list(*n, number);
   return out.str();
 }
 
@@ -60,9 +67,12 @@ ConfigValue convert(const toml::node& node, const std::string& where, const std:
     std::vector<std::string> strings;
     std::vector<double> numbers;
     for (const auto& item : *array) {
-      if (auto s = item.as_string()) strings.push_back(s->get());
-      else if (auto x = item.value<double>()) numbers.push_back(*x);
-      else fail("config", "{}: {}: lists hold strings or numbers", where, key);
+      if (auto s = item.as_string())
+        strings.push_back(s->get());
+      else if (auto x = item.value<double>())
+        numbers.push_back(*x);
+      else
+        fail("config", "{}: {}: lists hold strings or numbers", where, key);
     }
     if (!strings.empty() && !numbers.empty()) fail("config", "{}: {}: a list mixes strings and numbers", where, key);
     if (!numbers.empty()) return numbers;
@@ -111,7 +121,8 @@ void Config::merge(const void* table, const std::string& name, const char* where
     const auto* entries = node.as_table();
     const std::string place = where ? where : at(name, node);
     if (!entries) {
-      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", place, std::string(section.str()));
+      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", place,
+           std::string(section.str()));
     }
     for (const auto& [key, value] : *entries) {
       const std::string full = std::string(section.str()) + "." + std::string(key.str());
@@ -153,7 +164,9 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
     } catch (const toml::parse_error&) {
     }
     if (!parsed) {  // a value that is no TOML, such as a bare word, is a string
-      const auto part = [&](size_t begin, size_t end) { return std::string(strip(std::string_view(item).substr(begin, end - begin))); };
+      const auto part = [&](size_t begin, size_t end) {
+        return std::string(strip(std::string_view(item).substr(begin, end - begin)));
+      };
       root = toml::table{{part(0, dot), toml::table{{part(dot + 1, equals), part(equals + 1, item.size())}}}};
     }
     config.merge(&root, "--set", "--set");
@@ -167,14 +180,16 @@ ConfigSection Config::section(const std::string& name) {
 }
 
 // What an unknown key may have meant: one of its section, or of another.
-static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section, const std::string& key) {
+static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section,
+                              const std::string& key) {
   std::map<std::string, std::string> elsewhere;  // key -> section
   for (const auto& [name, keys] : known) {
     if (name != section) {
       for (const auto& k : keys) elsewhere.emplace(k, name);
     }
   }
-  if (const auto same = elsewhere.find(key); same != elsewhere.end()) return fmt::format("; it belongs to [{}]", same->second);
+  if (const auto same = elsewhere.find(key); same != elsewhere.end())
+    return fmt::format("; it belongs to [{}]", same->second);
   const auto& here = known.at(section);
   const std::string near = nearest(key, {here.begin(), here.end()});
   if (!near.empty()) return fmt::format("; did you mean '{}'?", near);
@@ -195,7 +210,8 @@ void Config::check_all_used() const {
         if (!name.empty()) names.push_back(name);
       }
       const std::string guess = nearest(section, names);
-      fail("config", "{}: unknown section [{}]{}", entry.where, section, guess.empty() ? "" : fmt::format("; did you mean [{}]?", guess));
+      fail("config", "{}: unknown section [{}]{}", entry.where, section,
+           guess.empty() ? "" : fmt::format("; did you mean [{}]?", guess));
     }
     if (!found->second.count(key)) {
       fail("config", "{}: unknown key '{}' in [{}]{}", entry.where, key, section, suggestion(known_, section, key));
@@ -232,7 +248,8 @@ std::string ConfigSection::where(const std::string& key) const {
 
 namespace {
 
-[[noreturn]] void wrong_type(const std::string& where, const std::string& key, const char* expected, const ConfigValue& found) {
+[[noreturn]] void wrong_type(const std::string& where, const std::string& key, const char* expected,
+                             const ConfigValue& found) {
   fail("config", "{}: {}: expected {}, found {} ({})", where, key, expected, type_name(found), show(found));
 }
 
@@ -261,9 +278,12 @@ double ConfigSection::number(const std::string& key, double fallback, double min
   const auto* value = find(key);
   if (!value) return fallback;
   double x = 0;
-  if (auto* d = std::get_if<double>(value)) x = *d;
-  else if (auto* i = std::get_if<int64_t>(value)) x = static_cast<double>(*i);
-  else wrong_type(where(key), name_ + "." + key, "a number", *value);
+  if (auto* d = std::get_if<double>(value))
+    x = *d;
+  else if (auto* i = std::get_if<int64_t>(value))
+    x = static_cast<double>(*i);
+  else
+    wrong_type(where(key), name_ + "." + key, "a number", *value);
   if (!(x >= minimum && x <= maximum)) {
     fail("config", "{}: {}.{}: expected {}, found {}", where(key), name_, key,
          maximum >= 1e300 ? fmt::format("at least {}", minimum) : fmt::format("{} to {}", minimum, maximum), x);
@@ -283,7 +303,8 @@ std::string ConfigSection::required_string(const std::string& key) {
   return string(key, "");
 }
 
-std::string ConfigSection::choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed) {
+std::string ConfigSection::choice(const std::string& key, const std::string& fallback,
+                                  const std::vector<std::string>& allowed) {
   const std::string value = string(key, fallback);
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return value;
   const std::string guess = nearest(value, allowed);

@@ -32,8 +32,9 @@ class ConfigSection {
   std::string string(const std::string& key, const std::string& fallback);
   std::string required_string(const std::string& key);
   std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed);
-  std::vector<std::string> strings(const std::string& key, const std::vector<std::string>& fallback);  // also one string
-  std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);            // also one number
+  std::vector<std::string> strings(const std::string& key,
+                                   const std::vector<std::string>& fallback);                // also one string
+  std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number
   // Where the key was set, "train.toml:12" or "--set", for messages of one's own.
   std::string where(const std::string& key) const;
 
@@ -66,8 +67,8 @@ class Config {
   void merge(const void* toml_table, const std::string& name, const char* where);
   std::string name_;
   std::filesystem::path directory_;
-  std::map<std::string, Entry> entries_;                       // "section.key"
-  std::map<std::string, std::set<std::string>> known_;         // keys asked for, by section
+  std::map<std::string, Entry> entries_;                // "section.key"
+  std::map<std::string, std::set<std::string>> known_;  // keys asked for, by section
 };
 
 }  // namespace lazy

@@ -160,7 +160,8 @@ void MappedFile::read_ahead(size_t offset, size_t size) const {
 
 void MappedFile::forget(size_t offset, size_t size) const {
   static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page, end = (offset + size) / page * page;  // not those shared with neighbours
+  const size_t begin = (offset + page - 1) / page * page,
+               end = (offset + size) / page * page;  // not those shared with neighbours
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 

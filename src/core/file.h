@@ -18,7 +18,8 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
 // The same for content too large to hold at once: `produce` appends through the given writer.
 class FileWriter {
  public:
-  explicit FileWriter(const std::filesystem::path& path);  // path is written as it is; see write_file_atomic for renaming
+  explicit FileWriter(
+      const std::filesystem::path& path);  // path is written as it is; see write_file_atomic for renaming
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;

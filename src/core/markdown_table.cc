@@ -11,7 +11,8 @@ size_t characters(const std::string& text) {  // not bytes
 
 }  // namespace
 
-std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns, bool header_left) {
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns,
+                           bool header_left) {
   const auto on_the_right = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
   std::vector<size_t> widths;
   for (size_t c = 0; c < rows[0].size(); ++c) {

@@ -58,7 +58,8 @@ void Progress::draw(bool final_line) {
       const int filled = static_cast<int>(share * kWidth);
       line += "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "] ";
     }
-    line += fmt::format("{:3.0f} % {}/{}", 100 * share, amount(static_cast<double>(done_)), amount(static_cast<double>(total_)));
+    line += fmt::format("{:3.0f} % {}/{}", 100 * share, amount(static_cast<double>(done_)),
+                        amount(static_cast<double>(total_)));
   } else {
     line += amount(static_cast<double>(done_));
   }

@@ -16,8 +16,9 @@ template <typename Item>
 class ReadAhead {
  public:
   using HandOver = std::function<void(Item&&)>;
-  // `produce` runs on the thread and gives its items, one after the other, to the function that it is passed, which returns
-  // once fewer than `ahead` (1 or more) wait for the reader. Where the reader has gone, that function does not return.
+  // `produce` runs on the thread and gives its items, one after the other, to the function that it is passed, which
+  // returns once fewer than `ahead` (1 or more) wait for the reader. Where the reader has gone, that function does not
+  // return.
   ReadAhead(size_t ahead, std::function<void(const HandOver&)> produce)
       : ahead_(ahead), thread_([this, produce = std::move(produce)] { run(produce); }) {}
   ReadAhead(const ReadAhead&) = delete;

@@ -26,7 +26,8 @@ std::string with_shared_word(std::string_view name, const std::vector<std::strin
   size_t best_others = 0;
   for (const std::string& candidate : candidates) {
     const auto found = words(candidate);
-    const auto shared = std::count_if(found.begin(), found.end(), [&](const std::string& w) { return w.size() >= kShortest && wanted.contains(w); });
+    const auto shared = std::count_if(
+        found.begin(), found.end(), [&](const std::string& w) { return w.size() >= kShortest && wanted.contains(w); });
     if (shared == 0) continue;
     const size_t others = found.size() - static_cast<size_t>(shared);
     if (best.empty() || others < best_others || (others == best_others && candidate.size() < best.size())) {

@@ -32,10 +32,13 @@ void install_stop_handlers() {
 
 bool stop_requested() { return received != 0; }
 int stop_signal() { return received; }
-const char* stop_signal_name(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM"; }
+const char* stop_signal_name(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
+}
 
 void end_if_stopped(const char* operation) {
-  if (stop_requested()) throw Interrupted(fmt::format("{}: stopped by {}", operation, stop_signal_name(stop_signal())), stop_signal());
+  if (stop_requested())
+    throw Interrupted(fmt::format("{}: stopped by {}", operation, stop_signal_name(stop_signal())), stop_signal());
 }
 
 }  // namespace lazy

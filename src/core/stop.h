@@ -7,11 +7,11 @@ namespace lazy {
 
 void install_stop_handlers();  // a second SIGINT ends the process at once
 bool stop_requested();
-int stop_signal();  // the signal received, 0 if none
+int stop_signal();                         // the signal received, 0 if none
 const char* stop_signal_name(int signal);  // "SIGTERM"
 
-// A signal asked the work to end, and what had to be saved is saved. The exit code is the convention that schedulers and
-// shells know, 128 + signal, so that unfinished work does not count as finished.
+// A signal asked the work to end, and what had to be saved is saved. The exit code is the convention that schedulers
+// and shells know, 128 + signal, so that unfinished work does not count as finished.
 class Interrupted : public Error {
  public:
   Interrupted(const std::string& what, int signal) : Error(what), signal_(signal) {}

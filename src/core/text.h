@@ -7,9 +7,9 @@
 
 namespace lazy {
 
-std::string human_count(double n);       // 1234567 -> "1.23M"
-std::string human_bytes(double n);       // 1536 -> "1.5 KiB"
-std::string human_seconds(double s);     // 3723 -> "1:02:03", 75 -> "1:15"
+std::string human_count(double n);    // 1234567 -> "1.23M"
+std::string human_bytes(double n);    // 1536 -> "1.5 KiB"
+std::string human_seconds(double s);  // 3723 -> "1:02:03", 75 -> "1:15"
 
 // The candidate with the smallest edit distance to `word`, or "" if none is near enough to be a plausible slip.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);

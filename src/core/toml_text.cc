@@ -7,12 +7,15 @@
 namespace lazy {
 namespace {
 
-bool is_key(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-'; }
+bool is_key(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-';
+}
 bool is_quote(char c) { return c == '"' || c == '\''; }
 bool ends_value(char c) { return std::string_view(" \t\r\n,]}").find(c) != std::string_view::npos; }
 
 // Whether a value or a quoted key can begin after `run`, the characters since the last value, key or bracket; `before`
-// stands before the run. Otherwise toml++ takes a quote for a part of a broken value, all of whose characters it looks at.
+// stands before the run. Otherwise toml++ takes a quote for a part of a broken value, all of whose characters it looks
+// at.
 bool value_begins(std::string_view run, char before) {
   if (run.empty()) return true;
   if (!run.ends_with('=')) return false;
@@ -48,7 +51,8 @@ int64_t line_of_stray_character(std::string_view text) {
   char before = '\n';
   while (at < text.size()) {
     const char c = text[at];
-    if (static_cast<unsigned char>(c) >= 0x80) return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    if (static_cast<unsigned char>(c) >= 0x80)
+      return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     if (c == '#') {
       at = std::min(text.find('\n', at), text.size());
       run = at;

@@ -80,10 +80,12 @@ Sequences::Sequences(const CorpusMix& mix, const std::string& split, const Seque
     : impl_(std::make_unique<Impl>()) {
   if (mix.paths.empty()) fail("sequences", "expected at least one corpus");
   if (!mix.weights.empty() && mix.weights.size() != mix.paths.size()) {
-    fail("sequences", "weights: expected one for each of the {} corpora, found {}", mix.paths.size(), mix.weights.size());
+    fail("sequences", "weights: expected one for each of the {} corpora, found {}", mix.paths.size(),
+         mix.weights.size());
   }
   for (const double weight : mix.weights) {
-    if (!(weight > 0) || !std::isfinite(weight)) fail("sequences", "weights: expected numbers above 0, found {}", weight);
+    if (!(weight > 0) || !std::isfinite(weight))
+      fail("sequences", "weights: expected numbers above 0, found {}", weight);
   }
   impl_->open(mix, split, options);
   impl_->size = impl_->parts[0].sequences;

@@ -1,6 +1,6 @@
-// From shards to training sequences, in an order that depends on the seed and the position alone: corpora are packed into
-// sequences (SPEC section 1, or windows for what does not fit into memory) and mixed by weight. Resuming is a number: no
-// re-reading. docs/data.md says what each order guarantees.
+// From shards to training sequences, in an order that depends on the seed and the position alone: corpora are packed
+// into sequences (SPEC section 1, or windows for what does not fit into memory) and mixed by weight. Resuming is a
+// number: no re-reading. docs/data.md says what each order guarantees.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,8 @@ struct SequenceOptions {
   bool bos_per_document = true;   // decision A3
   bool eos_per_document = false;  // EOS parts the documents, in the place of BOS
   bool bos_per_sequence = false;  // BOS first in every sequence as well: the recipe in which a sink emerges
-  int64_t mask_position = 0;  // from 1: this place of every sequence holds BOS instead of its token (Mask@k); 0: none does
+  int64_t mask_position =
+      0;  // from 1: this place of every sequence holds BOS instead of its token (Mask@k); 0: none does
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: corpus order, for validation
   Packing packing = Packing::groups;
@@ -45,7 +46,8 @@ class Sequences {
   // Sequences of which none comes twice: an epoch of one corpus; of a mixture as many as come before one of its corpora
   // begins again.
   int64_t size() const;
-  // Sequence `index` of the endless stream; every epoch of a corpus has its own order. Writes options.length ids to `out`.
+  // Sequence `index` of the endless stream; every epoch of a corpus has its own order. Writes options.length ids to
+  // `out`.
   void read(int64_t index, int64_t* out) const;
   int64_t tokens() const;          // tokens in the split, BOS included
   double bytes_per_token() const;  // source text bytes per token of the stream, for bits per byte

@@ -8,7 +8,8 @@ namespace lazy::eval {
 int32_t prefix_token(const Tokenizer& tokenizer) {
   if (const auto bos = tokenizer.bos_id()) return *bos;
   if (const auto eos = tokenizer.eos_id()) return *eos;
-  fail("eval", "the {} tokenizer has neither a BOS nor an EOS token to predict a text's first token from", tokenizer.kind());
+  fail("eval", "the {} tokenizer has neither a BOS nor an EOS token to predict a text's first token from",
+       tokenizer.kind());
 }
 
 TextEncoder::TextEncoder(const Tokenizer& tokenizer, bool bos)

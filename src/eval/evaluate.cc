@@ -37,7 +37,8 @@ double per(const Totals& totals, int64_t units) { return -totals.log_likelihood 
 
 }  // namespace
 
-TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split, const EvalOptions& options) {
+TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split,
+                           const EvalOptions& options) {
   const auto begin = Clock::now();
   SequenceOptions how;
   how.length = window_length(model, options);
@@ -46,7 +47,9 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   const Sequences sequences(corpus, split, how);
   check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
   const int64_t available = sequences.size(), count = limited(available, options.limit);
-  if (count == 0) fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split, how.length);
+  if (count == 0)
+    fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split,
+         how.length);
   std::vector<Window> windows;
   std::vector<int64_t> ids(static_cast<size_t>(how.length));
   for (int64_t i = 0; i < count; ++i) {
@@ -54,25 +57,29 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
     windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
   }
   Totals totals;
-  for (const Score& s : score(model, windows, score_options(options, "held-out loss"))) totals.log_likelihood += s.log_likelihood;
+  for (const Score& s : score(model, windows, score_options(options, "held-out loss")))
+    totals.log_likelihood += s.log_likelihood;
   totals.tokens = count * (how.length - 1);
   TaskResult result{.name = "heldout", .original = available, .effective = count, .seconds = seconds_since(begin)};
   const double loss = per(totals, totals.tokens);
-  result.metrics = {{"loss", loss}, {"bits_per_byte", loss / std::numbers::ln2 / sequences.bytes_per_token()}, {"perplexity", std::exp(loss)}};
-  result.config = {{"task", "heldout"}, {"corpus", corpus.string()}, {"split", split}, {"length", how.length}, {"tokens", totals.tokens},
-                   {"output_type", "loglikelihood"}};
+  result.metrics = {{"loss", loss},
+                    {"bits_per_byte", loss / std::numbers::ln2 / sequences.bytes_per_token()},
+                    {"perplexity", std::exp(loss)}};
+  result.config = {{"task", "heldout"},    {"corpus", corpus.string()}, {"split", split},
+                   {"length", how.length}, {"tokens", totals.tokens},   {"output_type", "loglikelihood"}};
   return result;
 }
 
-TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text, const std::string& source,
-                         const EvalOptions& options) {
+TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
+                         const std::string& source, const EvalOptions& options) {
   const auto begin = Clock::now();
   if (text.empty()) fail("eval", "{}: expected text, found an empty file", source);
   const TextEncoder encoder(tokenizer, options.bos);
   const std::vector<int32_t> ids = encoder.encode(text);
   Totals totals{0, static_cast<int64_t>(ids.size()), python_word_count(text), static_cast<int64_t>(text.size())};
   const auto windows = rolling_windows(ids, encoder.prefix(), window_length(model, options));
-  for (const Score& s : score(model, windows, score_options(options, "held-out text"))) totals.log_likelihood += s.log_likelihood;
+  for (const Score& s : score(model, windows, score_options(options, "held-out text")))
+    totals.log_likelihood += s.log_likelihood;
   TaskResult result{.name = "heldout", .original = 1, .effective = 1, .seconds = seconds_since(begin)};
   const double loss = per(totals, totals.tokens);
   result.metrics = {{"loss", loss},
@@ -80,8 +87,13 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
                     {"perplexity", std::exp(loss)},
                     {"byte_perplexity", std::exp(per(totals, totals.bytes))},
                     {"word_perplexity", std::exp(per(totals, totals.words))}};
-  result.config = {{"task", "heldout"}, {"text", source}, {"max_length", window_length(model, options)}, {"tokens", totals.tokens},
-                   {"words", totals.words}, {"bytes", totals.bytes}, {"output_type", "loglikelihood_rolling"}};
+  result.config = {{"task", "heldout"},
+                   {"text", source},
+                   {"max_length", window_length(model, options)},
+                   {"tokens", totals.tokens},
+                   {"words", totals.words},
+                   {"bytes", totals.bytes},
+                   {"output_type", "loglikelihood_rolling"}};
   return result;
 }
 

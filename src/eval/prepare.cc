@@ -28,7 +28,11 @@ struct Preparation::Impl {
   ReadAhead<Chunk> chunks;
 
   Impl(std::vector<Task> t, std::filesystem::path d, const Tokenizer& k, PrepareOptions o)
-      : tasks(std::move(t)), data(std::move(d)), tokenizer(k), options(o), chunks(kAhead, [this](const HandOver& hand_over) {
+      : tasks(std::move(t)),
+        data(std::move(d)),
+        tokenizer(k),
+        options(o),
+        chunks(kAhead, [this](const HandOver& hand_over) {
           for (size_t task = 0; task < tasks.size(); ++task) prepare(task, hand_over);
         }) {}
 
@@ -68,21 +72,23 @@ struct Preparation::Impl {
       chunk.rows.push_back(std::move(row));
       chunk.questions.push_back(std::move(question));
       chunk.last = i + 1 == planned;
-      if (!chunk.last && chunk.requests.size() < kRequests && chunk.tokens < static_cast<int64_t>(kWindowTokens)) continue;
+      if (!chunk.last && chunk.requests.size() < kRequests && chunk.tokens < static_cast<int64_t>(kWindowTokens))
+        continue;
       hand_over(std::move(chunk));
       start(i + 1);
     }
   }
 
-  void add_requests(const Task& task, const Row& row, const Question& question, TextEncoder& encoder, Chunk& chunk) const {
+  void add_requests(const Task& task, const Row& row, const Question& question, TextEncoder& encoder,
+                    Chunk& chunk) const {
     for (size_t c = 0; c < question.pairs.size(); ++c) {
       Request request = encoder.encode_pair(question.pairs[c].context, question.pairs[c].continuation);
       const auto count = static_cast<int64_t>(request.continuation.size());
       const std::string which =
           task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
       if (count < 1 || count > options.max_length) {
-        const std::string text = fmt::format("eval: {}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which,
-                                             options.max_length, count);
+        const std::string text = fmt::format("eval: {}: {}: expected 1 to {} tokens (the maximum length), found {}",
+                                             row.where, which, options.max_length, count);
         if (count < 1) throw Error(text);
         throw LongerThanModel(text);
       }

@@ -23,7 +23,8 @@ char32_t next_character(std::string_view text, size_t* at) {
   const unsigned char first = byte((*at)++);
   const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : first >= 0xC0 ? 1 : 0;
   char32_t value = more == 3 ? first & 0x07 : more == 2 ? first & 0x0F : more == 1 ? first & 0x1F : first;
-  for (int i = 0; i < more && *at < text.size() && (byte(*at) & 0xC0) == 0x80; ++i) value = value << 6 | (byte((*at)++) & 0x3F);
+  for (int i = 0; i < more && *at < text.size() && (byte(*at) & 0xC0) == 0x80; ++i)
+    value = value << 6 | (byte((*at)++) & 0x3F);
   return value;
 }
 
@@ -44,8 +45,8 @@ std::string mapped(const std::string& text, CaseMap first, CaseMap rest) {
 }  // namespace
 
 bool python_is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 std::string_view python_strip(std::string_view text) {
@@ -96,7 +97,8 @@ PythonSub::PythonSub(std::string pattern, std::string replacement)
   pattern = replace_all(std::move(pattern), "\\s", kSpaceClass);
   int error = 0;
   PCRE2_SIZE where = 0;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &where, nullptr);
+  code_->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &where, nullptr);
   if (!code_->code) {
     PCRE2_UCHAR message[120];
     pcre2_get_error_message(error, message, sizeof message);

@@ -12,8 +12,8 @@ bool python_is_space(char32_t character);
 std::string_view python_strip(std::string_view text);
 std::string_view python_rstrip(std::string_view text);
 int64_t python_length(std::string_view text);  // characters
-// str.lower, str.upper, str.capitalize, by Unicode's simple case mapping: a character becomes one character ("ß" stays "ß"
-// where Python's upper case is "SS", a final sigma is not told apart).
+// str.lower, str.upper, str.capitalize, by Unicode's simple case mapping: a character becomes one character ("ß" stays
+// "ß" where Python's upper case is "SS", a final sigma is not told apart).
 std::string python_lower(const std::string& text);
 std::string python_upper(const std::string& text);
 std::string python_capitalize(const std::string& text);

@@ -14,9 +14,9 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-// What the model sees of it, by lm-evaluation-harness's rule: the last max_length + 1 ids of context + continuation, the
-// final one only as a target. Error when the continuation alone is empty or longer than max_length, or when no token
-// precedes it.
+// What the model sees of it, by lm-evaluation-harness's rule: the last max_length + 1 ids of context + continuation,
+// the final one only as a target. Error when the continuation alone is empty or longer than max_length, or when no
+// token precedes it.
 Window window_of(const Request& request, int64_t max_length);
 
 }  // namespace lazy::eval

@@ -41,7 +41,8 @@ void write_results(const fs::path& output, const std::string& json, const std::v
   if (!folder.empty()) fs::create_directories(folder, error);
   if (error) fail("eval", "--output {}: {}", folder.string(), error.message());
   for (const TaskResult& task : results) {
-    if (!task.samples.empty()) write_file_atomic(folder / fmt::format("samples_{}_{}.jsonl", task.name, date), task.samples);
+    if (!task.samples.empty())
+      write_file_atomic(folder / fmt::format("samples_{}_{}.jsonl", task.name, date), task.samples);
   }
   write_file_atomic(is_file_name(output) ? output : folder / fmt::format("results_{}.json", date), json);
 }

@@ -13,6 +13,7 @@ namespace lazy::eval {
 // NAME.json, a file in the folder's place.
 void check_output(const std::filesystem::path& output);
 // Records first: results that are there have all of theirs.
-void write_results(const std::filesystem::path& output, const std::string& json, const std::vector<TaskResult>& results);
+void write_results(const std::filesystem::path& output, const std::string& json,
+                   const std::vector<TaskResult>& results);
 
 }  // namespace lazy::eval

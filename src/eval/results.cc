@@ -57,7 +57,8 @@ std::optional<Average> average_of(const std::vector<TaskResult>& results) {
 std::vector<const TaskResult*> by_name(const std::vector<TaskResult>& results) {
   std::vector<const TaskResult*> sorted;
   for (const TaskResult& task : results) sorted.push_back(&task);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const TaskResult* a, const TaskResult* b) { return a->name < b->name; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const TaskResult* a, const TaskResult* b) { return a->name < b->name; });
   return sorted;
 }
 
@@ -67,7 +68,8 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
   ordered_json out;
   ordered_json chance = ordered_json::object(), hashes = ordered_json::object();
   double seconds = 0;
-  for (const char* key : {"results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples"}) {
+  for (const char* key :
+       {"results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples"}) {
     out[key] = ordered_json::object();
   }
   for (const TaskResult& task : results) {
@@ -77,7 +79,8 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
     values["sample_len"] = task.effective;
     for (const Metric& metric : task.metrics) {
       values[metric.name + ",none"] = number(metric.value);
-      values[metric.name + "_stderr,none"] = metric.standard_error ? number(*metric.standard_error) : ordered_json("N/A");
+      values[metric.name + "_stderr,none"] =
+          metric.standard_error ? number(*metric.standard_error) : ordered_json("N/A");
       out["higher_is_better"][task.name][metric.name] = metric.higher_is_better;
     }
     out["group_subtasks"][task.name] = ordered_json::array();
@@ -90,18 +93,20 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
     seconds += task.seconds;
   }
   if (!chance.empty()) out["chance"] = std::move(chance);
-  if (const auto average = average_of(results)) out["average"] = {{"acc", number(average->accuracy)}, {"metrics", average->metrics}};
-  out["config"] = {{"model", "lazy"},
-                   {"model_args", {{"pretrained", info.model_path}, {"kind", info.model_kind}, {"add_bos_token", info.bos}}},
-                   {"model_num_parameters", info.parameters},
-                   {"model_dtype", info.dtype},
-                   {"batch_size", info.batch_size > 0 ? std::to_string(info.batch_size) : "auto"},
-                   {"batch_sizes", ordered_json::array()},
-                   {"device", info.device},
-                   {"limit", info.limit ? ordered_json(*info.limit) : ordered_json()},
-                   {"bootstrap_iters", 100000},
-                   {"fewshot_seed", info.fewshot_seed},
-                   {"command", info.command}};
+  if (const auto average = average_of(results))
+    out["average"] = {{"acc", number(average->accuracy)}, {"metrics", average->metrics}};
+  out["config"] = {
+      {"model", "lazy"},
+      {"model_args", {{"pretrained", info.model_path}, {"kind", info.model_kind}, {"add_bos_token", info.bos}}},
+      {"model_num_parameters", info.parameters},
+      {"model_dtype", info.dtype},
+      {"batch_size", info.batch_size > 0 ? std::to_string(info.batch_size) : "auto"},
+      {"batch_sizes", ordered_json::array()},
+      {"device", info.device},
+      {"limit", info.limit ? ordered_json(*info.limit) : ordered_json()},
+      {"bootstrap_iters", 100000},
+      {"fewshot_seed", info.fewshot_seed},
+      {"command", info.command}};
   out["date"] = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   out["lazy_version"] = LAZY_VERSION;
   out["max_length"] = info.max_length;
@@ -119,8 +124,10 @@ std::string sanitized_model_name(const std::string& name) {
   bool odd_before = false;
   for (const char c : name) {
     const bool odd = std::string_view("\"<>:/|\\?*[]").find(c) != std::string_view::npos;
-    if (!odd) out += c;
-    else if (!odd_before) out += "__";
+    if (!odd)
+      out += c;
+    else if (!odd_before)
+      out += "__";
     odd_before = odd;
   }
   return out;
@@ -135,8 +142,9 @@ std::string to_table(const std::vector<TaskResult>& results) {
     std::sort(metrics.begin(), metrics.end(), [](const Metric& a, const Metric& b) { return a.name < b.name; });
     for (size_t m = 0; m < metrics.size(); ++m) {
       const Metric& metric = metrics[m];
-      rows.push_back({m ? "" : task->name, m ? "" : fmt::format("{}", task->version), "none", std::to_string(task->num_fewshot), metric.name,
-                      metric.higher_is_better ? "↑" : "↓", fmt::format("{:.4f}", metric.value), "±",
+      rows.push_back({m ? "" : task->name, m ? "" : fmt::format("{}", task->version), "none",
+                      std::to_string(task->num_fewshot), metric.name, metric.higher_is_better ? "↑" : "↓",
+                      fmt::format("{:.4f}", metric.value), "±",
                       metric.standard_error ? fmt::format("{:.4f}", *metric.standard_error) : "N/A"});
       if (!task->chance || !is_accuracy(metric)) continue;
       const auto [random, majority] = *task->chance;
@@ -149,7 +157,8 @@ std::string to_table(const std::vector<TaskResult>& results) {
   if (above.size() > 1) {
     out += "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown_table(above, "llr", /*header_left=*/true);
   }
-  if (const auto average = average_of(results)) out += fmt::format("\nAverage of {} accuracies: {:.4f}\n", average->metrics.size(), average->accuracy);
+  if (const auto average = average_of(results))
+    out += fmt::format("\nAverage of {} accuracies: {:.4f}\n", average->metrics.size(), average->accuracy);
   return out;
 }
 

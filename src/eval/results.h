@@ -30,10 +30,11 @@ struct ResultInfo {
   uint64_t fewshot_seed = 1234;
 };
 
-// {"results": {task: {"alias", "metric,none", "metric_stderr,none"}}, "group_subtasks", "configs", "versions", "n-shot",
-// "higher_is_better", "n-samples", "config", "date", ...}. Standard errors that are not defined are "N/A", as there. Two keys
-// are ours: "chance" has each multiple-choice task's accuracies as (accuracy - chance) / (1 - chance), by guessing and by the
-// most frequent label (decision A17); "average" the mean of the tasks' headline accuracies where eight or more are there.
+// {"results": {task: {"alias", "metric,none", "metric_stderr,none"}}, "group_subtasks", "configs", "versions",
+// "n-shot", "higher_is_better", "n-samples", "config", "date", ...}. Standard errors that are not defined are "N/A", as
+// there. Two keys are ours: "chance" has each multiple-choice task's accuracies as (accuracy - chance) / (1 - chance),
+// by guessing and by the most frequent label (decision A17); "average" the mean of the tasks' headline accuracies where
+// eight or more are there.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
 // A model's path as the name of a folder, by the harness's rule.
 std::string sanitized_model_name(const std::string& name);

@@ -57,12 +57,14 @@ void take(const Task& task, const Chunk& chunk, const std::vector<Score>& scores
     }
     std::vector<double> values = document_metrics(task, question, own);
     if (log_samples) {
-      const Json record = sample_record(task, chunk.first + static_cast<int64_t>(i), chunk.rows[i], question, own, values);
+      const Json record =
+          sample_record(task, chunk.first + static_cast<int64_t>(i), chunk.rows[i], question, own, values);
       running.samples += record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-      for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"}) running.hashes += record[hash].get<std::string>();
+      for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
+        running.hashes += record[hash].get<std::string>();
     }
-    running.documents.push_back(
-        {std::move(values), question.words, question.bytes, static_cast<int64_t>(question.choices.size()), question.label});
+    running.documents.push_back({std::move(values), question.words, question.bytes,
+                                 static_cast<int64_t>(question.choices.size()), question.label});
   }
 }
 

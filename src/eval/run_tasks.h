@@ -12,7 +12,7 @@
 namespace lazy::eval {
 
 struct RunOptions {
-  PrepareOptions prepare;  // max_length 0: the model's training length (decision A10)
+  PrepareOptions prepare;   // max_length 0: the model's training length (decision A10)
   ScoreOptions score = {};  // but for the title, which is the task's
   bool log_samples = false;
   bool progress = true;

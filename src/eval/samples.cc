@@ -13,7 +13,9 @@ std::string python_number(double value) {
   return Json(value).dump();
 }
 
-std::string dumped(const Json& value, int indent) { return value.dump(indent, ' ', false, Json::error_handler_t::replace); }
+std::string dumped(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 // Python's int for a count of greedy answers, its float for a choice, its tuple for what is weighted.
 Json recorded(const Task& task, size_t metric, const Question& question, double value) {

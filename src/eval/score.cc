@@ -29,14 +29,16 @@ void check(const Window& w, int64_t vocabulary) {
   }
   for (const auto* ids : {&w.input, &w.targets}) {
     for (int32_t id : *ids) {
-      if (id < 0 || id >= vocabulary) fail("eval", "token id {}: expected 0 to {} (the model's vocabulary)", id, vocabulary - 1);
+      if (id < 0 || id >= vocabulary)
+        fail("eval", "token id {}: expected 0 to {} (the model's vocabulary)", id, vocabulary - 1);
     }
   }
 }
 
-// Where the groups from `begin` on end that go through the model together: at least one. filled_up: each takes as many tokens
-// as the longest.
-size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size, int64_t max_tokens, bool filled_up) {
+// Where the groups from `begin` on end that go through the model together: at least one. filled_up: each takes as many
+// tokens as the longest.
+size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size,
+                 int64_t max_tokens, bool filled_up) {
   size_t end = begin;
   auto windows = int64_t{0}, tokens = int64_t{0}, longest = int64_t{0};
   for (; end < last; ++end) {
@@ -48,8 +50,8 @@ size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t la
   return end;
 }
 
-// A batch on its way. A GPU's results are copied behind its kernels, with a mark behind the copies: who waits for the mark
-// does not wait for the next batch, which computes meanwhile.
+// A batch on its way. A GPU's results are copied behind its kernels, with a mark behind the copies: who waits for the
+// mark does not wait for the next batch, which computes meanwhile.
 struct Pending {
   Batch batch;
   at::Tensor log_likelihood, greedy;
@@ -80,12 +82,14 @@ struct Pending {
 };
 
 // The groups that a rank computes: neighbours, with as many tokens as the other ranks' within one group.
-std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens, const train::Communicator* ranks) {
+std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens,
+                                   const train::Communicator* ranks) {
   if (!ranks) return {0, groups.size()};
   const auto begin_of = [&](int rank) {
     const uint64_t before = tokens * static_cast<uint64_t>(rank) / static_cast<uint64_t>(ranks->size());
     size_t group = 0;
-    for (uint64_t sum = 0; group < groups.size() && sum < before; ++group) sum += static_cast<uint64_t>(groups[group].computed);
+    for (uint64_t sum = 0; group < groups.size() && sum < before; ++group)
+      sum += static_cast<uint64_t>(groups[group].computed);
     return group;
   };
   return {begin_of(ranks->rank()), ranks->rank() + 1 == ranks->size() ? groups.size() : begin_of(ranks->rank() + 1)};
@@ -122,9 +126,10 @@ Pending ask(LanguageModel& model, const std::vector<Window>& windows, std::span<
   return Pending(std::move(batch), likelihood, best);
 }
 
-// Windows begin ... end - 1 through a streaming cache. Where it is cut follows from a token's place alone, so that they go side
-// by side; the shorter ones are filled up behind their last token, which sees nothing of it.
-Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end, const StreamingCache& streaming) {
+// Windows begin ... end - 1 through a streaming cache. Where it is cut follows from a token's place alone, so that they
+// go side by side; the shorter ones are filled up behind their last token, which sees nothing of it.
+Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
+                      const StreamingCache& streaming) {
   int64_t longest = 0;
   for (size_t w = begin; w < end; ++w) longest = std::max(longest, static_cast<int64_t>(windows[w].input.size()));
   const auto count = static_cast<int64_t>(end - begin);
@@ -140,7 +145,8 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
     std::copy(window.input.begin(), window.input.end(), id);
     const size_t first = window.input.size() - window.targets.size();
     std::copy(window.targets.begin(), window.targets.end(), label + first);
-    for (size_t t = first; t < window.input.size(); ++t) rows.push_back(label - labels.const_data_ptr<int64_t>() + static_cast<int64_t>(t));
+    for (size_t t = first; t < window.input.size(); ++t)
+      rows.push_back(label - labels.const_data_ptr<int64_t>() + static_cast<int64_t>(t));
     batch.begins.push_back(static_cast<int64_t>(rows.size()));
   }
   const at::Device device = model.device();
@@ -148,14 +154,16 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
   const auto [likelihood, best] = model.log_likelihood(ids.to(device), labels.to(device), {.cache = &cache});
   batch.rows = at::tensor(rows).to(device);
   const at::Tensor scored = batch.rows;
-  return Pending(std::move(batch), likelihood.flatten().index_select(0, scored), best.flatten().index_select(0, scored));
+  return Pending(std::move(batch), likelihood.flatten().index_select(0, scored),
+                 best.flatten().index_select(0, scored));
 }
 
-std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows,
+                                  const ScoreOptions& options) {
   // Where a sequence's length decides what it computes, it is asked on its own.
   const bool alone = model.config().rope_scaling.type == "dynamic";
   // A cache is each sequence's own: nothing is shared.
-  const std::vector<PrefixGroup> groups = alone || options.cache              ? each_alone(windows)
+  const std::vector<PrefixGroup> groups = alone || options.cache           ? each_alone(windows)
                                           : model.config().all_attention() ? group_by_prefix(windows)
                                                                            : group_by_whole(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
@@ -167,13 +175,15 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
     for (size_t i = first; i < last; ++i) all += static_cast<uint64_t>(groups[i].computed);
   }
   std::unique_ptr<Progress> progress;
-  if (!options.title.empty() && all > 0 && (!options.ranks || options.ranks->first())) progress = std::make_unique<Progress>(options.title, all, "tokens");
+  if (!options.title.empty() && all > 0 && (!options.ranks || options.ranks->first()))
+    progress = std::make_unique<Progress>(options.title, all, "tokens");
 
   std::vector<Score> scores(windows.size());
   std::optional<Pending> pending;
   for (size_t begin = first; begin < last;) {
     end_if_stopped("eval");
-    const size_t end = alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens, options.cache.has_value());
+    const size_t end =
+        alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens, options.cache.has_value());
     try {
       Pending next = options.cache ? ask_streaming(model, windows, begin, end, *options.cache)
                                    : ask(model, windows, std::span(groups).subspan(begin, end - begin));
@@ -192,39 +202,44 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   if (progress) progress->finish();
   if (options.ranks && options.ranks->size() > 1 && !windows.empty()) {
     const size_t end = last < groups.size() ? groups[last].first : windows.size();
-    exchange(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end, options.targets, *options.ranks);
+    exchange(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end, options.targets,
+             *options.ranks);
   }
   return scores;
 }
 
 // windows[order[0]], windows[order[1]], ..., each one's score put where `scores` has its place.
-void score_some(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order, const ScoreOptions& options,
-                std::vector<Score>& scores) {
+void score_some(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order,
+                const ScoreOptions& options, std::vector<Score>& scores) {
   std::vector<Window> some;
   for (size_t w : order) some.push_back(windows[w]);
   std::vector<Score> found = score_in_order(model, some, options);
   for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
 }
 
-// Mixers that learn chunk by chunk fill packed sequences up to alike lengths: neighbours have them. The longest go first, so that
-// what does not fit shows at once.
-std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+// Mixers that learn chunk by chunk fill packed sequences up to alike lengths: neighbours have them. The longest go
+// first, so that what does not fit shows at once.
+std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows,
+                                   const ScoreOptions& options) {
   std::vector<size_t> order(windows.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
   std::vector<Score> scores(windows.size());
   score_some(model, windows, order, options, scores);
   return scores;
 }
 
-// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their length, so
-// that little is filled up.
-std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
+// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their
+// length, so that little is filled up.
+std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows,
+                                   const ScoreOptions& options) {
   std::vector<size_t> whole, cut;
   for (size_t w = 0; w < windows.size(); ++w) {
     (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? whole : cut).push_back(w);
   }
-  std::stable_sort(cut.begin(), cut.end(), [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
+  std::stable_sort(cut.begin(), cut.end(),
+                   [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
   std::vector<Score> scores(windows.size());
   for (const auto* part : {&whole, &cut}) {
     ScoreOptions o = options;
@@ -241,10 +256,12 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   for (const Window& w : windows) check(w, model.config().vocab_size);
   // Under a scaling that goes by the length, a cache's room is the length: what fits into it is another matter there.
   if (options.cache && model.config().rope_scaling.type != "dynamic") return score_streaming(model, windows, options);
-  return model.config().all_attention() ? score_in_order(model, windows, options) : score_by_length(model, windows, options);
+  return model.config().all_attention() ? score_in_order(model, windows, options)
+                                        : score_by_length(model, windows, options);
 }
 
-std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length, const ScoreOptions& options) {
+std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length,
+                         const ScoreOptions& options) {
   std::vector<Window> windows;
   for (const Request& request : requests) windows.push_back(window_of(request, max_length));
   return score(model, windows, options);

@@ -34,8 +34,15 @@ std::string wikitext_detokenize(std::string text) {
   text = replace_all(std::move(text), "s '", "s'");
   static const PythonSub inert("/' [0-9]/", "/'[0-9]/");
   text = inert(text);
-  for (const auto& [from, to] : {std::pair{" @-@ ", "-"}, {" @,@ ", ","}, {" @.@ ", "."},                    // number separators
-                                 {" : ", ": "}, {" ; ", "; "}, {" . ", ". "}, {" ! ", "! "}, {" ? ", "? "}, {" , ", ", "}}) {
+  for (const auto& [from, to] : {std::pair{" @-@ ", "-"},
+                                 {" @,@ ", ","},
+                                 {" @.@ ", "."},  // number separators
+                                 {" : ", ": "},
+                                 {" ; ", "; "},
+                                 {" . ", ". "},
+                                 {" ! ", "! "},
+                                 {" ? ", "? "},
+                                 {" , ", ", "}}) {
     text = replace_all(std::move(text), from, to);
   }
   // Pairs of brackets and quotation marks lose the spaces inside.
@@ -45,8 +52,14 @@ std::string wikitext_detokenize(std::string text) {
                                     {R"("\s*([^"]*?)\s*")", "\"$1\""},
                                     {R"('\s*([^']*?)\s*')", "'$1'"}};
   for (const PythonSub& pair : pairs) text = pair(text);
-  for (const auto& [from, to] : {std::pair{"= = = =", "===="}, {"= = =", "==="}, {"= =", "=="}, {" \u00b0 ", "\u00b0"},
-                                 {" \n", "\n"}, {"\n ", "\n"}, {" N ", " 1 "}, {" 's", "'s"}}) {
+  for (const auto& [from, to] : {std::pair{"= = = =", "===="},
+                                 {"= = =", "==="},
+                                 {"= =", "=="},
+                                 {" \u00b0 ", "\u00b0"},
+                                 {" \n", "\n"},
+                                 {"\n ", "\n"},
+                                 {" N ", " 1 "},
+                                 {" 's", "'s"}}) {
     text = replace_all(std::move(text), from, to);
   }
   return text;

@@ -17,6 +17,7 @@ struct Window {
 // ones keep `context_length` tokens of context and predict max_length - context_length + 1; the last is extended to the
 // left, so that its input is max_length long too and only what remains is scored.
 // 1 <= context_length <= max_length. No tokens, no windows.
-std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t prefix, int64_t max_length, int64_t context_length = 1);
+std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t prefix, int64_t max_length,
+                                    int64_t context_length = 1);
 
 }  // namespace lazy::eval

@@ -25,7 +25,8 @@ struct Generation {
 
 class Generator {
  public:
-  explicit Generator(LanguageModel& model, std::optional<StreamingCache> streaming = {}) : model_(model), streaming_(streaming) {}
+  explicit Generator(LanguageModel& model, std::optional<StreamingCache> streaming = {})
+      : model_(model), streaming_(streaming) {}
   // Computes the prompt, in chunks. Error when it is empty or holds an id outside the vocabulary.
   void set_prompt(const std::vector<int64_t>& ids);
   // May be called again, with another seed, for another text after the same prompt.

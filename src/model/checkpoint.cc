@@ -89,7 +89,8 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& directory) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (fs::exists(directory / name)) return open_torch_file(directory / name);
   }
-  fail(kCheckpoint, "{}: expected model.safetensors or pytorch_model.bin, or one of them with .index.json, found none", directory.string());
+  fail(kCheckpoint, "{}: expected model.safetensors or pytorch_model.bin, or one of them with .index.json, found none",
+       directory.string());
 }
 
 bool has_weight(const WeightsFile& file, const std::string& name) {
@@ -141,31 +142,40 @@ std::map<std::string, std::string> match_weights(const WeightsFile& file, const 
 
 std::vector<at::Tensor> unpacked(const StoredTensor& stored, const at::Tensor& tensor) {
   switch (stored.interleaving) {
-    case Interleaving::plain: return {tensor};
+    case Interleaving::plain:
+      return {tensor};
     case Interleaving::by_head: {
       const auto count = static_cast<int64_t>(stored.parts.size());
       std::vector<at::Tensor> out;
-      for (const at::Tensor& part : tensor.unflatten(0, {stored.heads, count, -1}).unbind(1)) out.push_back(part.flatten(0, 1));
+      for (const at::Tensor& part : tensor.unflatten(0, {stored.heads, count, -1}).unbind(1))
+        out.push_back(part.flatten(0, 1));
       return out;
     }
-    case Interleaving::transposed: return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
-    case Interleaving::stacked: return tensor.chunk(static_cast<int64_t>(stored.parts.size()));
-    case Interleaving::shared: return std::vector<at::Tensor>(stored.parts.size(), tensor);
+    case Interleaving::transposed:
+      return (tensor.dim() == 2 ? tensor.t() : tensor).chunk(static_cast<int64_t>(stored.parts.size()));
+    case Interleaving::stacked:
+      return tensor.chunk(static_cast<int64_t>(stored.parts.size()));
+    case Interleaving::shared:
+      return std::vector<at::Tensor>(stored.parts.size(), tensor);
   }
   return {};
 }
 
 at::Tensor packed(const StoredTensor& stored, const std::vector<at::Tensor>& parts) {
   switch (stored.interleaving) {
-    case Interleaving::plain: return parts[0];
+    case Interleaving::plain:
+      return parts[0];
     case Interleaving::by_head: {
       std::vector<at::Tensor> heads;
       for (const at::Tensor& part : parts) heads.push_back(part.unflatten(0, {stored.heads, -1}));
       return at::stack(heads, 1).flatten(0, 2);
     }
-    case Interleaving::transposed: return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
-    case Interleaving::stacked: return at::cat(parts);
-    case Interleaving::shared: return parts[0];
+    case Interleaving::transposed:
+      return parts[0].dim() == 2 ? at::cat(parts).t() : at::cat(parts);
+    case Interleaving::stacked:
+      return at::cat(parts);
+    case Interleaving::shared:
+      return parts[0];
   }
   return {};
 }

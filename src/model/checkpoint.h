@@ -13,8 +13,8 @@ namespace lazy {
 
 struct StoredTensor;  // model/families/family.h
 
-// model.safetensors, or model.safetensors.index.json beside its shards, or the same two of pytorch_model.bin. Error when the folder
-// has none of them.
+// model.safetensors, or model.safetensors.index.json beside its shards, or the same two of pytorch_model.bin. Error
+// when the folder has none of them.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& directory);
 
 // True when the file has a tensor of this name under either naming, with or without `model.` / `transformer.`.
@@ -22,13 +22,14 @@ bool has_weight(const WeightsFile& file, const std::string& name);
 
 // Compares the file with what the model needs, before anything is allocated: Error lists all missing, unexpected and
 // wrongly shaped or typed tensors at once. Both namings are accepted, with or without the prefix; rotary buffers are
-// ignored; tensors that are tied to others may be there or not. Returns the file's name of each of stored_tensors(config), and of
-// those that say the same again, by the names of StoredTensor.
+// ignored; tensors that are tied to others may be there or not. Returns the file's name of each of
+// stored_tensors(config), and of those that say the same again, by the names of StoredTensor.
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
-// One of a file's tensors as it is stored, by the names that match_weights returns. Values that are not finite are an Error (one cheap
-// pass), because nothing computed from them has a meaning; so is a tensor tied to this one that differs from it.
+// One of a file's tensors as it is stored, by the names that match_weights returns. Values that are not finite are an
+// Error (one cheap pass), because nothing computed from them has a meaning; so is a tensor tied to this one that
+// differs from it.
 at::Tensor checked_tensor(const WeightsFile& file, const std::filesystem::path& directory, const StoredTensor& stored,
                           const std::map<std::string, std::string>& matched);
 

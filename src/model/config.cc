@@ -37,9 +37,11 @@ void check_rope_scaling(const ModelConfig& c) {
   if (s.type != "linear") {
     check_whole(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
   }
-  if (s.type == "dynamic" && c.rotary_dim() < 4) fail("model", "head_dim: dynamic RoPE turns at least 4 dimensions, found {}", c.rotary_dim());
+  if (s.type == "dynamic" && c.rotary_dim() < 4)
+    fail("model", "head_dim: dynamic RoPE turns at least 4 dimensions, found {}", c.rotary_dim());
   if (s.type == "llama3") {
-    check(std::isfinite(s.low_frequency) && s.low_frequency > 0, "rope_scaling.low_freq_factor", "more than 0", s.low_frequency);
+    check(std::isfinite(s.low_frequency) && s.low_frequency > 0, "rope_scaling.low_freq_factor", "more than 0",
+          s.low_frequency);
     check(std::isfinite(s.high_frequency) && s.high_frequency > s.low_frequency, "rope_scaling.high_freq_factor",
           fmt::format("more than low_freq_factor ({})", s.low_frequency), s.high_frequency);
   }
@@ -54,18 +56,24 @@ void check_rope_scaling(const ModelConfig& c) {
 
 void check_relative(const ModelConfig& c) {
   const bool relative = c.positions == "transformer_xl";
-  for (const auto& [field, value] : {std::pair{"segment_length", c.segment_length}, {"memory_length", c.memory_length},
+  for (const auto& [field, value] : {std::pair{"segment_length", c.segment_length},
+                                     {"memory_length", c.memory_length},
                                      {"clamp_length", c.clamp_length}}) {
     check_whole(value, field, 0, c.max_length);
-    if (value > 0 && !relative) fail("model", "{}: expected 0, positions {} have none, found {}", field, c.positions, value);
+    if (value > 0 && !relative)
+      fail("model", "{}: expected 0, positions {} have none, found {}", field, c.positions, value);
   }
   if (!relative) return;
   if (c.memory_length > 0 && c.segment_length == 0) {
-    fail("model", "memory_length: expected 0 without segment_length (the text is one segment), found {}", c.memory_length);
+    fail("model", "memory_length: expected 0 without segment_length (the text is one segment), found {}",
+         c.memory_length);
   }
-  if (c.hidden_size % 2 != 0) fail("model", "hidden_size: expected an even number (sines and cosines of distances), found {}", c.hidden_size);
+  if (c.hidden_size % 2 != 0)
+    fail("model", "hidden_size: expected an even number (sines and cosines of distances), found {}", c.hidden_size);
   if (c.normalizer == "sparsemax" || c.normalizer == "entmax15") {
-    fail("model", "normalizer: expected softmax, elastic, sigmoid or softmax_sink with positions transformer_xl, found {}", c.normalizer);
+    fail("model",
+         "normalizer: expected softmax, elastic, sigmoid or softmax_sink with positions transformer_xl, found {}",
+         c.normalizer);
   }
 }
 
@@ -75,7 +83,9 @@ bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
 bool ModelConfig::has_sink() const { return normalizer == "softmax_sink"; }
 int64_t ModelConfig::rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share); }
 bool ModelConfig::has_plain_rope() const { return rotates() && rotary_share == 1 && !rope_interleaved; }
-bool ModelConfig::is_plain_llama() const { return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && has_plain_rope(); }
+bool ModelConfig::is_plain_llama() const {
+  return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && has_plain_rope();
+}
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
   if (!c.rotates()) return {};
@@ -158,20 +168,24 @@ void ModelConfig::validate() const {
   if (num_heads % num_kv_heads != 0) {
     fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", num_heads, num_kv_heads);
   }
-  if (rotates() && head_dim % 2 != 0) fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
+  if (rotates() && head_dim % 2 != 0)
+    fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
   if (std::find(kPositions.begin(), kPositions.end(), positions) == kPositions.end()) {
     fail("model", "positions: expected one of {}, found '{}'", fmt::join(kPositions, ", "), positions);
   }
   check(rotary_share > 0 && rotary_share <= 1, "partial_rotary_factor", "more than 0 and at most 1", rotary_share);
   if (rotates() && (rotary_dim() < 2 || rotary_dim() % 2 != 0)) {
-    fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim, rotary_dim());
+    fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim,
+         rotary_dim());
   }
   if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
   check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
         hidden_ratio);
-  if (intermediate_size == 0) check_whole(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
+  if (intermediate_size == 0)
+    check_whole(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
   check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
-  check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none", rope_base);
+  check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none",
+        rope_base);
   check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);
   check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
   check(std::isfinite(distance_bias_init_std) && distance_bias_init_std >= 0, "distance_bias_init_std", "at least 0",
@@ -182,17 +196,18 @@ void ModelConfig::validate() const {
   check_relative(*this);
   if (adaptive.used) adaptive.validate(vocab_size);
   check_rope_scaling(*this);
-  if (rope_scaling.type != "none" && !rotates()) fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
+  if (rope_scaling.type != "none" && !rotates())
+    fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
   for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(*this);
-  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer || post_norm || !final_norm ||
-             adaptive.used || shared_relative_biases) {
+  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer ||
+             post_norm || !final_norm || adaptive.used || shared_relative_biases) {
     fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", family);
   }
   if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {
-    fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some", kind(),
-         family);
+    fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some",
+         kind(), family);
   }
   if (!all_attention()) check_mixer(*this);
   if (offset != "per_visible" && offset != "constant") {
@@ -237,7 +252,8 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.intermediate_size = s.integer("intermediate_size", 0, 0);
   if (!m.mlp && (m.intermediate_size > 0 || s.has("hidden_ratio"))) {
     const char* key = m.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
-    fail("model", "{}: {}: expected none (or intermediate_size 0), {} has no MLP whose width it could be", s.where(key), key, m.mixer);
+    fail("model", "{}: {}: expected none (or intermediate_size 0), {} has no MLP whose width it could be", s.where(key),
+         key, m.mixer);
   }
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
   m.norm_eps = s.number("norm_eps", m.norm_eps);

@@ -8,9 +8,9 @@
 
 #include "core/file.h"
 #include "model/families/family.h"
+#include "model/families/mamba2_native.h"
 #include "model/mixers/config.h"
 #include "model/mixers/kinds.h"
-#include "model/families/mamba2_native.h"
 
 namespace lazy {
 
@@ -88,7 +88,8 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
   fields.number({"rms_norm_eps", "norm_eps"}, m.norm_eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
   config_json::read_rope(fields, m);
-  if (!lazy && !kind && m.rope_base == 0) fail(kOperation, "{}: rope_theta: expected more than 1, found 0", fields.file());
+  if (!lazy && !kind && m.rope_base == 0)
+    fail(kOperation, "{}: rope_theta: expected more than 1, found 0", fields.file());
   if (!kind) config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
   std::string activation = "silu";
@@ -127,7 +128,8 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
 
 void config_json::divide_heads(const Fields& fields, const char* name, ModelConfig& m) {
   if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
-    fail(kOperation, "{}: {}: expected a divisor of hidden_size ({}), found {}", fields.file(), name, m.hidden_size, m.num_heads);
+    fail(kOperation, "{}: {}: expected a divisor of hidden_size ({}), found {}", fields.file(), name, m.hidden_size,
+         m.num_heads);
   }
   m.head_dim = m.hidden_size / m.num_heads;
 }

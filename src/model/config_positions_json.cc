@@ -29,13 +29,14 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 
 }  // namespace
 
-// transformers 4 wrote rope_theta at the top and rope_scaling beside it; 5 writes rope_parameters, and takes rope_scaling
-// where both are there.
+// transformers 4 wrote rope_theta at the top and rope_scaling beside it; 5 writes rope_parameters, and takes
+// rope_scaling where both are there.
 void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.rope_base);
   std::string model_type;
   fields.string({"model_type"}, model_type);
-  if (model_type != "lazy_attention") fields.must_be("partial_rotary_factor", 1);  // ours: read with what is Lazy Attention's
+  if (model_type != "lazy_attention")
+    fields.must_be("partial_rotary_factor", 1);  // ours: read with what is Lazy Attention's
   const json* scaling = fields.find({"rope_scaling"});
   const bool old = scaling && !(scaling->is_object() && scaling->empty());
   const char* name = old ? "rope_scaling" : "rope_parameters";
@@ -43,7 +44,8 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   if (!rope) return;
   if (!rope->is_object()) fields.wrong(name, "an object", *rope);
   for (const char* layers : {"full_attention", "sliding_attention"}) {
-    if (rope->contains(layers)) fail(kOperation, "{}: {}.{}: expected one RoPE for all layers", fields.file(), name, layers);
+    if (rope->contains(layers))
+      fail(kOperation, "{}: {}.{}: expected one RoPE for all layers", fields.file(), name, layers);
   }
   const Fields inner(*rope, fields.file());
   ops::RopeScaling& s = m.rope_scaling;
@@ -53,8 +55,8 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   inner.must_be("partial_rotary_factor", 1);
   if (type == "default") return;
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
-    fail(kOperation, "{}: {}.rope_type: expected default, linear, dynamic, llama3 or yarn, found '{}'", fields.file(), name,
-         to_valid_utf8(type.substr(0, 80)));
+    fail(kOperation, "{}: {}.rope_type: expected default, linear, dynamic, llama3 or yarn, found '{}'", fields.file(),
+         name, to_valid_utf8(type.substr(0, 80)));
   }
   s.type = type;
   if (type != "yarn" && !inner.find({"factor"})) {
@@ -65,8 +67,9 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   if (type == "llama3" || type == "yarn") {
     inner.integer({"original_max_position_embeddings"}, s.original_length);
     fields.integer({"original_max_position_embeddings"}, s.original_length);
-    if (s.original_length < 1) fail(kOperation, "{}: {}.original_max_position_embeddings: expected at least 1, found {}",
-                                    fields.file(), name, s.original_length);
+    if (s.original_length < 1)
+      fail(kOperation, "{}: {}.original_max_position_embeddings: expected at least 1, found {}", fields.file(), name,
+           s.original_length);
   }
   if (type == "llama3") {
     inner.number({"low_freq_factor"}, s.low_frequency);
@@ -99,8 +102,8 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window is every layer's, gpt-oss's every second one's unless layer_types says otherwise. Qwen's has a switch, and serves the layers that layer_types names, or else those from
-// max_window_layers on.
+// Mistral's window is every layer's, gpt-oss's every second one's unless layer_types says otherwise. Qwen's has a
+// switch, and serves the layers that layer_types names, or else those from max_window_layers on.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.window);
@@ -124,7 +127,8 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
       if (layer.get<std::string>() == "full_attention") {
         full.push_back(static_cast<int64_t>(i));
       } else if (m.window < 0) {
-        fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none", fields.file());
+        fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none",
+             fields.file());
       }
     }
   } else if (m.window > 0 && type == "gpt_oss") {

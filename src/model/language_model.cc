@@ -17,8 +17,8 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_names.h"
 #include "model/families/family.h"
-#include "model/mixers/attention.h"
 #include "model/families/mamba2_native.h"
+#include "model/mixers/attention.h"
 #include "model/parameter_shapes.h"
 #include "model/part_loader.h"
 #include "model/parts.h"
@@ -142,7 +142,7 @@ struct LanguageModel::Impl {
   }
 
   // One of a layer's tensors, undefined where another mixer is.
-  at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::* tensor) const {
+  at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::*tensor) const {
     const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
     return attention ? to_stay(layer, attention->*tensor) : at::Tensor();
   }
@@ -156,7 +156,8 @@ struct LanguageModel::Impl {
   // What stands before the first layer. `options` says where the tokens stand in their text.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
     const LayerProbes probe(options.probes, -1);
-    const at::Tensor tokens = probe("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
+    const at::Tensor tokens =
+        probe("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
     if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
@@ -167,15 +168,16 @@ struct LanguageModel::Impl {
   }
   // The loss of labels and what else ops::linear_cross_entropy says of them; hidden (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels) {
-    return adaptive ? adaptive->cross_entropy(hidden, labels) : ops::linear_cross_entropy(hidden, head_matrix(), labels);
+    return adaptive ? adaptive->cross_entropy(hidden, labels)
+                    : ops::linear_cross_entropy(hidden, head_matrix(), labels);
   }
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
   // The stream before the first layer; the hidden states after the last norm.
   Stream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   at::Tensor end(Stream stream, const ForwardOptions& options) const;
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless the
-  // weights are not here to stay.
+  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless
+  // the weights are not here to stay.
   at::Tensor head_matrix() {
     return at::GradMode::is_enabled() || hooks ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
   }
@@ -197,8 +199,8 @@ struct LanguageModel::Impl {
   at::Device device;
   CheckpointNames names;
   std::map<std::string, ParameterShape> shapes;  // by name
-  at::Tensor embedding, position_table, head;  // head is undefined when it is the embedding
-  std::optional<AdaptiveTables> adaptive;      // instead of embedding and head
+  at::Tensor embedding, position_table, head;    // head is undefined when it is the embedding
+  std::optional<AdaptiveTables> adaptive;        // instead of embedding and head
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
@@ -277,7 +279,8 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
          ids.dim());
   }
   if (loader && at::GradMode::is_enabled()) must_be_whole("gradients");
-  if (options.cache && at::GradMode::is_enabled()) fail("model", "a KV cache serves inference: disable gradients first");
+  if (options.cache && at::GradMode::is_enabled())
+    fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
   const std::string& positions = config.positions;
@@ -304,7 +307,8 @@ Stream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& o
 at::Tensor LanguageModel::Impl::end(Stream stream, const ForwardOptions& options) const {
   const LayerProbes probe(options.probes, -1);
   look(stream, probe, "final.residual");
-  return probe("final.hidden", config.final_norm ? normalize(stream, final_norm, config.norm_eps).value : sum_of(stream));
+  return probe("final.hidden",
+               config.final_norm ? normalize(stream, final_norm, config.norm_eps).value : sum_of(stream));
 }
 
 ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
@@ -312,7 +316,8 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   ForwardResult result;
   ForwardOptions all = options;
   all.deterministic |= impl_->deterministic;
-  const bool recompute = at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
+  const bool recompute =
+      at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
   PartHooks* const hooks = impl_->hooks;
   Stream stream;
   {
@@ -355,10 +360,12 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   return result;
 }
 
-std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
+std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Tensor>& batches,
+                                                       const ForwardOptions& options,
                                                        const std::function<void(double)>& step) {
   const at::NoGradGuard no_grad;
-  if (options.cache || options.packed || options.rows.defined()) fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
+  if (options.cache || options.packed || options.rows.defined())
+    fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
   const Impl& impl = *impl_;
   ForwardOptions all = options;
   all.deterministic |= impl.deterministic;
@@ -386,7 +393,8 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
-  if (impl_->hooks && at::GradMode::is_enabled()) fail("model", "logits: no gradient where weights are sharded; use loss");
+  if (impl_->hooks && at::GradMode::is_enabled())
+    fail("model", "logits: no gradient where weights are sharded; use loss");
   const PartUse use(impl_->hooks, impl_->head_part());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
@@ -427,16 +435,20 @@ at::Tensor LanguageModel::distance_bias(int64_t layer) const {
 }
 at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::tau); }
 at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::sink); }
-at::Tensor LanguageModel::alibi_slopes(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::slopes); }
+at::Tensor LanguageModel::alibi_slopes(int64_t layer) const {
+  return impl_->of_attention(layer, &AttentionMixer::slopes);
+}
 AttentionProjections LanguageModel::projections(int64_t layer) const {
   const AttentionMixer& a = impl_->attention(layer);
   const auto own = [&](const at::Tensor& weight) { return impl_->to_stay(layer, weight); };
   if (impl_->loader && impl_->dtype != at::kFloat) impl_->must_be_whole("projections in fp32");
-  return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]), own(a.q_bias), own(a.k_bias), own(a.v_bias)};
+  return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]),
+          own(a.q_bias),         own(a.k_bias),         own(a.v_bias)};
 }
 AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
   AttentionTerms terms = impl_->attention(layer).terms();
-  for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau}) *t = impl_->to_stay(layer, *t);
+  for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau})
+    *t = impl_->to_stay(layer, *t);
   return terms;
 }
 

@@ -21,9 +21,9 @@ class PartHooks;
 class Probes;
 struct ModelPart;
 
-// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`. With
-// `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy of the
-// cache is a place to come back to.
+// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`.
+// With `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy
+// of the cache is a place to come back to.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
   // Of other mixers than attention, a list a layer: what they remember, of constant size. Never changed in place.
@@ -33,15 +33,17 @@ struct KVCache {
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;   // read and extended; positions start at cache->length
+  KVCache* cache = nullptr;    // read and extended; positions start at cache->length
   bool deterministic = false;  // gradients of attention
-  bool return_stats = false;  // per-layer attention statistics in ForwardResult::stats
+  bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
   // pictures.
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
-  const Probes* probes = nullptr;  // tensors read or replaced at named places (model/probes.h); they must outlive the graph
+  const Probes* probes =
+      nullptr;  // tensors read or replaced at named places (model/probes.h); they must outlive the graph
   const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
-  at::Tensor rows;  // int64: the tokens of a packed pass whose hidden states are asked for, in this order; undefined: all
+  at::Tensor
+      rows;  // int64: the tokens of a packed pass whose hidden states are asked for, in this order; undefined: all
 };
 
 struct ForwardResult {
@@ -49,8 +51,8 @@ struct ForwardResult {
   std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined in others
 };
 
-// What the backward pass computes again instead of keeping it: nothing dear, the products gate and up of each layer's MLP,
-// each layer's attention half, or whole layers.
+// What the backward pass computes again instead of keeping it: nothing dear, the products gate and up of each layer's
+// MLP, each layer's attention half, or whole layers.
 enum class Checkpointing { none, mlp, attention, full };
 Checkpointing checkpointing_from(const std::string& name);  // "none", "mlp", "attention", "full"
 const char* name(Checkpointing checkpointing);
@@ -63,10 +65,11 @@ class LanguageModel {
   static LanguageModel load(const std::filesystem::path& directory);
   // Its weights under another configuration than its config.json's: the same shapes, other positions.
   static LanguageModel load(const std::filesystem::path& directory, ModelConfig config);
-  // A model that is larger than the memory: its weights stay in the folder, and those of a layer are on `device` only while it computes,
-  // read again for every pass (model/part_loader.h). For inference in the precision `compute`: its weights cannot be changed, saved or
-  // moved.
-  static LanguageModel load_by_layers(const std::filesystem::path& directory, at::Device device, at::ScalarType compute);
+  // A model that is larger than the memory: its weights stay in the folder, and those of a layer are on `device` only
+  // while it computes, read again for every pass (model/part_loader.h). For inference in the precision `compute`: its
+  // weights cannot be changed, saved or moved.
+  static LanguageModel load_by_layers(const std::filesystem::path& directory, at::Device device,
+                                      at::ScalarType compute);
   bool by_layers() const;
   ~LanguageModel();
   LanguageModel(LanguageModel&&) noexcept;
@@ -74,7 +77,7 @@ class LanguageModel {
 
   const ModelConfig& config() const;
   // What a layer's attention is, beside queries, keys and values: normalizer, window, offset, biases of scores.
-  AttentionTerms attention_terms(int64_t layer) const;  // Error where another mixer is
+  AttentionTerms attention_terms(int64_t layer) const;    // Error where another mixer is
   AttentionProjections projections(int64_t layer) const;  // likewise
   // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
   void set_compute_dtype(at::ScalarType dtype);
@@ -87,12 +90,12 @@ class LanguageModel {
   at::Device device() const;
 
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
-  // What forward gives of several batches, a layer at a time: each layer's weights serve all of them before the next one's, so that they
-  // are read once. Probes see a layer of every batch before the next layer. No gradient; without a cache, packing and rows. `step`, if
-  // there is one, is told how much is done, from 0 to 1.
+  // What forward gives of several batches, a layer at a time: each layer's weights serve all of them before the next
+  // one's, so that they are read once. Probes see a layer of every batch before the next layer. No gradient; without a
+  // cache, packing and rows. `step`, if there is one, is told how much is done, from 0 to 1.
   std::vector<ForwardResult> forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
                                           const std::function<void(double)>& step = {});
-  at::Tensor logits(const at::Tensor& hidden);                                       // (..., vocab_size) fp32; log-probabilities of an adaptive vocabulary
+  at::Tensor logits(const at::Tensor& hidden);  // (..., vocab_size) fp32; log-probabilities of an adaptive vocabulary
   // Mean cross-entropy in nats over labels != -100, differentiable; labels (batch, length), already shifted; NaN
   // when every label is -100, as in PyTorch.
   // The logits of all positions never exist at once.
@@ -101,15 +104,16 @@ class LanguageModel {
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
                                                    const ForwardOptions& options = {});
   // The same for labels (N) that follow the tokens `rows` (N) of packed sequences; both int64, on the model's device.
-  std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows, const at::Tensor& labels);
+  std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
+                                                   const at::Tensor& labels);
 
   // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear
   // once. Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in
   // place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
-  // The same by parts (model/parts.h). Hooks, if there are any, are told around each use of a part's weights by this class,
-  // the backward pass of loss() included: the weights need be there only then. What tau() and distance_bias() give is then
-  // a copy. They must live as long as the model, or until null takes their place.
+  // The same by parts (model/parts.h). Hooks, if there are any, are told around each use of a part's weights by this
+  // class, the backward pass of loss() included: the weights need be there only then. What tau() and distance_bias()
+  // give is then a copy. They must live as long as the model, or until null takes their place.
   const std::vector<ModelPart>& parts() const;
   void set_part_hooks(PartHooks* hooks);
   bool decays(const std::string& parameter_name) const;      // ParameterShape's

@@ -17,8 +17,11 @@ ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& con
   const std::string type = text.substr(0, colon), number = colon == std::string::npos ? "" : text.substr(colon + 1);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scaling.factor);
   const bool known = type == "yarn" || type == "linear" || type == "dynamic";
-  if (!known || error != std::errc() || end != number.data() + number.size() || !(scaling.factor >= 1) || !std::isfinite(scaling.factor)) {
-    fail("model", "--positions: expected yarn:FACTOR, linear:FACTOR or dynamic:FACTOR with a factor of at least 1, or none, found '{}'",
+  if (!known || error != std::errc() || end != number.data() + number.size() || !(scaling.factor >= 1) ||
+      !std::isfinite(scaling.factor)) {
+    fail("model",
+         "--positions: expected yarn:FACTOR, linear:FACTOR or dynamic:FACTOR with a factor of at least 1, or none, "
+         "found '{}'",
          to_valid_utf8(text));
   }
   scaling.type = type;
@@ -32,7 +35,8 @@ ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& con
 
 ModelConfig ModelOptions::apply(ModelConfig config) const {
   if (rope_base != 0) {
-    if (!std::isfinite(rope_base) || rope_base <= 1) fail("model", "--rope-base: expected more than 1, found {}", rope_base);
+    if (!std::isfinite(rope_base) || rope_base <= 1)
+      fail("model", "--rope-base: expected more than 1, found {}", rope_base);
     config.rope_base = rope_base;
   }
   if (!positions.empty()) config.rope_scaling = parse_positions(positions, config);

@@ -9,7 +9,8 @@
 namespace lazy {
 
 struct ModelOptions {
-  std::string positions;  // --positions: "yarn:4", "linear:4", "dynamic:4" over the training length, "none"; "": the model's own
+  std::string positions;  // --positions: "yarn:4", "linear:4", "dynamic:4" over the training length, "none"; "": the
+                          // model's own
   double rope_base = 0;   // --rope-base; 0: the model's own
   std::string cache;      // --cache: "streaming:4+508"; "": everything is kept
 

@@ -28,16 +28,21 @@ class WithoutMxfp4 : public WeightsFile {
   }
 
   const std::vector<std::string>& names() const override { return names_; }
-  std::string where(const std::string& name) const override { return file_->where(packed_.count(name) ? name + std::string(kBlocks) : name); }
+  std::string where(const std::string& name) const override {
+    return file_->where(packed_.count(name) ? name + std::string(kBlocks) : name);
+  }
 
   WeightInfo info(const std::string& name) const override {
     if (!packed_.count(name)) return file_->info(name);
-    const WeightInfo blocks = file_->info(name + std::string(kBlocks)), scales = file_->info(name + std::string(kScales));
+    const WeightInfo blocks = file_->info(name + std::string(kBlocks)),
+                     scales = file_->info(name + std::string(kScales));
     const std::vector<int64_t>& b = blocks.shape;
     std::vector<int64_t> expected = b;
     if (!expected.empty()) expected.pop_back();
     if (b.size() != 4 || b[3] != 16 || scales.shape != expected || blocks.dtype != "U8" || scales.dtype != "U8") {
-      fail("mxfp4", "{}: {}: expected blocks (experts, rows, groups, 16) and scales (experts, rows, groups) of type U8, found others",
+      fail("mxfp4",
+           "{}: {}: expected blocks (experts, rows, groups, 16) and scales (experts, rows, groups) of type U8, found "
+           "others",
            where(name), name);
     }
     return {"F32", {b[0], b[2] * 32, b[1]}};
@@ -64,7 +69,8 @@ class WithoutMxfp4 : public WeightsFile {
 
 // One expert's.
 at::Tensor matrix(const at::Tensor& blocks, const at::Tensor& scales) {
-  static const at::Tensor values = at::tensor({0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f});
+  static const at::Tensor values =
+      at::tensor({0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f});
   const at::Tensor halves = at::stack({blocks.bitwise_and(15), blocks.__rshift__(4)}, -1).to(at::kInt);
   const at::Tensor numbers = values.index_select(0, halves.flatten()).view({blocks.size(0), blocks.size(1), 32});
   const at::Tensor exponents = scales.to(at::kFloat).sub(127).exp2().unsqueeze(2);
@@ -80,6 +86,8 @@ at::Tensor from_mxfp4(const at::Tensor& blocks, const at::Tensor& scales) {
   return at::stack(out);
 }
 
-std::unique_ptr<WeightsFile> without_mxfp4(std::unique_ptr<WeightsFile> file) { return std::make_unique<WithoutMxfp4>(std::move(file)); }
+std::unique_ptr<WeightsFile> without_mxfp4(std::unique_ptr<WeightsFile> file) {
+  return std::make_unique<WithoutMxfp4>(std::move(file));
+}
 
 }  // namespace lazy

@@ -17,7 +17,8 @@ struct PackedSequences {
   // (keys) int64: the token whose key stands there. Undefined: every sequence has its own tokens' keys and no others.
   at::Tensor keys;
   int64_t longest = 0;  // tokens of the longest sequence, what it continues included
-  // What mixers lay out of these, made by the first layer that asks (mixers/packed_layouts.h). A copy shares it: change no copy.
+  // What mixers lay out of these, made by the first layer that asks (mixers/packed_layouts.h). A copy shares it: change
+  // no copy.
   mutable std::shared_ptr<PackedLayouts> layouts = {};
 };
 

@@ -26,7 +26,8 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
     out.push_back({names.q_norm, {c.head_dim}});
     out.push_back({names.k_norm, {c.head_dim}});
   }
-  if (c.distance_bias_window > 0) out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}, true, /*wide=*/true, /*decayed=*/false});
+  if (c.distance_bias_window > 0)
+    out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}, true, /*wide=*/true, /*decayed=*/false});
   if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable, /*wide=*/true});
   if (c.has_sink()) out.push_back({names.sink, {c.num_heads}, true, /*wide=*/true});
   if (c.positions == "alibi") out.push_back({names.slopes, {c.num_heads}, c.alibi_trainable, /*wide=*/true});
@@ -44,7 +45,8 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
   const bool layer_norm = c.norm == "layer";
   std::vector<ParameterShape> out = {{names.mixer_norm, {d}}};
   if (layer_norm) out.push_back({names.mixer_norm_bias, {d}});
-  for (ParameterShape& p : mixer == "attention" ? attention_shapes(c, names) : mixer_kind(c).shapes(c)) out.push_back(std::move(p));
+  for (ParameterShape& p : mixer == "attention" ? attention_shapes(c, names) : mixer_kind(c).shapes(c))
+    out.push_back(std::move(p));
   if (!c.mlp) return out;
   out.push_back({names.mlp_norm, {d}});
   if (layer_norm) out.push_back({names.mlp_norm_bias, {d}});
@@ -75,7 +77,8 @@ std::vector<ParameterShape> adaptive_shapes(const ModelConfig& c) {
     out.push_back({adaptive_name(name, cluster), std::move(shape)});
   };
   for (int64_t n = 0; n < a.tables(); ++n) add(adaptive_names::kTable, {a.rows(c.vocab_size, n), a.width_of(n)}, n);
-  for (int64_t n = 0; n < a.tables() && a.projected(c.hidden_size); ++n) add(adaptive_names::kProjection, {c.hidden_size, a.width_of(n)}, n);
+  for (int64_t n = 0; n < a.tables() && a.projected(c.hidden_size); ++n)
+    add(adaptive_names::kProjection, {c.hidden_size, a.width_of(n)}, n);
   if (a.clusters() > 1) {
     add(adaptive_names::kClusterWeight, {a.clusters() - 1, a.width});
     add(adaptive_names::kClusterBias, {a.clusters() - 1});
@@ -133,7 +136,13 @@ ParameterCount count_parameters(const ModelConfig& c) {
     return sum;
   };
   count.embedding = of_vocabulary(true);
-  count.tied = count.embedding + ((!c.final_norm ? 0 : c.norm == "layer" ? 2 : 1) + (c.embedding_norm ? 2 : 0)) * c.hidden_size + (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
+  count.tied = count.embedding +
+               ((!c.final_norm       ? 0
+                 : c.norm == "layer" ? 2
+                                     : 1) +
+                (c.embedding_norm ? 2 : 0)) *
+                   c.hidden_size +
+               (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
   if (attending > 0) count.tied += attending * of_layer("attention");
   if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
   if (c.shared_relative_biases) count.tied -= (c.num_layers - 1) * 2 * c.num_heads * c.head_dim;

@@ -12,7 +12,7 @@ namespace lazy {
 struct ParameterShape {
   std::string name;  // the checkpoint's
   std::vector<int64_t> shape;
-  bool trained = true;    // false: a fixed offset
+  bool trained = true;  // false: a fixed offset
   // A saved bf16 model keeps it in fp32 all the same: offsets and distance biases decide which pairs are alive, and a
   // recurrence's decay is exponentiated over its whole length.
   bool wide = false;

@@ -1,4 +1,5 @@
-// A model by parts, for whoever keeps the weights somewhere else and brings them only while they are used (full sharding).
+// A model by parts, for whoever keeps the weights somewhere else and brings them only while they are used (full
+// sharding).
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -76,7 +76,8 @@ std::string show_shape(const std::vector<int64_t>& shape) { return fmt::format("
 // Bytes that dtype and shape ask for. Every product is checked: a shape may claim 2^62 elements.
 uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) {
   const int bits = safetensors_dtype_bits(entry.dtype);
-  if (bits == 0) fail(kSafetensors, "{}: tensor '{}': dtype: unknown '{}'", file, brief(entry.name), brief(entry.dtype));
+  if (bits == 0)
+    fail(kSafetensors, "{}: tensor '{}': dtype: unknown '{}'", file, brief(entry.name), brief(entry.dtype));
   uint64_t total = static_cast<uint64_t>(bits);
   bool overflow = false;
   for (const int64_t size : entry.shape) {

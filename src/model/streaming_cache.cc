@@ -25,9 +25,11 @@ StreamingCache StreamingCache::parse(const std::string& text, const std::string&
   const size_t plus = text.find('+');
   const std::string_view all = text;
   if (!all.starts_with(kPrefix) || plus == std::string::npos ||
-      !read(all.substr(kPrefix.size(), plus - kPrefix.size()), 0, cache.sinks) || !read(all.substr(plus + 1), 1, cache.recent)) {
-    fail("model", "{}: expected streaming:FIRST+LAST, tokens to keep (at least 0 and 1), such as streaming:4+508, found '{}'", option,
-         to_valid_utf8(text));
+      !read(all.substr(kPrefix.size(), plus - kPrefix.size()), 0, cache.sinks) ||
+      !read(all.substr(plus + 1), 1, cache.recent)) {
+    fail("model",
+         "{}: expected streaming:FIRST+LAST, tokens to keep (at least 0 and 1), such as streaming:4+508, found '{}'",
+         option, to_valid_utf8(text));
   }
   return cache;
 }

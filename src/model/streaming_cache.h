@@ -1,5 +1,6 @@
-// Which keys a streaming cache keeps (StreamingLLM, Xiao et al. 2023, arXiv 2309.17453): the first few tokens, on which much
-// attention rests, and the latest ones. What a model trained on short texts then sees of an endless one never grows.
+// Which keys a streaming cache keeps (StreamingLLM, Xiao et al. 2023, arXiv 2309.17453): the first few tokens, on which
+// much attention rests, and the latest ones. What a model trained on short texts then sees of an endless one never
+// grows.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path, const char* operation) {
+std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
+                                                                const char* operation) {
   const nlohmann::json root = nlohmann::json::parse(read_file(path), nullptr, false);
   if (root.is_discarded()) fail(operation, "{}: expected JSON", path.string());
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
@@ -20,7 +21,8 @@ std::map<std::string, std::vector<std::string>> read_weight_map(const std::files
     const std::filesystem::path shard = file.get<std::string>();
     // A checkpoint is untrusted input: an index must not reach outside its own folder.
     if (shard.empty() || shard != shard.filename() || shard == ".." || shard == ".") {
-      fail(operation, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name, shard.string());
+      fail(operation, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name,
+           shard.string());
     }
     by_file[shard.string()].push_back(name);
   }

@@ -18,8 +18,8 @@ class WeightsFile {
 
   virtual const std::vector<std::string>& names() const = 0;  // sorted
   virtual WeightInfo info(const std::string& name) const = 0;
-  // The tensor, on the CPU, sharing the mapped memory where it can. Read-only: copy before changing it. Stays valid after this
-  // object is gone. Error for a dtype that PyTorch has not.
+  // The tensor, on the CPU, sharing the mapped memory where it can. Read-only: copy before changing it. Stays valid
+  // after this object is gone. Error for a dtype that PyTorch has not.
   virtual at::Tensor tensor(const std::string& name) const = 0;
   // The memory that reading the tensor has filled may be used otherwise; it can be read again.
   virtual void forget(const std::string& name) const = 0;

@@ -12,7 +12,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
   const auto type = accumulate_type(a.q.scalar_type());
   c10::SymDimVector out_size(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   out_size.back() = a.v.sym_size(-1);
-  c10::SymDimVector rows;                            // (batch, heads, length), packed (heads, tokens)
+  c10::SymDimVector rows;  // (batch, heads, length), packed (heads, tokens)
   if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
   rows.push_back(a.q.sym_size(-2));
   rows.push_back(a.q.sym_size(-3));
@@ -24,7 +24,8 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
           at::empty_symint(stats_size, a.q.options().dtype(type))};
 }
 
-void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
+                    const at::Tensor& lse) {
   c10::SymDimVector like_out(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   like_out.back() = a.v.sym_size(-1);
   c10::SymDimVector rows;
@@ -34,8 +35,8 @@ void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const 
   if (a.normalizer == "sigmoid") rows.assign(1, c10::SymInt(0));
   auto check = [&](const at::Tensor& t, const char* name, c10::SymIntArrayRef sizes, at::ScalarType type) {
     TORCH_CHECK(t.sym_sizes() == sizes && t.scalar_type() == type && t.device() == a.q.device(),
-                "lazy::attention_backward: expected ", name, " of shape ", sizes, " and type ", type, " on ", a.q.device(),
-                ", received ", t.sym_sizes(), " of ", t.scalar_type(), " on ", t.device());
+                "lazy::attention_backward: expected ", name, " of shape ", sizes, " and type ", type, " on ",
+                a.q.device(), ", received ", t.sym_sizes(), " of ", t.scalar_type(), " on ", t.device());
   };
   check(d_out, "d_out", like_out, a.q.scalar_type());
   check(out, "out", like_out, a.q.scalar_type());
@@ -46,12 +47,18 @@ AttentionGradients empty_gradients(const AttentionArguments& a, const std::array
   const at::Tensor none;
   auto like = [&](bool wanted, const at::Tensor& t) {
     if (!wanted) return at::empty({0}, a.q.options());
-    TORCH_CHECK(t.defined(), "lazy::attention_backward: expected a gradient to be asked only of tensors that are given");
+    TORCH_CHECK(t.defined(),
+                "lazy::attention_backward: expected a gradient to be asked only of tensors that are given");
     return at::empty_symint(t.sym_sizes(), t.options());
   };
   auto optional = [&](const OptionalTensor& t) -> const at::Tensor& { return given(t) ? *t : none; };
-  return {like(mask[0], a.q), like(mask[1], a.k), like(mask[2], a.v), like(mask[3], optional(a.distance_bias)),
-          like(mask[4], optional(a.tau)), like(mask[5], optional(a.sink)), like(mask[6], optional(a.alibi_slopes))};
+  return {like(mask[0], a.q),
+          like(mask[1], a.k),
+          like(mask[2], a.v),
+          like(mask[3], optional(a.distance_bias)),
+          like(mask[4], optional(a.tau)),
+          like(mask[5], optional(a.sink)),
+          like(mask[6], optional(a.alibi_slopes))};
 }
 
 namespace {
@@ -93,13 +100,14 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
 
 AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& distance_bias, const at::Tensor& tau, const AttentionOptions& options) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::attention", "").typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention", "")
+                             .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
   auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
-  return op.call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink), optional(options.alibi_slopes),
-                 options.normalizer, options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 optional(options.cu_seqlens_q), optional(options.cu_seqlens_k), options.return_stats,
-                 options.deterministic);
+  return op.call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink),
+                 optional(options.alibi_slopes), options.normalizer, options.offset, options.sigmoid_bias,
+                 options.scale, options.causal, options.window, optional(options.cu_seqlens_q),
+                 optional(options.cu_seqlens_k), options.return_stats, options.deterministic);
 }
 
 }  // namespace lazy::ops

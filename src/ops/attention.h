@@ -13,14 +13,15 @@ struct AttentionOptions {
   std::string normalizer = "elastic";
   std::string offset = "per_visible";
   std::optional<double> sigmoid_bias;
-  std::optional<double> scale;          // default head_dim^-0.5
-  bool causal = true;                   // bottom-right aligned: the last query sees the last key
-  int64_t window = -1;                  // the w latest keys, the query's own included; -1: no window
+  std::optional<double> scale;  // default head_dim^-0.5
+  bool causal = true;           // bottom-right aligned: the last query sees the last key
+  int64_t window = -1;          // the w latest keys, the query's own included; -1: no window
   bool return_stats = false;
   bool deterministic = false;
-  at::Tensor sink;                      // normalizer "softmax_sink"
+  at::Tensor sink;  // normalizer "softmax_sink"
   at::Tensor alibi_slopes;
-  at::Tensor cu_seqlens_q, cu_seqlens_k;  // packed documents: q (tokens, heads, head_dim), batch axis dropped everywhere
+  at::Tensor cu_seqlens_q,
+      cu_seqlens_k;  // packed documents: q (tokens, heads, head_dim), batch axis dropped everywhere
 };
 
 // q (batch, length, heads, head_dim); k, v (batch, key_length, kv_heads, head_dim).

@@ -20,17 +20,24 @@ Normalizer normalizer_from(const char* operation, std::string_view name) {
                  Normalizer::sigmoid, Normalizer::softmax_sink}) {
     if (name == kernels::name(n)) return n;
   }
-  LAZY_EXPECT(false, "normalizer to be \"softmax\", \"elastic\", \"sparsemax\", \"entmax15\", \"sigmoid\" or "
-              "\"softmax_sink\", received \"", name, "\"");
+  LAZY_EXPECT(false,
+              "normalizer to be \"softmax\", \"elastic\", \"sparsemax\", \"entmax15\", \"sigmoid\" or "
+              "\"softmax_sink\", received \"",
+              name, "\"");
 }
 
 DType dtype_from(const char* operation, at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return DType::f64;
-    case at::kFloat: return DType::f32;
-    case at::kBFloat16: return DType::bf16;
-    case at::kHalf: return DType::f16;
-    default: LAZY_EXPECT(false, "q of type float32, bfloat16, float16 or float64, received ", type);
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::f16;
+    default:
+      LAZY_EXPECT(false, "q of type float32, bfloat16, float16 or float64, received ", type);
   }
 }
 
@@ -39,8 +46,8 @@ void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const
   if (!given(t)) return;
   const char* const operation = a.operation;
   const c10::SymInt heads = a.q.sym_size(-2);
-  LAZY_EXPECT(t->dim() == rank && t->sym_size(0) == heads, name, " of shape (", heads,
-              rank == 2 ? ", window)" : ")", ", received ", t->sym_sizes());
+  LAZY_EXPECT(t->dim() == rank && t->sym_size(0) == heads, name, " of shape (", heads, rank == 2 ? ", window)" : ")",
+              ", received ", t->sym_sizes());
   LAZY_EXPECT(t->scalar_type() == accumulate_type(a.q.scalar_type()), name, " of type ",
               accumulate_type(a.q.scalar_type()), " for q of type ", a.q.scalar_type(), ", received ",
               t->scalar_type());
@@ -51,11 +58,13 @@ void check_normalizer_arguments(const AttentionArguments& a) {
   const char* const operation = a.operation;
   const Normalizer normalizer = normalizer_from(operation, a.normalizer);
   const bool elastic = normalizer == Normalizer::elastic, sink = normalizer == Normalizer::softmax_sink;
-  LAZY_EXPECT(given(a.tau) == elastic, elastic ? "tau for normalizer \"elastic\", received None"
-                                               : "tau only with normalizer \"elastic\", received it with \"",
+  LAZY_EXPECT(given(a.tau) == elastic,
+              elastic ? "tau for normalizer \"elastic\", received None"
+                      : "tau only with normalizer \"elastic\", received it with \"",
               elastic ? "" : a.normalizer, elastic ? "" : "\"");
-  LAZY_EXPECT(given(a.sink) == sink, sink ? "sink for normalizer \"softmax_sink\", received None"
-                                          : "sink only with normalizer \"softmax_sink\", received it with \"",
+  LAZY_EXPECT(given(a.sink) == sink,
+              sink ? "sink for normalizer \"softmax_sink\", received None"
+                   : "sink only with normalizer \"softmax_sink\", received it with \"",
               sink ? "" : a.normalizer, sink ? "" : "\"");
   LAZY_EXPECT(!a.sigmoid_bias || normalizer == Normalizer::sigmoid,
               "sigmoid_bias only with normalizer \"sigmoid\", received it with \"", a.normalizer, "\"");
@@ -68,8 +77,8 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
 
-// What was checked last, so that the layers of a model, which share their documents, wait for a GPU once and not each; and
-// so that a captured CUDA graph, which may not wait, runs with what its warm-up has checked.
+// What was checked last, so that the layers of a model, which share their documents, wait for a GPU once and not each;
+// and so that a captured CUDA graph, which may not wait, runs with what its warm-up has checked.
 class Checked {
  public:
   bool knows(const at::Tensor& t, int64_t tokens) {
@@ -154,9 +163,10 @@ void check_attention(const AttentionArguments& a) {
   check_parameter(a, a.alibi_slopes, "alibi_slopes", 1);
   if (packed) {
     for (const auto* t : {&*a.cu_seqlens_q, &*a.cu_seqlens_k}) {
-      LAZY_EXPECT(t->dim() == 1 && t->sym_size(0) >= 1 && (t->scalar_type() == at::kInt || t->scalar_type() == at::kLong),
-                  "cu_seqlens of shape (documents + 1) and type int32 or int64, received ", t->sym_sizes(), " of ",
-                  t->scalar_type());
+      LAZY_EXPECT(
+          t->dim() == 1 && t->sym_size(0) >= 1 && (t->scalar_type() == at::kInt || t->scalar_type() == at::kLong),
+          "cu_seqlens of shape (documents + 1) and type int32 or int64, received ", t->sym_sizes(), " of ",
+          t->scalar_type());
     }
     LAZY_EXPECT(a.cu_seqlens_q->sym_size(0) == a.cu_seqlens_k->sym_size(0),
                 "cu_seqlens_q and cu_seqlens_k of the same size, received ", a.cu_seqlens_q->sym_size(0), " and ",
@@ -177,7 +187,8 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.dtype = dtype_from(a.operation, a.q.scalar_type());
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
-  p.window = std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
+  p.window =
+      std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
   p.normalizer = normalizer_from(a.operation, a.normalizer);
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;

@@ -1,5 +1,5 @@
-// The arguments that lazy::attention and lazy::decode share, as the dispatcher passes them, and their translation into a
-// kernel's Problem.
+// The arguments that lazy::attention and lazy::decode share, as the dispatcher passes them, and their translation into
+// a kernel's Problem.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -31,9 +31,9 @@ struct AttentionArguments {
 // "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
-// After check_attention, for tensors with data; also checks the contents of cu_seqlens, which may be on the CPU or where q
-// is (there the check waits for the GPU, once for a tensor that nobody changes). `cu_q` and `cu_k` hold what the Problem
-// points to, int32 on q's device.
+// After check_attention, for tensors with data; also checks the contents of cu_seqlens, which may be on the CPU or
+// where q is (there the check waits for the GPU, once for a tensor that nobody changes). `cu_q` and `cu_k` hold what
+// the Problem points to, int32 on q's device.
 kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k);
 
 kernels::ConstView const_view(const at::Tensor& t);  // (batch, token, head, dim) or (token, head, dim)

@@ -60,7 +60,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const variable_list saved = context->get_saved_variables();
     auto& data = context->saved_data;
     std::array<bool, 7> mask;
-    size_t edge = 0;                         // only tensors that were given have one
+    size_t edge = 0;  // only tensors that were given have one
     for (size_t n = 0; n < 7; ++n) mask[n] = saved[n].defined() && context->needs_input_grad(edge++);
     variable_list gradients(17);
     if (!d[0].defined()) return gradients;

@@ -1,4 +1,5 @@
-// lazy::attention on the CPU: allocates, points the kernels at the tensors. float64 goes to the reference, the definition.
+// lazy::attention on the CPU: allocates, points the kernels at the tensors. float64 goes to the reference, the
+// definition.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -47,8 +48,8 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
   if (reference_is_forced(a)) {
-    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                                  causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias,
+                                  scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
@@ -68,9 +69,9 @@ BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   check_attention(a);
   check_backward(a, d_out, out, lse);
   if (reference_is_forced(a)) {
-    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
-                                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic,
-                                           output_mask);
+    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
+                                           offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
+                                           deterministic, output_mask);
   }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);

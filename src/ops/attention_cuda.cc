@@ -1,5 +1,5 @@
-// lazy::attention on NVIDIA GPUs: brings the tensors into a form that the tensor-core kernels take, allocates, points the
-// kernels at them on the current stream.
+// lazy::attention on NVIDIA GPUs: brings the tensors into a form that the tensor-core kernels take, allocates, points
+// the kernels at them on the current stream.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -34,8 +34,8 @@ CudaCall make_call(bool deterministic) {
   return call;
 }
 
-// The head size that a tensor-core kernel computes this problem with, zeros in the dimensions that it adds; 0: none does.
-// The Hopper kernel at a larger size is faster than the portable one at the next.
+// The head size that a tensor-core kernel computes this problem with, zeros in the dimensions that it adds; 0: none
+// does. The Hopper kernel at a larger size is faster than the portable one at the next.
 int64_t padded_size(Problem p, CudaKernel kernel) {
   int64_t portable = 0;
   for (const int64_t size : {64, 96, 128, 256}) {
@@ -77,12 +77,12 @@ at::Tensor pad(const at::Tensor& t, int64_t size) {
 struct Prepared {
   at::Tensor q, k, v, cu_q, cu_k;
   Problem p;
-  int64_t size = 0;                         // padded head size; 0: tensors as given
+  int64_t size = 0;  // padded head size; 0: tensors as given
 
   Prepared(const AttentionArguments& a, CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
     // Problems without a pair go to the plain kernel too.
-    const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 || p.dtype == kernels::DType::f64 ||
-                       a.q.numel() == 0 || a.k.numel() == 0;
+    const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 ||
+                       p.dtype == kernels::DType::f64 || a.q.numel() == 0 || a.k.numel() == 0;
     size = plain ? 0 : padded_size(p, call.kernel);
     if (size) {
       p.head_dim = p.value_dim = size;
@@ -96,8 +96,22 @@ struct Prepared {
     TORCH_CHECK(unmet.empty(), "lazy::attention: ", unmet);
   }
   AttentionArguments arguments(const AttentionArguments& a) const {
-    return {q, k, v, a.distance_bias, a.tau, a.sink, a.alibi_slopes, a.normalizer, a.offset, a.sigmoid_bias, a.scale,
-            a.causal, a.window, a.cu_seqlens_q, a.cu_seqlens_k, a.deterministic};
+    return {q,
+            k,
+            v,
+            a.distance_bias,
+            a.tau,
+            a.sink,
+            a.alibi_slopes,
+            a.normalizer,
+            a.offset,
+            a.sigmoid_bias,
+            a.scale,
+            a.causal,
+            a.window,
+            a.cu_seqlens_q,
+            a.cu_seqlens_k,
+            a.deterministic};
   }
   // Memory for a result that belongs to `t`: t itself, or as wide as the kernels write.
   at::Tensor room(const at::Tensor& t) const {
@@ -116,8 +130,8 @@ AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
   if (reference_is_forced(a)) {
-    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                                  causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias,
+                                  scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
   const c10::cuda::CUDAGuard guard(q.device());
   CudaCall call = make_call(deterministic);
@@ -136,16 +150,17 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   check_attention(a);
   check_backward(a, d_out, out, lse);
   if (reference_is_forced(a)) {
-    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset,
-                                           sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, deterministic,
-                                           output_mask);
+    return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
+                                           offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
+                                           deterministic, output_mask);
   }
   const c10::cuda::CUDAGuard guard(q.device());
   CudaCall call = make_call(deterministic);
   const Prepared prepared(a, call);
   AttentionGradients g = empty_gradients(a, output_mask);
   InputPointers<float, kernels::Backward<float>> filled(prepared.arguments(a));
-  const at::Tensor o = prepared.size ? pad(out, prepared.size) : out, d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
+  const at::Tensor o = prepared.size ? pad(out, prepared.size) : out,
+                   d_o = prepared.size ? pad(d_out, prepared.size) : d_out;
   const at::Tensor lse_contiguous = lse.contiguous();
   AttentionGradients room = g;
   for (at::Tensor* t : {&room.q, &room.k, &room.v}) *t = prepared.room(*t);
@@ -162,7 +177,8 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
 
 std::string chosen(const Problem& problem) {
   Problem p = problem;
-  if (const int64_t size = p.dtype == kernels::DType::f32 ? 0 : padded_size(p, CudaKernel::automatic)) p.head_dim = p.value_dim = size;
+  if (const int64_t size = p.dtype == kernels::DType::f32 ? 0 : padded_size(p, CudaKernel::automatic))
+    p.head_dim = p.value_dim = size;
   return kernels::name(kernels::choose_cuda(p));
 }
 

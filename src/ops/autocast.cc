@@ -18,26 +18,33 @@ at::Tensor cast(const at::Tensor& t) {
 
 template <at::DeviceType device>
 AttentionOutputs attention_autocast(LAZY_ATTENTION_PARAMETERS) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(device));
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::attention", "").typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
-  return op.call(cast<device>(q), cast<device>(k), cast<device>(v), distance_bias, tau, sink, alibi_slopes, normalizer, offset,
-                 sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention", "")
+                             .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
+  return op.call(cast<device>(q), cast<device>(k), cast<device>(v), distance_bias, tau, sink, alibi_slopes, normalizer,
+                 offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
 }
 
 template <at::DeviceType device>
 AttentionOutputs decode_autocast(LAZY_DECODE_PARAMETERS) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(device));
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::decode", "").typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::decode", "")
+                             .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
   return op.call(cast<device>(q), cast<device>(k_cache), cast<device>(v_cache), cache_lengths, distance_bias, tau, sink,
-                 block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                 block_table, visible_count, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window,
+                 return_stats);
 }
 
 template <at::DeviceType device>
-std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_autocast(const at::Tensor& hidden, const at::Tensor& weight,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy_autocast(const at::Tensor& hidden,
+                                                                      const at::Tensor& weight,
                                                                       const at::Tensor& labels, int64_t ignore_index) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
   return linear_cross_entropy(cast<device>(hidden), cast<device>(weight), labels, ignore_index);
 }
 

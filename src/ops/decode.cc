@@ -13,8 +13,10 @@ namespace lazy::ops {
 
 namespace {
 
-void check_integers(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t rank, const char* shape) {
-  LAZY_EXPECT(t.dim() == rank && t.sym_size(0) == a.q.sym_size(0) && (t.scalar_type() == at::kInt || t.scalar_type() == at::kLong),
+void check_integers(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t rank,
+                    const char* shape) {
+  LAZY_EXPECT(t.dim() == rank && t.sym_size(0) == a.q.sym_size(0) &&
+                  (t.scalar_type() == at::kInt || t.scalar_type() == at::kLong),
               name, " of shape ", shape, " with batch ", a.q.dim() > 0 ? a.q.sym_size(0) : c10::SymInt(0),
               " and type int32 or int64, received ", t.sym_sizes(), " of ", t.scalar_type());
   LAZY_EXPECT(t.device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t.device());
@@ -48,9 +50,11 @@ DecodeNumbers::DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTens
 
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def(
-      "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? tau=None, "
+      "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor cache_lengths, Tensor? distance_bias=None, Tensor? "
+      "tau=None, "
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
-      "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool causal=True, "
+      "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
+      "causal=True, "
       "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
@@ -60,14 +64,17 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogr
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                         const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
-                        const AttentionOptions& options, const at::Tensor& block_table, const at::Tensor& visible_count) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lazy::decode", "").typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
+                        const AttentionOptions& options, const at::Tensor& block_table,
+                        const at::Tensor& visible_count) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::decode", "")
+                             .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
   LAZY_EXPECT(!options.cu_seqlens_q.defined() && !options.cu_seqlens_k.defined(), "no cu_seqlens, received some");
   auto optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); };
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
-                 options.offset, options.sigmoid_bias, options.scale, options.causal, options.window, options.return_stats);
+                 options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
+                 options.return_stats);
 }
 
 }  // namespace lazy::ops

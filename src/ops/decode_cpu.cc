@@ -1,4 +1,5 @@
-// lazy::decode on the CPU: looks at lengths and pages, then points the kernel at the tensors. float64 goes to the reference.
+// lazy::decode on the CPU: looks at lengths and pages, then points the kernel at the tensors. float64 goes to the
+// reference.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -19,17 +20,18 @@ void check_values(const AttentionArguments& a, const DecodeNumbers& numbers) {
   const int64_t capacity = table.defined() ? table.size(1) * page : a.k.size(1);
   for (int64_t b = 0; b < lengths.numel(); ++b) {
     const int64_t length = lengths.const_data_ptr<int64_t>()[b];
-    LAZY_EXPECT(length >= 0 && length <= capacity, "cache_lengths from 0 to the capacity of ", capacity, ", received cache_lengths[",
-                b, "] = ", length);
+    LAZY_EXPECT(length >= 0 && length <= capacity, "cache_lengths from 0 to the capacity of ", capacity,
+                ", received cache_lengths[", b, "] = ", length);
     if (counts.defined()) {
       const int64_t count = counts.const_data_ptr<int64_t>()[b];
-      LAZY_EXPECT(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b, "] = ", count);
+      LAZY_EXPECT(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b,
+                  "] = ", count);
     }
     if (!table.defined()) continue;
     const int64_t* pages = table.const_data_ptr<int64_t>() + b * table.size(1);
     for (int64_t n = 0; n < (length + page - 1) / page; ++n) {
-      LAZY_EXPECT(pages[n] >= 0 && pages[n] < a.k.size(0), "block_table from 0 to ", a.k.size(0) - 1, ", received block_table[", b,
-                  "][", n, "] = ", pages[n]);
+      LAZY_EXPECT(pages[n] >= 0 && pages[n] < a.k.size(0), "block_table from 0 to ", a.k.size(0) - 1,
+                  ", received block_table[", b, "][", n, "] = ", pages[n]);
     }
   }
 }
@@ -38,7 +40,8 @@ void run(const kernels::Problem& p, const kernels::Decode<float>& d) { kernels::
 void run(const kernels::Problem& p, const kernels::Decode<double>& d) { kernels::reference::decode(p, d); }
 
 template <typename Real>
-void decode(const kernels::Problem& p, const AttentionArguments& a, const DecodeNumbers& numbers, AttentionOutputs& outputs) {
+void decode(const kernels::Problem& p, const AttentionArguments& a, const DecodeNumbers& numbers,
+            AttentionOutputs& outputs) {
   auto& [out, lse, stats] = outputs;
   InputPointers<Real, kernels::Decode<Real>> filled(a);
   numbers.set(filled.arguments, a.k);

@@ -1,4 +1,5 @@
-// lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the device.
+// lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the
+// device.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/cuda/CUDAGuard.h>

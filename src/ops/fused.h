@@ -18,8 +18,10 @@ namespace lazy::ops {
 // float16 everywhere but on the CPU.
 inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
   switch (x.scalar_type()) {
-    case at::kFloat: return kernels::DType::f32;
-    case at::kBFloat16: return kernels::DType::bf16;
+    case at::kFloat:
+      return kernels::DType::f32;
+    case at::kBFloat16:
+      return kernels::DType::bf16;
     case at::kHalf:
       if (!x.is_cpu()) return kernels::DType::f16;
       [[fallthrough]];
@@ -36,8 +38,8 @@ inline void check_device(const char* operation, const char* name, const at::Tens
 
 inline void check_like(const char* operation, const char* name, const at::Tensor& t, const char* other,
                        const at::Tensor& x) {
-  LAZY_CHECK(operation, t.sym_sizes() == x.sym_sizes() && t.scalar_type() == x.scalar_type(), name, " like ", other, ", ",
-             x.sym_sizes(), " of ", x.scalar_type(), ", received ", t.sym_sizes(), " of ", t.scalar_type());
+  LAZY_CHECK(operation, t.sym_sizes() == x.sym_sizes() && t.scalar_type() == x.scalar_type(), name, " like ", other,
+             ", ", x.sym_sizes(), " of ", x.scalar_type(), ", received ", t.sym_sizes(), " of ", t.scalar_type());
   check_device(operation, name, t, x);
 }
 

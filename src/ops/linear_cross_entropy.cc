@@ -13,11 +13,13 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kChunkLogits = int64_t{1} << 22;  // 16 MiB of fp32 logits at a time
 
-// Products run in fp32 whatever the type: exact products of bf16 numbers, and faster than bf16 where the CPU has no AMX.
+// Products run in fp32 whatever the type: exact products of bf16 numbers, and faster than bf16 where the CPU has no
+// AMX.
 CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               int64_t ignore_index, bool want_hidden, bool want_weight) {
   check_linear_cross_entropy(hidden, weight, labels);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // it would round the products below
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::autocast_dispatch_keyset);  // it would round the products below
   const int64_t tokens = hidden.size(0), vocabulary = weight.size(0);
   const at::Tensor w = weight.detach().to(at::kFloat).contiguous(), target = labels.contiguous();
   const int64_t* label = target.const_data_ptr<int64_t>();
@@ -48,8 +50,7 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
           std::fill_n(data + t * vocabulary, vocabulary, 0.0f);
           continue;
         }
-        const rows::CrossEntropy row =
-            rows::cross_entropy(data + t * vocabulary, vocabulary, label[begin + t], scale);
+        const rows::CrossEntropy row = rows::cross_entropy(data + t * vocabulary, vocabulary, label[begin + t], scale);
         log_probs[begin + t] = row.log_prob;
         corrects[begin + t] = row.correct;
       }
@@ -61,8 +62,8 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
   return {loss.to(at::kFloat), log_prob, correct, d_hidden, want_weight ? d_weight.to(weight.scalar_type()) : d_weight};
 }
 
-CrossEntropyGradients compute_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, int64_t,
-                                   bool want_hidden, bool want_weight) {
+CrossEntropyGradients compute_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                   int64_t, bool want_hidden, bool want_weight) {
   check_linear_cross_entropy(hidden, weight, labels);
   const auto f32 = hidden.options().dtype(at::kFloat);
   return {at::empty({}, f32), at::empty_symint({hidden.sym_size(0)}, f32),
@@ -141,14 +142,14 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
 }
 
 CrossEntropyGradients linear_cross_entropy_and_gradients(const at::Tensor& hidden, const at::Tensor& weight,
-                                                         const at::Tensor& labels, int64_t ignore_index, bool want_hidden,
-                                                         bool want_weight) {
+                                                         const at::Tensor& labels, int64_t ignore_index,
+                                                         bool want_hidden, bool want_weight) {
   static const auto op = operator_handle<decltype(compute)>("lazy::linear_cross_entropy_and_gradients");
   return op.call(hidden, weight, labels, ignore_index, want_hidden, want_weight);
 }
 
-CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                               int64_t ignore_index) {
+CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight,
+                                               const at::Tensor& labels, int64_t ignore_index) {
   auto [loss, log_prob, correct, d_hidden, d_weight] =
       linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, false, false);
   return {loss, log_prob, correct};

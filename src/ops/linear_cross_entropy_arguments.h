@@ -11,7 +11,8 @@ using CrossEntropyGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at:
 inline void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
   row_type("linear_cross_entropy", hidden);
   LAZY_CHECK("linear_cross_entropy", hidden.dim() == 2 && weight.dim() == 2 && weight.sym_size(1) == hidden.sym_size(1),
-             "hidden (tokens, dim) and weight (vocab, dim), received ", hidden.sym_sizes(), " and ", weight.sym_sizes());
+             "hidden (tokens, dim) and weight (vocab, dim), received ", hidden.sym_sizes(), " and ",
+             weight.sym_sizes());
   LAZY_CHECK("linear_cross_entropy", weight.scalar_type() == hidden.scalar_type(), "weight of hidden's type, ",
              hidden.scalar_type(), ", received ", weight.scalar_type());
   LAZY_CHECK("linear_cross_entropy",
@@ -21,18 +22,18 @@ inline void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tenso
   check_device("linear_cross_entropy", "labels", labels, hidden);
 }
 
-// Gradients of float16 are kept in float32 until the loss' own gradient multiplies them: a mean over many tokens makes them
-// too small for float16, and a scaled loss' gradient is too large for it.
+// Gradients of float16 are kept in float32 until the loss' own gradient multiplies them: a mean over many tokens makes
+// them too small for float16, and a scaled loss' gradient is too large for it.
 inline at::ScalarType kept_gradient_type(const at::Tensor& input) {
   return input.scalar_type() == at::kHalf ? at::kFloat : input.scalar_type();
 }
 
 // lazy::linear_cross_entropy_and_gradients of the tensors' device.
 CrossEntropyGradients linear_cross_entropy_and_gradients(const at::Tensor& hidden, const at::Tensor& weight,
-                                                         const at::Tensor& labels, int64_t ignore_index, bool want_hidden,
-                                                         bool want_weight);
+                                                         const at::Tensor& labels, int64_t ignore_index,
+                                                         bool want_hidden, bool want_weight);
 // Without gradients, from the operator above.
-CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                               int64_t ignore_index);
+CrossEntropyOutputs linear_cross_entropy_alone(const at::Tensor& hidden, const at::Tensor& weight,
+                                               const at::Tensor& labels, int64_t ignore_index);
 
 }  // namespace lazy::ops

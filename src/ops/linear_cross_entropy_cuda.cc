@@ -1,5 +1,5 @@
-// lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in the
-// inputs' type, for the two products of the backward pass. Nothing waits for the GPU.
+// lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in
+// the inputs' type, for the two products of the backward pass. Nothing waits for the GPU.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -14,7 +14,7 @@ namespace {
 // Every chunk of logits reads and writes the sum of d_weight once: a smaller one spends more time
 // on that than on its products.
 constexpr int64_t kChunkLogits = kLogitsBytesCuda / 4;
-constexpr int64_t kPadding = 64;            // rows of logits begin at multiples of 256 bytes: products are fast with that
+constexpr int64_t kPadding = 64;  // rows of logits begin at multiples of 256 bytes: products are fast with that
 
 // out = a b, or out += a b: sixteen-bit matrices with sums in fp32, or fp32.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
@@ -30,15 +30,16 @@ struct Counts {
 };
 
 // Of the labels. A gradient of logits times `scale` is that of the mean.
-Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale, cudaStream_t stream) {
+Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale,
+             cudaStream_t stream) {
   const auto of = [&](at::ScalarType type) { return at::empty({}, labels.options().dtype(type)); };
   Counts counts{of(at::kDouble), of(at::kFloat), of(at::kBool)};
   cuda::count_labels({labels.const_data_ptr<int64_t>(), labels.numel(), vocabulary, ignore_index,
                       counts.counted.mutable_data_ptr<double>(), counts.scale.mutable_data_ptr<float>(), gradient_scale,
                       counts.valid.mutable_data_ptr<bool>()},
                      stream);
-  at::_assert_async(counts.valid, c10::str("lazy::linear_cross_entropy: expected labels from 0 to ", vocabulary - 1, " or ",
-                                           ignore_index, ", received another"));
+  at::_assert_async(counts.valid, c10::str("lazy::linear_cross_entropy: expected labels from 0 to ", vocabulary - 1,
+                                           " or ", ignore_index, ", received another"));
   return counts;
 }
 
@@ -58,7 +59,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;   // float16 has no numbers as small as a large vocabulary's probabilities
+  rows.gradient_scale = half ? 32768 : 1;  // float16 has no numbers as small as a large vocabulary's probabilities
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));

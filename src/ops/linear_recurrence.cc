@@ -101,7 +101,8 @@ void set_recurrence_fits(RecurrenceFits function) { fits() = function; }
 
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta) {
   return v.is_cuda() && v.scalar_type() == at::kBFloat16 && q.scalar_type() == at::kBFloat16 && q.size(3) <= 256 &&
-         forced_kernel() != "plain" && forced_kernel() != "reference" && fits() && fits()(padded_key_dim(q.size(3)), delta);
+         forced_kernel() != "plain" && forced_kernel() != "reference" && fits() &&
+         fits()(padded_key_dim(q.size(3)), delta);
 }
 
 // The kernels take key_dim 64, 128 or 256 and multiples of 64 values: zeros fill them up.

@@ -1,6 +1,6 @@
 // The CUDA operators live in a library of their own, liblazy_ops_cuda.so beside liblazy_ops.so, because PyTorch's CUDA
-// libraries (gigabytes, a second to load) are wanted only where there is a GPU. A process that has them already, such as
-// Python after `import torch`, gets the operators when liblazy_ops.so is loaded; others call load_cuda().
+// libraries (gigabytes, a second to load) are wanted only where there is a GPU. A process that has them already, such
+// as Python after `import torch`, gets the operators when liblazy_ops.so is loaded; others call load_cuda().
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace lazy::ops {
 
-// Loads PyTorch's CUDA libraries and the CUDA operators, once. Throws std::runtime_error that says what is missing: a GPU,
-// a library, or CUDA kernels in this build.
+// Loads PyTorch's CUDA libraries and the CUDA operators, once. Throws std::runtime_error that says what is missing: a
+// GPU, a library, or CUDA kernels in this build.
 void load_cuda();
 
 // Where a library that is loaded at run time lies: beside liblazy_ops.so.
@@ -18,7 +18,7 @@ std::filesystem::path library_beside(const char* name);
 
 // The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".
 using CudaChoice = std::string (*)(const kernels::Problem& problem);
-CudaChoice cuda_choice();                   // null until the library is loaded
-void set_cuda_choice(CudaChoice choice);    // called by the library
+CudaChoice cuda_choice();                 // null until the library is loaded
+void set_cuda_choice(CudaChoice choice);  // called by the library
 
 }  // namespace lazy::ops

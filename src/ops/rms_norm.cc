@@ -44,11 +44,10 @@ Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& 
   at::Tensor d_x = at::empty_like(in), d_weight = at::zeros({parts, dim}, w.options());
   at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
     for (int64_t n = first; n < last; ++n) {
-      rows::rms_norm_backward(row_type("rms_norm", x), dy.const_data_ptr(), in.const_data_ptr(),
-                              w.const_data_ptr<float>(), static_cast<float>(eps),
-                              more.defined() ? more.const_data_ptr() : nullptr, d_x.mutable_data_ptr(),
-                              d_weight.mutable_data_ptr<float>() + n * dim, std::min(n * part, rows),
-                              std::min((n + 1) * part, rows), dim);
+      rows::rms_norm_backward(
+          row_type("rms_norm", x), dy.const_data_ptr(), in.const_data_ptr(), w.const_data_ptr<float>(),
+          static_cast<float>(eps), more.defined() ? more.const_data_ptr() : nullptr, d_x.mutable_data_ptr(),
+          d_weight.mutable_data_ptr<float>() + n * dim, std::min(n * part, rows), std::min((n + 1) * part, rows), dim);
     }
   });
   return {d_x, d_weight.sum(0).to(weight.scalar_type())};
@@ -119,7 +118,9 @@ Pair add_forward_autograd(const at::Tensor& x, const at::Tensor& residual, const
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("add_rms_norm(Tensor x, Tensor residual, Tensor weight, float eps) -> (Tensor y, Tensor sum)");
-  m.def("rms_norm_backward(Tensor d_y, Tensor x, Tensor weight, float eps, Tensor? d_sum) -> (Tensor d_x, Tensor d_weight)");
+  m.def(
+      "rms_norm_backward(Tensor d_y, Tensor x, Tensor weight, float eps, Tensor? d_sum) -> (Tensor d_x, Tensor "
+      "d_weight)");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
   m.impl("rms_norm", forward_cpu);

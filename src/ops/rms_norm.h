@@ -6,8 +6,8 @@
 
 namespace lazy::ops {
 
-// x (..., dim) fp32 or bf16, on a GPU fp16 too; weight (dim), fp32 or x's type. Returns y like x. Differentiable in x and
-// weight.
+// x (..., dim) fp32 or bf16, on a GPU fp16 too; weight (dim), fp32 or x's type. Returns y like x. Differentiable in x
+// and weight.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // The pre-norm residual stream in one pass over memory: sum = x + residual (rounded to x's type), y = rms_norm(sum).

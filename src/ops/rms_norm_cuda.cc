@@ -14,7 +14,8 @@ using Pair = std::tuple<at::Tensor, at::Tensor>;
 // y and, where there is a residual, x + residual.
 Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
   const c10::cuda::CUDAGuard guard(x.device());
-  const at::Tensor in = x.contiguous(), w = weight.contiguous(), other = residual.defined() ? residual.contiguous() : residual;
+  const at::Tensor in = x.contiguous(), w = weight.contiguous(),
+                   other = residual.defined() ? residual.contiguous() : residual;
   at::Tensor y = at::empty_like(in), sum = other.defined() ? at::empty_like(in) : at::Tensor();
   cuda::RmsNorm a{.type = row_type("rms_norm", x), .weight_type = row_type("rms_norm", w)};
   a.x = in.const_data_ptr();

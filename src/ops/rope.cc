@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 // Cosines and sines by position, kept for the process: a fp64 sine a pair and position costs more than the rotation.
 struct Table {
   int64_t positions = 0, pairs = 0;
-  std::vector<float> cos, sin;              // (positions, pairs)
+  std::vector<float> cos, sin;  // (positions, pairs)
 };
 
 std::shared_ptr<const Table> table(const RopeArguments& a, int64_t positions) {
@@ -70,8 +70,8 @@ at::Tensor forward_cpu(LAZY_ROPE_PARAMETERS) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t b = n / length, t = n % length, row = (at ? at[n] : a.offset + t) * angles->pairs;
       rows::rope(row_type("rope", x), in.const_data_ptr(), b * batch_stride + t * in.stride(-3), in.stride(-2),
-                 angles->cos.data() + row, angles->sin.data() + row, inverse ? -1.0f : 1.0f, a.rotary_dim, a.interleaved,
-                 y.mutable_data_ptr(), n * heads * dim, heads, dim);
+                 angles->cos.data() + row, angles->sin.data() + row, inverse ? -1.0f : 1.0f, a.rotary_dim,
+                 a.interleaved, y.mutable_data_ptr(), n * heads * dim, heads, dim);
     }
   });
   return y;
@@ -88,8 +88,9 @@ using Signature = at::Tensor(LAZY_ROPE_PARAMETERS);
 at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions) {
   static const auto op = operator_handle<Signature>("lazy::rope");
   const RopeScaling& s = a.scaling;
-  return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor, s.original_length,
-                 s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.truncate, s.attention_factor);
+  return op.call(x, a.base, a.offset, inverse, positions, a.rotary_dim, a.interleaved, s.type, s.factor,
+                 s.original_length, s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.truncate,
+                 s.attention_factor);
 }
 
 // Linear, and its transpose is the rotation back (times the attention factor): every derivative is the operator itself.
@@ -106,28 +107,39 @@ struct Rope : torch::autograd::Function<Rope> {
     data["scaling"] = s.type;
     data["original_length"] = s.original_length;
     data["truncate"] = s.truncate;
-    data["numbers"] = std::vector<double>{a.base, s.factor, s.low_frequency, s.high_frequency, s.beta_fast, s.beta_slow, s.attention_factor};
+    data["numbers"] = std::vector<double>{a.base,      s.factor,    s.low_frequency,   s.high_frequency,
+                                          s.beta_fast, s.beta_slow, s.attention_factor};
     context->save_for_backward({positions.value_or(at::Tensor())});
     return call(x, a, inverse, positions);
   }
   static variable_list backward(AutogradContext* context, variable_list d) {
     auto& data = context->saved_data;
     const std::vector<double> n = data["numbers"].toDoubleVector();
-    const RopeArguments a{n[0], data["offset"].toInt(), data["rotary_dim"].toInt(), data["interleaved"].toBool(),
-                      {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
-                       data["truncate"].toBool(), n[6]}};
+    const RopeArguments a{n[0],
+                          data["offset"].toInt(),
+                          data["rotary_dim"].toInt(),
+                          data["interleaved"].toBool(),
+                          {data["scaling"].toStringRef(), n[1], data["original_length"].toInt(), n[2], n[3], n[4], n[5],
+                           data["truncate"].toBool(), n[6]}};
     const at::Tensor positions = context->get_saved_variables()[0];
-    return {call(d[0], a, !data["inverse"].toBool(), positions.defined() ? OptionalTensor(positions) : OptionalTensor()), {}, {}, {}};
+    return {
+        call(d[0], a, !data["inverse"].toBool(), positions.defined() ? OptionalTensor(positions) : OptionalTensor()),
+        {},
+        {},
+        {}};
   }
 };
 
-at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) { return Rope::apply(x, RopeArguments LAZY_ROPE_PACK, inverse, positions); }
+at::Tensor forward_autograd(LAZY_ROPE_PARAMETERS) {
+  return Rope::apply(x, RopeArguments LAZY_ROPE_PACK, inverse, positions);
+}
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def(
-      "rope(Tensor x, float base=10000.0, int offset=0, bool inverse=False, *, Tensor? positions=None, int rotary_dim=-1, "
+      "rope(Tensor x, float base=10000.0, int offset=0, bool inverse=False, *, Tensor? positions=None, int "
+      "rotary_dim=-1, "
       "bool interleaved=False, str scaling=\"none\", float factor=1.0, int original_length=0, float low_frequency=1.0, "
       "float high_frequency=4.0, float beta_fast=32.0, float beta_slow=1.0, bool truncate=True, "
       "float attention_factor=0.0) -> Tensor");

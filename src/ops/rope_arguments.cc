@@ -19,7 +19,8 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
   LAZY_CHECK("rope", llama3 || yarn || s.type == "none" || s.type == "linear",
              "scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"", s.type, "\"");
   LAZY_CHECK("rope", s.factor > 0 && std::isfinite(s.factor), "factor above 0, received ", s.factor);
-  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor, " with \"none\"");
+  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor,
+             " with \"none\"");
   LAZY_CHECK("rope", !(llama3 || yarn) || s.original_length > 0, "original_length above 0 for scaling \"", s.type,
              "\", received ", s.original_length);
   LAZY_CHECK("rope", !llama3 || s.high_frequency > s.low_frequency, "high_frequency above low_frequency, received ",
@@ -30,7 +31,8 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
   if (!positions || !positions->defined()) return;
   LAZY_CHECK("rope", positions->scalar_type() == at::kInt || positions->scalar_type() == at::kLong,
              "positions of type int32 or int64, received ", positions->scalar_type());
-  LAZY_CHECK("rope", positions->device() == x.device(), "positions on ", x.device(), " like x, received ", positions->device());
+  LAZY_CHECK("rope", positions->device() == x.device(), "positions on ", x.device(), " like x, received ",
+             positions->device());
   const bool per_token = positions->dim() == 1 && positions->sym_size(0) == x.sym_size(-3);
   const bool per_batch = x.dim() == 4 && positions->dim() == 2 && positions->sym_sizes() == x.sym_sizes().slice(0, 2);
   LAZY_CHECK("rope", per_token || per_batch, "positions of shape (length) or (batch, length), received ",
@@ -40,8 +42,8 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
 
 RopeKey rope_key(const RopeArguments& a) {
   const RopeScaling& s = a.scaling;
-  return {a.base, a.rotary_dim, s.type, s.factor, s.original_length, s.low_frequency, s.high_frequency,
-          s.beta_fast, s.beta_slow, s.truncate, s.attention_factor};
+  return {a.base,           a.rotary_dim, s.type,      s.factor,   s.original_length, s.low_frequency,
+          s.high_frequency, s.beta_fast,  s.beta_slow, s.truncate, s.attention_factor};
 }
 
 void check_last_rope_position(int64_t last) {

@@ -13,9 +13,9 @@
 
 namespace lazy::ops {
 
-#define LAZY_ROPE_PARAMETERS                                                                                               \
-  const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim,     \
-      bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,            \
+#define LAZY_ROPE_PARAMETERS                                                                                           \
+  const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim, \
+      bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,        \
       double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor
 
 // rotary_dim: head_dim where -1 was given.
@@ -25,12 +25,13 @@ struct RopeArguments {
   bool interleaved;
   RopeScaling scaling;
 };
-#define LAZY_ROPE_PACK                                                                                                     \
-  {                                                                                                                        \
-    base, offset, rotary_dim < 0 && x.dim() > 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, { \
-      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,        \
-          attention_factor                                                                                                 \
-    }                                                                                                                      \
+#define LAZY_ROPE_PACK                                                                                                 \
+  {                                                                                                                    \
+    base, offset, rotary_dim<0 && x.dim()> 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, \
+    {                                                                                                                  \
+      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,    \
+          attention_factor                                                                                             \
+    }                                                                                                                  \
   }
 
 // Without looking at data. Throws "lazy::rope: expected ..., received ...".

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
 
-// A table of at least `positions`, kept for the process. It doubles when it grows, so the outgrown ones, which kernels and
-// recorded graphs may still read, take no more memory than the last.
+// A table of at least `positions`, kept for the process. It doubles when it grows, so the outgrown ones, which kernels
+// and recorded graphs may still read, take no more memory than the last.
 cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceIndex device) {
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceIndex, RopeKey>, cuda::RopeTable> tables;
@@ -54,7 +54,7 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
   a.dim = x.size(-1);
   a.interleaved = interleaved;
   a.inverse = inverse;
-  int64_t last = a.length - 1;              // most positions given are those of whole sequences
+  int64_t last = a.length - 1;  // most positions given are those of whole sequences
   if (positions && positions->defined()) {
     if (positions->scalar_type() == at::kInt) {
       a.places32 = positions->const_data_ptr<int32_t>();

@@ -1,5 +1,5 @@
-// Which angle a pair of dimensions turns by at each position: the plain powers of the base, and their rescalings for contexts
-// longer than the one that was trained on.
+// Which angle a pair of dimensions turns by at each position: the plain powers of the base, and their rescalings for
+// contexts longer than the one that was trained on.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,23 +8,23 @@
 namespace lazy::ops {
 
 struct RopeScaling {
-  std::string type = "none";       // "none", "linear", "llama3" or "yarn"
-  double factor = 1;               // how many times longer the context became
-  int64_t original_length = 0;     // tokens of the original context; llama3 and yarn need it
+  std::string type = "none";                     // "none", "linear", "llama3" or "yarn"
+  double factor = 1;                             // how many times longer the context became
+  int64_t original_length = 0;                   // tokens of the original context; llama3 and yarn need it
   double low_frequency = 1, high_frequency = 4;  // llama3: turns over the original context below which a pair is slowed
                                                  // down whole, and above which not at all
   double beta_fast = 32, beta_slow = 1;          // yarn: the same bounds, the other way round
   bool truncate = true;                          // yarn: bounds rounded to whole pairs (gpt-oss: not)
-  double attention_factor = 0;     // cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 for yarn, 1 otherwise
+  double attention_factor = 0;  // cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 for yarn, 1 otherwise
 };
 
 struct RopeFrequencies {
-  std::vector<double> per_pair;    // radians a position, rotary_dim / 2 of them
+  std::vector<double> per_pair;  // radians a position, rotary_dim / 2 of them
   double attention_factor = 1;
 };
 
-// SPEC section 2; llama3 as in Llama 3.1's release, yarn as in Peng et al. 2023 (arXiv 2309.00071), both as transformers
-// computes them.
+// SPEC section 2; llama3 as in Llama 3.1's release, yarn as in Peng et al. 2023 (arXiv 2309.00071), both as
+// transformers computes them.
 RopeFrequencies rope_frequencies(double base, int64_t rotary_dim, const RopeScaling& scaling);
 
 }  // namespace lazy::ops

@@ -112,8 +112,8 @@ HWY_INLINE VF sigmoid(VF x) {
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(f)), e, one), hn::Add(one, e));
 }
 
-void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y, int64_t begin,
-            int64_t end, int64_t dim) {
+void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y,
+            int64_t begin, int64_t end, int64_t dim) {
   const F f;
   float* out = buffer(2, dim);
   for (int64_t r = begin; r < end; ++r) {
@@ -225,8 +225,8 @@ void rms_norm_backward(DType type, const void* d_y, const void* x, const float* 
                        void* d_x, float* d_weight, int64_t begin, int64_t end, int64_t dim) {
   HWY_DYNAMIC_DISPATCH(rms_norm_backward)(type, d_y, x, weight, eps, d_sum, d_x, d_weight, begin, end, dim);
 }
-void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y, int64_t begin,
-            int64_t end, int64_t dim) {
+void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y,
+            int64_t begin, int64_t end, int64_t dim) {
   HWY_DYNAMIC_DISPATCH(swiglu)(type, gate, gate_stride, up, up_stride, y, begin, end, dim);
 }
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
@@ -235,7 +235,8 @@ void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate
 }
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
           float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim) {
-  HWY_DYNAMIC_DISPATCH(rope)(type, x, x_offset, x_stride, cos, sin, direction, rotary, interleaved, y, y_offset, heads, dim);
+  HWY_DYNAMIC_DISPATCH(rope)
+  (type, x, x_offset, x_stride, cos, sin, direction, rotary, interleaved, y, y_offset, heads, dim);
 }
 CrossEntropy cross_entropy(float* logits, int64_t vocabulary, int64_t label, float gradient_scale) {
   return HWY_DYNAMIC_DISPATCH(cross_entropy)(logits, vocabulary, label, gradient_scale);

@@ -1,5 +1,5 @@
-// Row kernels of the fused operators: raw pointers, fp32 arithmetic, the best instruction set chosen at run time. All rows
-// are contiguous unless a stride is given. type: f32 or bf16.
+// Row kernels of the fused operators: raw pointers, fp32 arithmetic, the best instruction set chosen at run time. All
+// rows are contiguous unless a stride is given. type: f32 or bf16.
 #pragma once
 #include <cstdint>
 
@@ -16,13 +16,13 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
 void rms_norm_backward(DType type, const void* d_y, const void* x, const float* weight, float eps, const void* d_sum,
                        void* d_x, float* d_weight, int64_t begin, int64_t end, int64_t dim);
 
-void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y, int64_t begin,
-            int64_t end, int64_t dim);
+void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y,
+            int64_t begin, int64_t end, int64_t dim);
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
                      int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim);
 
-// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (rotary / 2) of the first `rotary` dims, in
-// pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1 turns back.
+// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (rotary / 2) of the first `rotary`
+// dims, in pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1 turns back.
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
           float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim);
 

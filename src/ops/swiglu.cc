@@ -84,7 +84,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return op.call(gate, up);
 }
 
-std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
+std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate,
+                                                   const at::Tensor& up) {
   static const auto op = operator_handle<decltype(backward_cpu)>("lazy::swiglu_backward");
   return op.call(d_y, gate, up);
 }

@@ -17,7 +17,8 @@ struct Quality {
 
 // The most comparable measure that every run has: bits a byte does not depend on the tokenizer.
 const Quality* shared_quality(const std::vector<RunData>& runs) {
-  static const Quality kinds[] = {{"bits a byte", 3, &RunData::bits_per_byte}, {"nats a token", 3, &RunData::heldout_loss},
+  static const Quality kinds[] = {{"bits a byte", 3, &RunData::bits_per_byte},
+                                  {"nats a token", 3, &RunData::heldout_loss},
                                   {"perplexity per word", 1, &RunData::word_perplexity}};
   for (const Quality& kind : kinds) {
     bool all = true;
@@ -27,15 +28,20 @@ const Quality* shared_quality(const std::vector<RunData>& runs) {
   return nullptr;
 }
 
-std::string called(const RunData& run) { return run.kind == "lazy" ? "Lazy Attention" : run.kind == "softmax" ? "softmax" : run.name; }
+std::string called(const RunData& run) {
+  return run.kind == "lazy" ? "Lazy Attention" : run.kind == "softmax" ? "softmax" : run.name;
+}
 
-bool is_pair(const std::vector<RunData>& runs) { return runs.size() == 2 && runs[0].kind == "lazy" && runs[1].kind == "softmax"; }
+bool is_pair(const std::vector<RunData>& runs) {
+  return runs.size() == 2 && runs[0].kind == "lazy" && runs[1].kind == "softmax";
+}
 
 std::string budget(const std::vector<RunData>& runs) {
   double low = runs[0].tokens, high = low;
   for (const RunData& run : runs) low = std::min(low, run.tokens), high = std::max(high, run.tokens);
   if (!(low > 0)) return "";
-  if (high - low < 0.005 * high) return fmt::format("After {} training tokens{}", grouped(high), runs.size() > 1 ? " each" : "");
+  if (high - low < 0.005 * high)
+    return fmt::format("After {} training tokens{}", grouped(high), runs.size() > 1 ? " each" : "");
   return fmt::format("After {} to {} training tokens (the runs differ)", grouped(low), grouped(high));
 }
 
@@ -43,7 +49,8 @@ std::string weights_of(const RunData& run) {
   const SinkMeasures& m = run.sinks->overall;
   std::string text = fmt::format("puts {} % of its weight on the first token", percent(m.sink_ratio));
   if (std::fabs(m.released_mass) > 5e-4) text += fmt::format(", releases {} %", percent(m.released_mass));
-  if (m.alive_fraction < 0.9995) text += fmt::format(" and keeps {} % of the visible pairs alive", percent(m.alive_fraction));
+  if (m.alive_fraction < 0.9995)
+    text += fmt::format(" and keeps {} % of the visible pairs alive", percent(m.alive_fraction));
   return text;
 }
 
@@ -56,7 +63,9 @@ Headline headline(const std::vector<RunData>& runs) {
   const auto value = [&](size_t i) { return *(runs[i].*quality->value); };
   const auto show = [&](size_t i) { return fixed(value(i), quality->digits); };
 
-  const std::string names = is_pair(runs) ? "Lazy Attention vs softmax" : runs.size() == 1 ? called(runs[0]) : fmt::format("{} runs", runs.size());
+  const std::string names = is_pair(runs)      ? "Lazy Attention vs softmax"
+                            : runs.size() == 1 ? called(runs[0])
+                                               : fmt::format("{} runs", runs.size());
   if (!quality) {
     result.title = names + ": where the weight goes";
   } else if (runs.size() == 1) {
@@ -72,20 +81,23 @@ Headline headline(const std::vector<RunData>& runs) {
   std::string detail;
   const auto sentence = [&](std::string text) { detail += (detail.empty() ? "" : " ") + std::move(text) + "."; };
   if (quality && is_pair(runs)) {
-    const double scale = std::pow(10, quality->digits), gap = std::round(value(0) * scale) / scale - std::round(value(1) * scale) / scale;
+    const double scale = std::pow(10, quality->digits),
+                 gap = std::round(value(0) * scale) / scale - std::round(value(1) * scale) / scale;
     const std::string after = budget(runs);
     const std::string start = after.empty() ? "Lazy Attention" : after + ", Lazy Attention";
     if (std::fabs(gap) < 0.5 / scale) {
       sentence(fmt::format("{} and its softmax twin are equal to the printed digits", start));
     } else {
-      sentence(fmt::format("{} is {} {} {} than its softmax twin on held-out text ({} %)", start, fixed(std::fabs(gap), quality->digits),
-                           quality->unit, gap < 0 ? "better" : "worse", fixed(100 * std::fabs(gap) / value(1), 1)));
+      sentence(fmt::format("{} is {} {} {} than its softmax twin on held-out text ({} %)", start,
+                           fixed(std::fabs(gap), quality->digits), quality->unit, gap < 0 ? "better" : "worse",
+                           fixed(100 * std::fabs(gap) / value(1), 1)));
     }
   } else if (!budget(runs).empty()) {
     sentence(budget(runs));
   }
   for (const RunData& run : runs) {
-    if (run.sinks && runs.size() <= 2) sentence(fmt::format("{} {}", run.kind == "softmax" ? "Softmax" : called(run), weights_of(run)));
+    if (run.sinks && runs.size() <= 2)
+      sentence(fmt::format("{} {}", run.kind == "softmax" ? "Softmax" : called(run), weights_of(run)));
   }
   if (runs.size() > 1) sentence("One run of each: how much seeds differ is not measured here");
   result.detail = detail;

@@ -22,7 +22,8 @@ std::string level_class(double t) { return fmt::format("q{}", ramp_level(t)); }
 std::string bar(double width, const std::vector<std::pair<double, std::string>>& marks, const std::string& label) {
   Svg svg(width, 36, label, "bar");
   const double step = width / kRampLevels;
-  for (int i = 0; i < kRampLevels; ++i) svg.rect(i * step, 0, step + (i + 1 < kRampLevels ? 0.5 : 0), 12, fmt::format("q{}", i));
+  for (int i = 0; i < kRampLevels; ++i)
+    svg.rect(i * step, 0, step + (i + 1 < kRampLevels ? 0.5 : 0), 12, fmt::format("q{}", i));
   double last_end = -1e9;
   for (const auto& [at, text] : marks) {
     const double half = text_width(text, kFont) / 2;
@@ -39,17 +40,23 @@ std::string bar(double width, const std::vector<std::pair<double, std::string>>&
 std::string draw(const HeatMap& map) {
   const size_t rows = map.values.size(), columns = rows ? map.values.front().size() : 0;
   if (columns == 0) return "";
-  const auto row_label = [&](size_t r) { return r < map.row_labels.size() ? map.row_labels[r] : std::to_string(r + 1); };
-  const auto column_label = [&](size_t c) { return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c + 1); };
+  const auto row_label = [&](size_t r) {
+    return r < map.row_labels.size() ? map.row_labels[r] : std::to_string(r + 1);
+  };
+  const auto column_label = [&](size_t c) {
+    return c < map.column_labels.size() ? map.column_labels[c] : std::to_string(c + 1);
+  };
   double left = 26, widest = 16;
   for (const std::string& label : map.row_labels) left = std::max(left, text_width(label, kFont) + 10);
   for (const std::string& label : map.column_labels) widest = std::max(widest, text_width(label, kFont));
   const double top = 2, cell_width = (kWidth - left) / double(columns);
-  const double cell_height = std::clamp(220.0 / double(rows), 9.0, 30.0), height = top + cell_height * double(rows) + 40;
+  const double cell_height = std::clamp(220.0 / double(rows), 9.0, 30.0),
+               height = top + cell_height * double(rows) + 40;
   const bool with_values = cell_width >= 32 && cell_height >= 18;
   const double gap = cell_width > 10 && cell_height > 10 ? 1 : 0.4;
   Svg svg(kWidth, height, map.label, "heat");
-  const size_t row_step = static_cast<size_t>(std::ceil(16 / cell_height)), column_step = static_cast<size_t>(std::ceil((widest + 8) / cell_width));
+  const size_t row_step = static_cast<size_t>(std::ceil(16 / cell_height)),
+               column_step = static_cast<size_t>(std::ceil((widest + 8) / cell_width));
   for (size_t r = 0; r < rows; ++r) {
     const double y = top + cell_height * double(r);
     if (r % row_step == 0) svg.text(left - 8, y + cell_height / 2 + 5, row_label(r), "end", "tick");
@@ -60,7 +67,8 @@ std::string draw(const HeatMap& map) {
       svg.rect(x, y, cell_width - gap, cell_height - gap, fmt::format("q{}", level),
                fmt::format("{} {}, {} {}: {} %", map.row_name, row_label(r), map.column_name, column_label(c), text));
       if (with_values) {
-        svg.text(x + (cell_width - gap) / 2, y + cell_height / 2 + 4.5, text, "middle", plain_text_on(level) ? "on-low" : "on-high");
+        svg.text(x + (cell_width - gap) / 2, y + cell_height / 2 + 4.5, text, "middle",
+                 plain_text_on(level) ? "on-low" : "on-high");
       }
     }
   }
@@ -88,7 +96,8 @@ std::string draw_weight_bar(double width) {
 std::vector<double> received(const AttentionMap& map) {
   std::vector<double> mean(map.weights.size(), 0.0);
   for (size_t i = 0; i < map.weights.size(); ++i) {
-    for (size_t j = 0; j < map.weights[i].size() && j <= i; ++j) mean[j] += map.weights[i][j] / double(map.weights.size() - j);
+    for (size_t j = 0; j < map.weights[i].size() && j <= i; ++j)
+      mean[j] += map.weights[i][j] / double(map.weights.size() - j);
   }
   return mean;
 }
@@ -106,7 +115,8 @@ std::string token_label(const std::string& token, size_t most) {
 
 namespace {
 
-void cells(Svg& svg, const AttentionMap& map, double left, double top, double cell_width, double cell_height, bool titles) {
+void cells(Svg& svg, const AttentionMap& map, double left, double top, double cell_width, double cell_height,
+           bool titles) {
   for (size_t i = 0; i < map.weights.size(); ++i) {
     // Everything a query may see lies on a tinted bar: blank cells on it are weights of exactly zero.
     svg.rect(left, top + cell_height * double(i), cell_width * double(i + 1), cell_height - 0.6, "visible");
@@ -115,7 +125,8 @@ void cells(Svg& svg, const AttentionMap& map, double left, double top, double ce
       if (!(weight > 0)) continue;
       svg.rect(left + cell_width * double(j), top + cell_height * double(i), cell_width - 0.6, cell_height - 0.6,
                level_class(std::sqrt(weight)),
-               titles ? fmt::format("{} → {}: {} %", token_label(map.tokens[i], 24), token_label(map.tokens[j], 24), percent(weight))
+               titles ? fmt::format("{} → {}: {} %", token_label(map.tokens[i], 24), token_label(map.tokens[j], 24),
+                                    percent(weight))
                       : "");
     }
   }
@@ -125,8 +136,10 @@ void cells(Svg& svg, const AttentionMap& map, double left, double top, double ce
 
 std::string draw_square(const AttentionMap& map) {
   // Up to 64 tokens fit into the page's column, with rows no lower than their labels.
-  const double margin = 88, cell = std::clamp(948 / double(std::max<size_t>(1, map.weights.size())), 14.8, 17.0), side = cell * double(map.weights.size());
-  Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head), "map at-square");
+  const double margin = 88, cell = std::clamp(948 / double(std::max<size_t>(1, map.weights.size())), 14.8, 17.0),
+               side = cell * double(map.weights.size());
+  Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head),
+          "map at-square");
   for (size_t i = 0; i < map.weights.size(); ++i) {
     const double middle = margin + cell * (double(i) + 0.5);
     const std::string label = token_label(map.tokens[i], 8);
@@ -138,9 +151,10 @@ std::string draw_square(const AttentionMap& map) {
 }
 
 std::string draw_narrow(const AttentionMap& map) {
-  const double left = 80, cell_height = 16, cell_width = (kWidth - left) / double(std::max<size_t>(1, map.weights.size()));
-  Svg svg(kWidth, cell_height * double(map.weights.size()), fmt::format("Attention map of layer {}, head {}", map.layer, map.head),
-          "map at-column");
+  const double left = 80, cell_height = 16,
+               cell_width = (kWidth - left) / double(std::max<size_t>(1, map.weights.size()));
+  Svg svg(kWidth, cell_height * double(map.weights.size()),
+          fmt::format("Attention map of layer {}, head {}", map.layer, map.head), "map at-column");
   for (size_t i = 0; i < map.weights.size(); ++i) {
     svg.text(left - 6, cell_height * (double(i) + 0.5) + 4.5, token_label(map.tokens[i], 7), "end", "token");
   }

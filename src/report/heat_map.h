@@ -5,8 +5,8 @@
 
 namespace lazy::report {
 
-// Values are shares in [0, 1], rows are layers (first on top), columns are heads, or what the labels say. Cells wide enough carry their value
-// in percent; every cell has it as a tooltip. `high` is the colour bar's upper end.
+// Values are shares in [0, 1], rows are layers (first on top), columns are heads, or what the labels say. Cells wide
+// enough carry their value in percent; every cell has it as a tooltip. `high` is the colour bar's upper end.
 struct HeatMap {
   std::string label;  // for screen readers
   std::vector<std::vector<double>> values;
@@ -14,7 +14,7 @@ struct HeatMap {
   std::vector<std::string> row_labels = {}, column_labels = {};  // empty: counted from 1
   std::string row_name = "layer", column_name = "head";
 };
-std::string draw(const HeatMap& map);            // 296 wide, for the narrow column; no colour bar
+std::string draw(const HeatMap& map);  // 296 wide, for the narrow column; no colour bar
 std::string draw_color_bar(double high, double width = 296);
 
 // Weights of one head over a short text: weights[i] has the i + 1 weights of query i (causal). Colour follows the

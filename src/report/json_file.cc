@@ -25,7 +25,8 @@ Json load_json(const std::filesystem::path& path) { return parse_json(read_file(
 void Field::wrong(const std::string& expected) const {
   std::string found = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
   if (found.size() > 60) found = found.substr(0, 57) + "...";
-  fail("report", "{}: {}: expected {}, found {} ({})", file_, name_.empty() ? "top level" : name_, expected, value_->type_name(), found);
+  fail("report", "{}: {}: expected {}, found {} ({})", file_, name_.empty() ? "top level" : name_, expected,
+       value_->type_name(), found);
 }
 
 Field Field::operator[](const std::string& key) const {

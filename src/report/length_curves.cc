@@ -34,7 +34,8 @@ Point point(double x, const Field& row, const std::string& key) {
 void add(Plot& plot, const std::vector<Point>& points, size_t model, const std::string& css_class = "curve ") {
   Curve curve{{}, css_class + series_class(model), true, series_mark(model)};
   for (const Point& p : points) {
-    if (std::isfinite(p.low) && std::isfinite(p.high)) plot.curves.push_back({{{p.x, p.low}, {p.x, p.high}}, "curve thin " + series_class(model)});
+    if (std::isfinite(p.low) && std::isfinite(p.high))
+      plot.curves.push_back({{{p.x, p.low}, {p.x, p.high}}, "curve thin " + series_class(model)});
     curve.points.emplace_back(p.x, p.value);
   }
   plot.curves.push_back(curve);
@@ -69,11 +70,17 @@ void fit(Plot& plot, bool may_be_log) {
 
 std::string value_text(double value) {
   const double size = std::fabs(value);
-  return !std::isfinite(value) ? "not finite" : size >= 1e5 ? human_count(value) : fixed(value, size < 10 ? 3 : size < 1000 ? 2 : 0);
+  return !std::isfinite(value) ? "not finite"
+         : size >= 1e5         ? human_count(value)
+                               : fixed(value, size < 10     ? 3
+                                              : size < 1000 ? 2
+                                                            : 0);
 }
 
 std::string cell(const Point& p) {
-  const std::string interval = std::isfinite(p.low) && std::isfinite(p.high) ? fmt::format("<small>{} to {}</small>", value_text(p.low), value_text(p.high)) : "";
+  const std::string interval = std::isfinite(p.low) && std::isfinite(p.high)
+                                   ? fmt::format("<small>{} to {}</small>", value_text(p.low), value_text(p.high))
+                                   : "";
   return fmt::format("<td>{}{}</td>", value_text(p.value), interval);
 }
 
@@ -100,8 +107,10 @@ std::string perplexity_by_length(const Field& models, const Field& result) {
     std::vector<Point> points;
     const Field rows = result["models"].at(m)["lengths"];
     for (size_t l = 0; l < rows.size(); ++l) points.push_back(point(rows.at(l)["length"].number(), rows.at(l), key));
-    if (!points.empty()) plot.label += fmt::format("; {}: {} at {}, {} at {}", models.at(m)["label"].string(), value_text(points.front().value),
-                                                   points.front().x, value_text(points.back().value), points.back().x);
+    if (!points.empty())
+      plot.label +=
+          fmt::format("; {}: {} at {}, {} at {}", models.at(m)["label"].string(), value_text(points.front().value),
+                      points.front().x, value_text(points.back().value), points.back().x);
     add(plot, points, m);
   }
   fit(plot, true);
@@ -129,8 +138,10 @@ std::string loss_by_position(const Field& models, const Field& result) {
   }
   fit(plot, false);
   return figure(length_legend(models) + draw_responsive(plot),
-                fmt::format("Inside windows of {:.0f} tokens: each mark is the mean over the tokens that see as many tokens as it stands at, down to "
-                            "the mark before. Bars: 95\u2009% intervals.", longest));
+                fmt::format("Inside windows of {:.0f} tokens: each mark is the mean over the tokens that see as many "
+                            "tokens as it stands at, down to "
+                            "the mark before. Bars: 95\u2009% intervals.",
+                            longest));
 }
 
 std::string length_table(const Field& models, const Field& result, const std::string& key, const std::string& what) {
@@ -170,26 +181,36 @@ std::string change_table(const Field& models, const Field& result) {
         p.low = lengths.at(l)["interval"].at(0).number();
         p.high = lengths.at(l)["interval"].at(1).number();
       }
-      body += fmt::format("<tr><th>{}</th><td>{:.0f}</td>{}</tr>", length_name(models, static_cast<size_t>(rows.at(r)["model"].number())), p.x, cell(p));
+      body += fmt::format("<tr><th>{}</th><td>{:.0f}</td>{}</tr>",
+                          length_name(models, static_cast<size_t>(rows.at(r)["model"].number())), p.x, cell(p));
     }
   }
-  return fmt::format("<h3>Who loses more with length</h3><p class=\"notes\">The change of the loss from the shortest window, minus the same "
-                     "change of {}, in nats per token, on the same documents. Above zero: loses more. Where the interval "
-                     "(95\u2009%) holds zero, the question is open.</p><div class=\"scroll\"><table><thead><tr><th>model</th><th>window</th>"
-                     "<th>difference</th></tr></thead><tbody>{}</tbody></table></div>", length_name(models, 0), body);
+  return fmt::format(
+      "<h3>Who loses more with length</h3><p class=\"notes\">The change of the loss from the shortest window, minus "
+      "the same "
+      "change of {}, in nats per token, on the same documents. Above zero: loses more. Where the interval "
+      "(95\u2009%) holds zero, the question is open.</p><div "
+      "class=\"scroll\"><table><thead><tr><th>model</th><th>window</th>"
+      "<th>difference</th></tr></thead><tbody>{}</tbody></table></div>",
+      length_name(models, 0), body);
 }
 
 std::string lambada_words(const Field& models, const Field& result) {
   std::string body;
   for (size_t m = 0; m < models.size(); ++m) {
     const Field standard = result["models"].at(m)["standard"];
-    body += fmt::format("<tr><th>{}</th><td>{:.0f}</td>{}{}</tr>", length_name(models, m), standard["max_length"].number(),
-                        cell(point(0, standard, "word_accuracy")), cell(point(0, standard, "word_perplexity")));
+    body +=
+        fmt::format("<tr><th>{}</th><td>{:.0f}</td>{}{}</tr>", length_name(models, m), standard["max_length"].number(),
+                    cell(point(0, standard, "word_accuracy")), cell(point(0, standard, "word_perplexity")));
   }
-  return "<h3>Accuracy of the last words in the streams</h3>" + length_table(models, result, "word_accuracy", "stream") +
-         "<h3>Perplexity of the last words in the streams</h3>" + length_table(models, result, "word_perplexity", "stream") +
-         "<h3>The standard score, each item alone</h3><div class=\"scroll\"><table><thead><tr><th>model</th><th>max_length</th><th>accuracy</th>"
-         "<th>perplexity</th></tr></thead><tbody>" + body + "</tbody></table></div>";
+  return "<h3>Accuracy of the last words in the streams</h3>" +
+         length_table(models, result, "word_accuracy", "stream") +
+         "<h3>Perplexity of the last words in the streams</h3>" +
+         length_table(models, result, "word_perplexity", "stream") +
+         "<h3>The standard score, each item alone</h3><div "
+         "class=\"scroll\"><table><thead><tr><th>model</th><th>max_length</th><th>accuracy</th>"
+         "<th>perplexity</th></tr></thead><tbody>" +
+         body + "</tbody></table></div>";
 }
 
 std::string probe_maps(const Field& models, const Field& result, const std::string& task) {
@@ -201,7 +222,8 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
   plot.y_label = gain ? "log-likelihood gained, nats" : "log-likelihood of the answer, nats";
   for (size_t m = 0; m < models.size(); ++m) {
     const Field rows = result["models"].at(m)["lengths"];
-    HeatMap map{.label = fmt::format("{}: share of exact answers by depth and length, {}", task, models.at(m)["label"].string())};
+    HeatMap map{.label = fmt::format("{}: share of exact answers by depth and length, {}", task,
+                                     models.at(m)["label"].string())};
     map.row_name = "depth";
     map.column_name = "length";
     map.values.resize(rows.at(0)["depths"].size());
@@ -226,10 +248,14 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
   fit(plot, false);
   if (gain && plot.y_low <= 0 && plot.y_high >= 0) plot.references.emplace_back(0, "not planted");
   return figure("<div class=\"multiples\">" + panels + "</div><div class=\"bar-line\">" + draw_color_bar(1) + "</div>",
-                task == "passkey" ? "Share of contexts whose pass key the model would write out, greedily and without a fault. Depth 0\u2009%: the key "
+                task == "passkey" ? "Share of contexts whose pass key the model would write out, greedily and without "
+                                    "a fault. Depth 0\u2009%: the key "
                                     "stands at the beginning."
-                                  : "Share of values that are the most likely token after their key. Depth 0\u2009%: the pairs stand at the beginning.") +
-         figure(length_legend(models) + draw_responsive(plot), gain ? "Log-likelihood of the answer minus that after the same context without the key, mean over the depths; higher is better."
+                                  : "Share of values that are the most likely token after their key. Depth 0\u2009%: "
+                                    "the pairs stand at the beginning.") +
+         figure(length_legend(models) + draw_responsive(plot),
+                gain ? "Log-likelihood of the answer minus that after the same context without the key, mean over the "
+                       "depths; higher is better."
                      : "Mean over the depths; higher is better.");
 }
 

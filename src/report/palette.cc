@@ -53,10 +53,22 @@ bool plain_text_on(int level) { return level < (kRampLevels * 52) / 100; }
 
 Rgb series_color(int index, bool dark) {
   // Okabe and Ito 2008, order and lightness adapted so that neighbours differ in both; lighter for dark pages.
-  static constexpr std::array<Rgb, kSeriesColors> kLight{{{0xc4, 0x4e, 0x0a}, {0x1f, 0x66, 0xa8}, {0x0b, 0x7f, 0x64},
-    {0x9c, 0x4f, 0x86}, {0x8a, 0x6d, 0x00}, {0x3b, 0x8f, 0xb8}, {0x55, 0x55, 0x55}, {0x7a, 0x3b, 0x1d}}};
-  static constexpr std::array<Rgb, kSeriesColors> kDark{{{0xf2, 0x8e, 0x4b}, {0x6c, 0xb2, 0xf0}, {0x46, 0xc4, 0xa2},
-    {0xdc, 0x98, 0xc8}, {0xd9, 0xbd, 0x4a}, {0x8f, 0xd3, 0xf0}, {0xb8, 0xb8, 0xb8}, {0xc9, 0x8a, 0x6a}}};
+  static constexpr std::array<Rgb, kSeriesColors> kLight{{{0xc4, 0x4e, 0x0a},
+                                                          {0x1f, 0x66, 0xa8},
+                                                          {0x0b, 0x7f, 0x64},
+                                                          {0x9c, 0x4f, 0x86},
+                                                          {0x8a, 0x6d, 0x00},
+                                                          {0x3b, 0x8f, 0xb8},
+                                                          {0x55, 0x55, 0x55},
+                                                          {0x7a, 0x3b, 0x1d}}};
+  static constexpr std::array<Rgb, kSeriesColors> kDark{{{0xf2, 0x8e, 0x4b},
+                                                         {0x6c, 0xb2, 0xf0},
+                                                         {0x46, 0xc4, 0xa2},
+                                                         {0xdc, 0x98, 0xc8},
+                                                         {0xd9, 0xbd, 0x4a},
+                                                         {0x8f, 0xd3, 0xf0},
+                                                         {0xb8, 0xb8, 0xb8},
+                                                         {0xc9, 0x8a, 0x6a}}};
   return (dark ? kDark : kLight)[static_cast<size_t>(index % kSeriesColors)];
 }
 

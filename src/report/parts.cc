@@ -12,17 +12,20 @@ namespace lazy::report {
 
 std::string page(const std::string& title, const std::string& body) {
   return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
-      "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width, "
+      "initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><meta "
+      "http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{}</title><style>\n{}</style></head><body>\n{}"
       "<footer>lazy {}</footer>\n</body></html>\n",
       html_escape(title), style_sheet(), body, LAZY_VERSION);
 }
 
-std::string page_header(const std::string& eyebrow, const std::string& date, const std::string& title, const std::string& detail,
-                        const std::string& more) {
-  return fmt::format("<header><p class=\"eyebrow\">{}{}</p><h1>{}</h1><p class=\"lede\">{}</p>{}</header>\n", html_escape(eyebrow),
-                     date.empty() ? "" : " · " + html_escape(date), html_escape(title), html_escape(detail), more);
+std::string page_header(const std::string& eyebrow, const std::string& date, const std::string& title,
+                        const std::string& detail, const std::string& more) {
+  return fmt::format("<header><p class=\"eyebrow\">{}{}</p><h1>{}</h1><p class=\"lede\">{}</p>{}</header>\n",
+                     html_escape(eyebrow), date.empty() ? "" : " · " + html_escape(date), html_escape(title),
+                     html_escape(detail), more);
 }
 
 std::string section(const std::string& id, const std::string& title, const std::string& lead, const std::string& body) {
@@ -37,7 +40,8 @@ std::string figure(const std::string& picture, const std::string& caption, const
 }
 
 std::string series_name(size_t index, const std::string& name) {
-  return fmt::format("<span class=\"run\">{}{}</span>", swatch(series_class(index), series_mark(index)), html_escape(name));
+  return fmt::format("<span class=\"run\">{}{}</span>", swatch(series_class(index), series_mark(index)),
+                     html_escape(name));
 }
 
 std::string run_name(const std::vector<RunData>& runs, size_t index) { return series_name(index, runs[index].name); }

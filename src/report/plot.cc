@@ -17,27 +17,38 @@ void mark(Svg& svg, double x, double y, int shape, const std::string& css_class)
   if (!std::isfinite(x) || !std::isfinite(y)) return;
   const double r = 4;
   switch (shape) {
-    case 0: return svg.circle(x, y, r, css_class);
-    case 1: return svg.rect(x - r + 0.4, y - r + 0.4, 2 * r - 0.8, 2 * r - 0.8, css_class);
-    case 2: return svg.path({{x, y - r - 0.6}, {x + r + 0.4, y + r - 0.4}, {x - r - 0.4, y + r - 0.4}, {x, y - r - 0.6}}, css_class);
-    case 3: return svg.path({{x, y - r - 1}, {x + r + 1, y}, {x, y + r + 1}, {x - r - 1, y}, {x, y - r - 1}}, css_class);
-    default: return;
+    case 0:
+      return svg.circle(x, y, r, css_class);
+    case 1:
+      return svg.rect(x - r + 0.4, y - r + 0.4, 2 * r - 0.8, 2 * r - 0.8, css_class);
+    case 2:
+      return svg.path({{x, y - r - 0.6}, {x + r + 0.4, y + r - 0.4}, {x - r - 0.4, y + r - 0.4}, {x, y - r - 0.6}},
+                      css_class);
+    case 3:
+      return svg.path({{x, y - r - 1}, {x + r + 1, y}, {x, y + r + 1}, {x - r - 1, y}, {x, y - r - 1}}, css_class);
+    default:
+      return;
   }
 }
 
 std::vector<Tick> x_ticks(const Plot& plot, double width) {
   const int most = std::clamp(static_cast<int>(width / 72), 3, 12);
   switch (plot.x_ticks) {
-    case Plot::XTicks::counts: return count_ticks(plot.x_low, plot.x_high, most);
-    case Plot::XTicks::distances: return distance_ticks(plot.x_high, std::max(5, static_cast<int>(width / 40)));
-    case Plot::XTicks::powers: return power_ticks(plot.x_low, plot.x_high, std::max(4, static_cast<int>(width / 44)));
+    case Plot::XTicks::counts:
+      return count_ticks(plot.x_low, plot.x_high, most);
+    case Plot::XTicks::distances:
+      return distance_ticks(plot.x_high, std::max(5, static_cast<int>(width / 40)));
+    case Plot::XTicks::powers:
+      return power_ticks(plot.x_low, plot.x_high, std::max(4, static_cast<int>(width / 44)));
     case Plot::XTicks::integers: {
       const int step = std::max(1, static_cast<int>(std::ceil((plot.x_high - plot.x_low + 1) / (width / 26))));
       std::vector<Tick> ticks;
-      for (int v = static_cast<int>(std::ceil(plot.x_low)); v <= plot.x_high; v += step) ticks.push_back({double(v), std::to_string(v)});
+      for (int v = static_cast<int>(std::ceil(plot.x_low)); v <= plot.x_high; v += step)
+        ticks.push_back({double(v), std::to_string(v)});
       return ticks;
     }
-    case Plot::XTicks::numbers: break;
+    case Plot::XTicks::numbers:
+      break;
   }
   return linear_ticks(plot.x_low, plot.x_high, most);
 }
@@ -46,7 +57,8 @@ std::vector<Tick> x_ticks(const Plot& plot, double width) {
 
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class) {
   const int y_most = std::clamp(static_cast<int>(height / 48), 3, 8);
-  const auto y_ticks = plot.y_kind == Scale::Kind::log ? log_ticks(plot.y_low, plot.y_high, y_most) : linear_ticks(plot.y_low, plot.y_high, y_most);
+  const auto y_ticks = plot.y_kind == Scale::Kind::log ? log_ticks(plot.y_low, plot.y_high, y_most)
+                                                       : linear_ticks(plot.y_low, plot.y_high, y_most);
   double label_width = 0;
   for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kFont));
   const double left = label_width + 12, right = width - 10, top = 30, bottom = height - 46;

@@ -11,13 +11,13 @@ namespace lazy::report {
 
 struct Curve {
   std::vector<std::pair<double, double>> points;
-  std::string css_class;   // "curve s0", "curve faint s1", "dots s0"; s0..s7 choose the colour
+  std::string css_class;  // "curve s0", "curve faint s1", "dots s0"; s0..s7 choose the colour
   bool line = true;
-  int marker = -1;         // -1 none, 0 circle, 1 square, 2 triangle, 3 diamond: shape tells apart what colour may not
+  int marker = -1;  // -1 none, 0 circle, 1 square, 2 triangle, 3 diamond: shape tells apart what colour may not
 };
 
 struct Plot {
-  std::string label;       // the whole picture in a sentence, for screen readers
+  std::string label;  // the whole picture in a sentence, for screen readers
   std::string x_label, y_label;
   Scale::Kind x_kind = Scale::Kind::linear, y_kind = Scale::Kind::linear;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;

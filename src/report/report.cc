@@ -37,7 +37,8 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("benchmarks", "Benchmarks", "", benchmark_table(runs));
   body += section("lengths", "By length of the text", "", length_losses(runs));
   body += section("weights", "Where the weight goes",
-                  "Softmax weights add up to one, so a head with nothing to say must still put its weight somewhere, often on the first "
+                  "Softmax weights add up to one, so a head with nothing to say must still put its weight somewhere, "
+                  "often on the first "
                   "token: an attention sink. Elastic-Softmax lets a head give weight to nothing.",
                   weight_pictures(runs));
   body += section("layers", "Layer by layer", "", layer_curves(runs));

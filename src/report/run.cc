@@ -17,7 +17,8 @@ namespace lazy::report {
 namespace fs = std::filesystem;
 namespace {
 
-void check_shape(const std::vector<std::vector<double>>& values, const std::vector<std::vector<double>>& like, const Field& field) {
+void check_shape(const std::vector<std::vector<double>>& values, const std::vector<std::vector<double>>& like,
+                 const Field& field) {
   if (values.size() != like.size() || values.front().size() != like.front().size()) {
     field.wrong(fmt::format("{} layers of {} heads", like.size(), like.front().size()));
   }
@@ -32,7 +33,8 @@ AttentionMap parse_map(const Field& field) {
   if (weights.size() != map.tokens.size()) weights.wrong(fmt::format("{} rows, one a token", map.tokens.size()));
   for (size_t i = 0; i < weights.size(); ++i) {
     map.weights.push_back(weights.at(i).numbers());
-    if (map.weights.back().size() != i + 1) weights.at(i).wrong(fmt::format("{} weights, those of the visible keys", i + 1));
+    if (map.weights.back().size() != i + 1)
+      weights.at(i).wrong(fmt::format("{} weights, those of the visible keys", i + 1));
   }
   return map;
 }
@@ -109,7 +111,8 @@ std::string kind_of(const RunData& run) {
   std::string normalizer = run.sinks ? run.sinks->normalizer : "";
   for (const auto& [key, value] : run.settings) {
     if (key == "model.normalizer") normalizer = value;
-    if (key == "model.kind" && normalizer.empty()) normalizer = value == "lazy" ? "elastic" : value == "transformer" ? "softmax" : value;
+    if (key == "model.kind" && normalizer.empty())
+      normalizer = value == "lazy" ? "elastic" : value == "transformer" ? "softmax" : value;
   }
   for (const auto& [key, value] : run.facts) {
     if (!normalizer.empty()) break;
@@ -138,7 +141,8 @@ FurtherReport parse_further(const Field& field) {
   }
   for (size_t n = 0; field.has("massive") && n < field["massive"].size(); ++n) {
     const Field place = field["massive"].at(n);
-    out.massive.push_back({place["per_sample"].number(), place["largest"].number(), place["median"].number(), static_cast<int64_t>(place["position"].number()),
+    out.massive.push_back({place["per_sample"].number(), place["largest"].number(), place["median"].number(),
+                           static_cast<int64_t>(place["position"].number()),
                            static_cast<int64_t>(place["dimension"].number())});
   }
   for (size_t n = 0; field.has("collapse") && n < field["collapse"].size(); ++n) {
@@ -187,7 +191,8 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
 }
 
 RunData load_run(const fs::path& folder) {
-  if (!fs::is_directory(folder)) fail("report", "{}: expected a run's folder, found {}", folder.string(), fs::exists(folder) ? "a file" : "nothing");
+  if (!fs::is_directory(folder))
+    fail("report", "{}: expected a run's folder, found {}", folder.string(), fs::exists(folder) ? "a file" : "nothing");
   RunData run;
   run.folder = folder;
   run.name = fs::weakly_canonical(folder).filename().string();
@@ -220,11 +225,13 @@ RunData load_run(const fs::path& folder) {
     const Json json = load_json(path);
     const Field samples(json, path.string(), "samples");
     for (size_t i = 0; i < samples.size(); ++i) {
-      run.samples.push_back({to_valid_utf8(samples.at(i)["prompt"].string()), to_valid_utf8(samples.at(i)["text"].string())});
+      run.samples.push_back(
+          {to_valid_utf8(samples.at(i)["prompt"].string()), to_valid_utf8(samples.at(i)["text"].string())});
     }
   });
   if (found == 0) {
-    fail("report", "{}: expected a run's folder (config.toml, run.json, log.jsonl, ...), found none of its files", folder.string());
+    fail("report", "{}: expected a run's folder (config.toml, run.json, log.jsonl, ...), found none of its files",
+         folder.string());
   }
   const auto last_finite = [](const Curve2d& curve) -> std::optional<double> {
     for (auto at = curve.rbegin(); at != curve.rend(); ++at) {

@@ -20,15 +20,15 @@ struct SinkMeasures {
 // What `lazy sinks --measures` adds (docs/sinks.md); what was not asked for is empty.
 struct FurtherReport {
   using Rows = std::vector<std::vector<double>>;
-  std::vector<double> sink_k;                              // shares, k = 1, 2, ...
-  Rows entropy;                                            // [layer][head], nats
+  std::vector<double> sink_k;                                          // shares, k = 1, 2, ...
+  Rows entropy;                                                        // [layer][head], nats
   std::vector<std::pair<std::string, std::pair<Rows, Rows>>> vectors;  // place, norms and variances [layer][position]
   struct Massive {
     double per_sample, largest, median;
-    int64_t position, dimension;                           // of the largest, from 0
+    int64_t position, dimension;  // of the largest, from 0
   };
-  std::vector<Massive> massive;                            // before each layer, after the last
-  std::vector<double> cosine, effective_rank;              // the same places and after the last norm, means over samples
+  std::vector<Massive> massive;                // before each layer, after the last
+  std::vector<double> cosine, effective_rank;  // the same places and after the last norm, means over samples
 };
 
 struct SinkReport {
@@ -65,26 +65,26 @@ struct Score {
 struct RunData {
   std::filesystem::path folder;
   std::string name;
-  std::string kind;                                          // "lazy", "softmax" or "" when nothing says so
-  std::vector<std::pair<std::string, std::string>> facts;    // run.json, flattened, in its order
-  std::vector<std::pair<std::string, std::string>> settings; // config.toml, flattened
+  std::string kind;                                           // "lazy", "softmax" or "" when nothing says so
+  std::vector<std::pair<std::string, std::string>> facts;     // run.json, flattened, in its order
+  std::vector<std::pair<std::string, std::string>> settings;  // config.toml, flattened
   std::string config_text;
-  Curve2d train_loss, validation_loss, validation_bits;      // nats per token; bits per byte
-  std::map<std::string, std::vector<Curve2d>> by_layer;      // "sink_ratio", ...: [layer], of attention/layer_NN/
-  std::vector<std::pair<double, double>> pace;               // (step, time) of the last logged lines
+  Curve2d train_loss, validation_loss, validation_bits;  // nats per token; bits per byte
+  std::map<std::string, std::vector<Curve2d>> by_layer;  // "sink_ratio", ...: [layer], of attention/layer_NN/
+  std::vector<std::pair<double, double>> pace;           // (step, time) of the last logged lines
   enum class State { unknown, running, stopped, finished } state = State::unknown;
-  double total_steps = 0;                                    // to train
-  std::optional<double> seconds_left;                        // of a running one
+  double total_steps = 0;              // to train
+  std::optional<double> seconds_left;  // of a running one
   double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
   std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
-  std::string heldout_source, eval_command;                  // where loss and bits per byte come from
-  std::vector<Score> scores;                                 // in eval.json's order
-  std::optional<double> mean_score;                          // of the accuracies that the paper averages
-  std::map<int64_t, double> loss_by_length;                  // held-out text in pieces of so many tokens: nats a token
+  std::string heldout_source, eval_command;  // where loss and bits per byte come from
+  std::vector<Score> scores;                 // in eval.json's order
+  std::optional<double> mean_score;          // of the accuracies that the paper averages
+  std::map<int64_t, double> loss_by_length;  // held-out text in pieces of so many tokens: nats a token
   std::optional<SinkReport> sinks;
   LearnedParameters learned;
   std::vector<Sample> samples;
-  std::vector<std::string> missing;                          // one line for each part that was left out
+  std::vector<std::string> missing;  // one line for each part that was left out
 };
 
 // Reads the folder. A missing part is noted in `missing`; a part that is there but broken throws lazy::Error naming

@@ -22,7 +22,8 @@ std::optional<double> standard_error(const Field& task, const std::string& name)
 
 // The accuracy that a task is known by: what the average names, otherwise "acc".
 std::string headline_metric(const Field& top, const std::string& task) {
-  if (top.has("average") && top["average"].has("metrics") && top["average"]["metrics"].has(task)) return top["average"]["metrics"][task].string();
+  if (top.has("average") && top["average"].has("metrics") && top["average"]["metrics"].has(task))
+    return top["average"]["metrics"][task].string();
   return "acc";
 }
 
@@ -64,7 +65,8 @@ void read_lengths(const fs::path& path, RunData* run) {
   if (models.size() != 1) models.wrong("one model, the run's");
   const Field lengths = models.at(0)["lengths"];
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths.at(i).has("loss")) run->loss_by_length[static_cast<int64_t>(lengths.at(i)["length"].number())] = lengths.at(i)["loss"].number();
+    if (lengths.at(i).has("loss"))
+      run->loss_by_length[static_cast<int64_t>(lengths.at(i)["length"].number())] = lengths.at(i)["loss"].number();
   }
 }
 

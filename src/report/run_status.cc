@@ -58,8 +58,8 @@ std::string status_text(const RunData& run) {
                        run.seconds_left ? ", " + human_seconds(*run.seconds_left) + " left" : "");
   }
   if (run.state == RunData::State::stopped) {
-    return fmt::format("stopped at step {:.0f} of {:.0f}; lazy train {} --resume continues it", run.steps, run.total_steps,
-                       (run.folder / "config.toml").string());
+    return fmt::format("stopped at step {:.0f} of {:.0f}; lazy train {} --resume continues it", run.steps,
+                       run.total_steps, (run.folder / "config.toml").string());
   }
   return "";
 }

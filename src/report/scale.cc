@@ -12,7 +12,9 @@ namespace lazy::report {
 
 double Scale::operator()(double value) const {
   const auto place = [this](double x) {
-    return kind == Kind::linear ? x : kind == Kind::log1p ? std::log1p(std::max(0.0, x)) : std::log(std::max(1e-300, x));
+    return kind == Kind::linear  ? x
+           : kind == Kind::log1p ? std::log1p(std::max(0.0, x))
+                                 : std::log(std::max(1e-300, x));
   };
   const double span = place(high) - place(low);
   return span == 0 ? (from + to) / 2 : from + (to - from) * (place(value) - place(low)) / span;
@@ -71,13 +73,16 @@ std::vector<Tick> distance_ticks(double high, int most) {
   return ticks;
 }
 
-std::string length_label(double length) { return length < 1024 ? fmt::format("{:g}", length) : fmt::format("{:.3g}k", length / 1024); }
+std::string length_label(double length) {
+  return length < 1024 ? fmt::format("{:g}", length) : fmt::format("{:.3g}k", length / 1024);
+}
 
 std::vector<Tick> power_ticks(double low, double high, int most) {
   std::vector<Tick> ticks;
   for (int step = 1; step < 16; ++step) {
     ticks.clear();
-    for (int power = static_cast<int>(std::ceil(std::log2(std::max(1.0, low)) - 1e-9)); std::exp2(power) <= high * (1 + 1e-9); power += step) {
+    for (int power = static_cast<int>(std::ceil(std::log2(std::max(1.0, low)) - 1e-9));
+         std::exp2(power) <= high * (1 + 1e-9); power += step) {
       ticks.push_back({std::exp2(power), length_label(std::exp2(power))});
     }
     if (static_cast<int>(ticks.size()) <= most) break;
@@ -91,7 +96,9 @@ std::vector<Tick> log_ticks(double low, double high, int most) {
     for (double factor : {1.0, 2.0, 5.0}) {
       const double value = factor * std::pow(10, power);
       if (value < low || value > high) continue;
-      ticks.push_back({value, value < 1e3 ? fmt::format("{:g}", value) : value < 1e6 ? fmt::format("{:g}k", value / 1e3) : fmt::format("{:g}M", value / 1e6)});
+      ticks.push_back({value, value < 1e3   ? fmt::format("{:g}", value)
+                              : value < 1e6 ? fmt::format("{:g}k", value / 1e3)
+                                            : fmt::format("{:g}M", value / 1e6)});
       if (factor == 1.0) tens.push_back(ticks.back());
     }
   }

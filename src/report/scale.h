@@ -8,8 +8,8 @@ namespace lazy::report {
 struct Scale {
   enum class Kind { linear, log1p, log };  // log1p: position by ln(1 + x), for distances that start at zero
   Kind kind = Kind::linear;
-  double low = 0, high = 1;           // data
-  double from = 0, to = 1;            // coordinates; from > to turns the axis round
+  double low = 0, high = 1;  // data
+  double from = 0, to = 1;   // coordinates; from > to turns the axis round
   double operator()(double value) const;
 };
 

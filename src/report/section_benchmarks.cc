@@ -20,7 +20,9 @@ std::string cell(const std::optional<double>& value, double unit, int digits, co
   return "<td>" + with_line(fixed(unit * *value, digits), below) + "</td>";
 }
 
-std::string share_cell(const std::optional<double>& share, const std::string& below = "") { return cell(share, 100, 1, below); }
+std::string share_cell(const std::optional<double>& share, const std::string& below = "") {
+  return cell(share, 100, 1, below);
+}
 
 constexpr const char* kWide = "results wide";
 
@@ -34,7 +36,8 @@ std::vector<const Score*> tasks_of(const std::vector<RunData>& runs) {
   std::vector<const Score*> tasks;
   for (const RunData& run : runs) {
     for (const Score& score : run.scores) {
-      if (std::none_of(tasks.begin(), tasks.end(), [&](const Score* s) { return s->task == score.task; })) tasks.push_back(&score);
+      if (std::none_of(tasks.begin(), tasks.end(), [&](const Score* s) { return s->task == score.task; }))
+        tasks.push_back(&score);
     }
   }
   return tasks;
@@ -45,7 +48,8 @@ std::vector<const Score*> tasks_of(const std::vector<RunData>& runs) {
 std::string benchmark_table(const std::vector<RunData>& runs) {
   const auto tasks = tasks_of(runs);
   if (tasks.empty()) return "";
-  const bool mean = std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.mean_score.has_value(); });
+  const bool mean =
+      std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.mean_score.has_value(); });
   std::string head = table_column("Run"), rows, guessed;
   bool chance = false;
   for (const Score* task : tasks) {
@@ -60,14 +64,16 @@ std::string benchmark_table(const std::vector<RunData>& runs) {
     for (const Score* task : tasks) {
       const Score* score = score_of(runs[i], task->task);
       if (score && score->metric != task->metric) score = nullptr;  // two measures under one heading would mislead
-      cells += score ? share_cell(score->value, score->error ? "±" + fixed(100 * *score->error, 1) : "") : share_cell({});
+      cells +=
+          score ? share_cell(score->value, score->error ? "±" + fixed(100 * *score->error, 1) : "") : share_cell({});
     }
     rows += table_row(run_name(runs, i), cells + (mean ? share_cell(runs[i].mean_score) : ""));
   }
   if (chance) rows += table_row("guessing", guessed + (mean ? "<td></td>" : ""));
-  return figure(table(kWide, head, rows), "Accuracies in percent, each with its standard error; higher is better. " +
-                                            std::string(mean ? "The mean is of the accuracies that the headings name. " : "") + "Made by " +
-                                            code("lazy eval MODEL_DIR --tasks all --data DIR --output RUN/eval.json") + ".");
+  return figure(table(kWide, head, rows),
+                "Accuracies in percent, each with its standard error; higher is better. " +
+                    std::string(mean ? "The mean is of the accuracies that the headings name. " : "") + "Made by " +
+                    code("lazy eval MODEL_DIR --tasks all --data DIR --output RUN/eval.json") + ".");
 }
 
 std::string length_losses(const std::vector<RunData>& runs) {
@@ -88,8 +94,9 @@ std::string length_losses(const std::vector<RunData>& runs) {
     }
     rows += table_row(run_name(runs, i), cells);
   }
-  return figure(table(kWide, head, rows), "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
-                                            code("lazy eval MODEL_DIR --lengths N,... --corpus DIR --output RUN/lengths.json") + ".");
+  return figure(table(kWide, head, rows),
+                "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
+                    code("lazy eval MODEL_DIR --lengths N,... --corpus DIR --output RUN/lengths.json") + ".");
 }
 
 }  // namespace lazy::report

@@ -44,7 +44,8 @@ std::string difference(const std::vector<RunData>& runs) {
     if (&runs[i] == &*twin) continue;
     Curve curve{{}, "curve " + series_class(i), true, series_mark(i)};
     for (const auto& [tokens, loss] : runs[i].validation_loss) {
-      const auto same = std::find_if(twin->validation_loss.begin(), twin->validation_loss.end(), [&](const auto& p) { return p.first == tokens; });
+      const auto same = std::find_if(twin->validation_loss.begin(), twin->validation_loss.end(),
+                                     [&](const auto& p) { return p.first == tokens; });
       if (same == twin->validation_loss.end() || !std::isfinite(loss - same->second)) continue;
       curve.points.emplace_back(tokens, loss - same->second);
       plot.x_high = std::max(plot.x_high, tokens);
@@ -58,9 +59,12 @@ std::string difference(const std::vector<RunData>& runs) {
   plot.y_low = low - margin;
   plot.y_high = high + margin;
   plot.label = "Validation loss minus that of " + twin->name + ", against training tokens";
-  return figure(draw(plot, 1040, 250, "at-wide") + draw(plot, 640, 250, "at-middle") + draw(plot, 296, 230, "at-narrow"),
-                "The same validation losses, minus " + html_escape(twin->name) + "'s at the same number of tokens: below the dashed line is better "
-                "than " + html_escape(twin->name) + ".");
+  return figure(
+      draw(plot, 1040, 250, "at-wide") + draw(plot, 640, 250, "at-middle") + draw(plot, 296, 230, "at-narrow"),
+      "The same validation losses, minus " + html_escape(twin->name) +
+          "'s at the same number of tokens: below the dashed line is better "
+          "than " +
+          html_escape(twin->name) + ".");
 }
 
 }  // namespace
@@ -102,11 +106,14 @@ std::string learning_curves(const std::vector<RunData>& runs) {
   plot.y_high = high + margin;
   plot.label = "Loss against training tokens" + ends;
   std::string commands;
-  for (const RunData& run : runs) commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
+  for (const RunData& run : runs)
+    commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
   return figure(legend(runs) + draw_responsive(plot),
-                "Strong lines with marks: loss on the batches of the validation split that training looks at; the results below may cover "
+                "Strong lines with marks: loss on the batches of the validation split that training looks at; the "
+                "results below may cover "
                 "more of it. Faint lines: training loss, smoothed. Lower is better; the first "
-                "8\u2009% of training may lie above the frame. Made by " + commands + ".") +
+                "8\u2009% of training may lie above the frame. Made by " +
+                    commands + ".") +
          difference(runs);
 }
 

@@ -74,12 +74,13 @@ std::string layer_curves(const std::vector<RunData>& runs) {
     for (size_t k = 0; k < shown.size(); ++k) {
       layers += fmt::format("<span class=\"run\">{}layer {}</span>", swatch(fmt::format("s{}", k), -1), shown[k] + 1);
     }
-    body += figure(
-        fmt::format("<h3>{}</h3><p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", html_escape(runs[i].name),
-                    layers, panels),
-        fmt::format(
-            "Means over heads, queries and one batch of the validation split, as training logged them.{}",
-            shown.size() < count ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown.size(), count) : ""));
+    body +=
+        figure(fmt::format("<h3>{}</h3><p class=\"legend\">{}</p><div class=\"multiples\">{}</div>",
+                           html_escape(runs[i].name), layers, panels),
+               fmt::format(
+                   "Means over heads, queries and one batch of the validation split, as training logged them.{}",
+                   shown.size() < count ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown.size(), count)
+                                        : ""));
   }
   return body;
 }

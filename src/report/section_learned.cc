@@ -33,8 +33,8 @@ struct Range {
   }
 };
 
-Plot offsets_plot(const std::vector<std::vector<double>>& tau, double initial, const std::string& name, const std::string& color,
-                  Range range) {
+Plot offsets_plot(const std::vector<std::vector<double>>& tau, double initial, const std::string& name,
+                  const std::string& color, Range range) {
   Plot plot;
   plot.x_label = "layer";
   plot.y_label = "offset τ";
@@ -83,11 +83,13 @@ std::string learned_offsets(const std::vector<RunData>& runs) {
     if (runs[i].learned.tau.empty()) continue;
     const std::string color = series_class(i);
     const Plot plot = offsets_plot(runs[i].learned.tau, runs[i].learned.tau_initial, runs[i].name, color, range);
-    panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
-                          draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
+    panels += fmt::format(
+        "<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
+        draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
   }
   return figure("<div class=\"stack\">" + panels + "</div>",
-                "One dot a head, the line is the layer's mean. Weight = ReLU(softmax + τ / i): the further below zero, the more weight a "
+                "One dot a head, the line is the layer's mean. Weight = ReLU(softmax + τ / i): the further below zero, "
+                "the more weight a "
                 "head holds back; zero would be plain softmax. Read from the trained model.");
 }
 
@@ -118,7 +120,8 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
       plot.y_low = range.low;
       plot.y_high = range.high;
       plot.references.emplace_back(0, "");
-      plot.label = fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l + 1, bias[l].size());
+      plot.label = fmt::format("Distance bias of {}, layer {}, one line for each of {} heads", runs[i].name, l + 1,
+                               bias[l].size());
       Curve average{{}, "curve " + series_class(i)};
       const auto distances = sampled_distances(bias[l].front().size());
       for (size_t d : distances) average.points.emplace_back(double(d), 0);
@@ -133,11 +136,14 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
       plot.curves.push_back(average);
       panels += fmt::format("<div class=\"panel\"><h4>Layer {}</h4>{}</div>", l + 1, draw(plot, 296, 230, "small"));
     }
-    const std::string note = shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
-    body += figure(fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
-                   "What is added to a score at each distance between query and key (0 is the token itself; the axis is logarithmic). Thin "
-                   "lines: heads; strong line: their mean. Above zero draws attention to that distance, below zero away from it." + note +
-                   " Read from the trained model.");
+    const std::string note =
+        shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
+    body += figure(
+        fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
+        "What is added to a score at each distance between query and key (0 is the token itself; the axis is "
+        "logarithmic). Thin "
+        "lines: heads; strong line: their mean. Above zero draws attention to that distance, below zero away from it." +
+            note + " Read from the trained model.");
   }
   return body;
 }

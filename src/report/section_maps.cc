@@ -23,8 +23,8 @@ std::string shaded_text(const AttentionMap& map) {
     const int level = ramp_level(std::sqrt(std::clamp(weights[i], 0.0, 1.0)));
     std::string token = map.tokens[i];
     std::replace(token.begin(), token.end(), '\n', ' ');
-    html += fmt::format("<span class=\"q{} {}\" title=\"{} %\">{}</span>", level, plain_text_on(level) ? "on-low" : "on-high",
-                        percent(weights[i]), html_escape(token));
+    html += fmt::format("<span class=\"q{} {}\" title=\"{} %\">{}</span>", level,
+                        plain_text_on(level) ? "on-low" : "on-high", percent(weights[i]), html_escape(token));
   }
   return "<p class=\"shaded\">" + html + "</p>";
 }
@@ -71,19 +71,24 @@ std::string attention_maps(const std::vector<RunData>& runs) {
       }
       std::string words = fmt::format("sink {}\u2009%", percent(first));
       if (std::fabs(released) > 5e-4) words += fmt::format(", released {}\u2009%", percent(released));
-      panels += fmt::format("<div class=\"panel\"><h4>Layer {}, head {} <small>{}</small></h4><div class=\"scroll\">{}{}</div>{}</div>", map.layer,
-                            map.head, words, draw_square(map), draw_narrow(map), shaded_text(map));
+      panels += fmt::format(
+          "<div class=\"panel\"><h4>Layer {}, head {} <small>{}</small></h4><div class=\"scroll\">{}{}</div>{}</div>",
+          map.layer, map.head, words, draw_square(map), draw_narrow(map), shaded_text(map));
     }
     // Long texts need the page's whole width.
     const bool long_text = runs[i].sinks->maps.front().tokens.size() > 26;
-    body += fmt::format("<h3>{}</h3><div class=\"maps{}\">{}</div>", run_name(runs, i), long_text ? " single" : "", panels);
+    body +=
+        fmt::format("<h3>{}</h3><div class=\"maps{}\">{}</div>", run_name(runs, i), long_text ? " single" : "", panels);
     if (!runs[i].sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(runs[i].sinks->command);
   }
   if (body.empty()) return "";
   return figure(body + "<div class=\"bar-line\">" + draw_weight_bar() + "</div>",
-                "Row: the word that looks (query). Column: the words it may look at (keys), in the same order. Darker is more weight, by the "
-                "square root; a blank cell inside the triangle is a weight of exactly zero. A dark first column is an attention sink. Below "
-                "each map, the text shaded by the mean weight that each word receives." + (commands.empty() ? "" : " Made by " + commands + "."),
+                "Row: the word that looks (query). Column: the words it may look at (keys), in the same order. Darker "
+                "is more weight, by the "
+                "square root; a blank cell inside the triangle is a weight of exactly zero. A dark first column is an "
+                "attention sink. Below "
+                "each map, the text shaded by the mean weight that each word receives." +
+                    (commands.empty() ? "" : " Made by " + commands + "."),
                 "splittable");
 }
 

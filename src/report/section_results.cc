@@ -36,17 +36,22 @@ std::vector<Measure> measures() {
   const auto count = [](double v) { return human_count(v); };
   return {
       {"Held-out loss", "nats per token", [](const RunData& r) { return r.heldout_loss; }, digits(4), B::lower},
-      {"Bits per byte", "compares across tokenizers", [](const RunData& r) { return r.bits_per_byte; }, digits(3), B::lower},
+      {"Bits per byte", "compares across tokenizers", [](const RunData& r) { return r.bits_per_byte; }, digits(3),
+       B::lower},
       {"Perplexity", "per token", [](const RunData& r) { return r.perplexity; }, digits(2), B::lower},
       {"WikiText perplexity", "per word", [](const RunData& r) { return r.word_perplexity; }, digits(1), B::lower},
       {"Density", "weight on keys but the first", from_sinks(&SinkMeasures::density), share, B::neither},
       {"Sink ratio", "weight on the first key", from_sinks(&SinkMeasures::sink_ratio), share, B::neither},
       {"Released mass", "weight given to no key", from_sinks(&SinkMeasures::released_mass), share, B::neither},
-      {"Alive fraction", "visible pairs with weight above zero", from_sinks(&SinkMeasures::alive_fraction), share, B::neither},
-      {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1), share, B::neither},
+      {"Alive fraction", "visible pairs with weight above zero", from_sinks(&SinkMeasures::alive_fraction), share,
+       B::neither},
+      {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1),
+       share, B::neither},
       {"Training tokens", "", [](const RunData& r) { return positive(r.tokens); }, count, B::neither},
-      {"Training speed", "tokens a second, median", [](const RunData& r) { return positive(r.tokens_per_second); }, count, B::neither},
-      {"Training time", "h:mm:ss or m:ss", [](const RunData& r) { return positive(r.seconds); }, human_seconds, B::neither},
+      {"Training speed", "tokens a second, median", [](const RunData& r) { return positive(r.tokens_per_second); },
+       count, B::neither},
+      {"Training time", "h:mm:ss or m:ss", [](const RunData& r) { return positive(r.seconds); }, human_seconds,
+       B::neither},
   };
 }
 
@@ -72,7 +77,8 @@ std::string result_table(const std::vector<RunData>& runs) {
     cells.emplace_back();
     for (const auto& v : values) {
       const std::string text = v ? std::isfinite(*v) ? m.show(*v) : "not a number" : "–";
-      cells.back().push_back(fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text));
+      cells.back().push_back(
+          fmt::format("<td{}>{}</td>", !best.empty() && text == best ? " class=\"best\"" : "", text));
     }
   }
   if (titles.empty()) return "";
@@ -88,12 +94,14 @@ std::string result_table(const std::vector<RunData>& runs) {
   std::string sources;
   for (const RunData& run : runs) {
     const std::string source = run.eval_command.empty() ? run.heldout_source : run.eval_command;
-    if (run.heldout_loss) sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
+    if (run.heldout_loss)
+      sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
   }
-  return figure(table(by_run ? "results wide" : "results", head, rows),
-                "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
-                "queries; density, sink ratio and released mass add up to 100\u2009%." +
-                    (sources.empty() ? "" : " Loss from " + sources + "."));
+  return figure(
+      table(by_run ? "results wide" : "results", head, rows),
+      "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
+      "queries; density, sink ratio and released mass add up to 100\u2009%." +
+          (sources.empty() ? "" : " Loss from " + sources + "."));
 }
 
 std::string result_tiles(const std::vector<RunData>& runs) {
@@ -113,9 +121,10 @@ std::string result_tiles(const std::vector<RunData>& runs) {
       const auto v = m->value(runs[i]);
       if (!v && runs.size() > kColumnsOfRuns) continue;  // a page full of dashes
       const bool good = v && std::isfinite(*v);
-      bars += fmt::format("<div class=\"bar {}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
-                          series_class(i), html_escape(runs[i].name), good ? m->show(*v) : "–",
-                          coordinate(good ? std::clamp(100 * *v / high, 0.0, 100.0) : 0));
+      bars += fmt::format(
+          "<div class=\"bar {}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
+          series_class(i), html_escape(runs[i].name), good ? m->show(*v) : "–",
+          coordinate(good ? std::clamp(100 * *v / high, 0.0, 100.0) : 0));
     }
     tiles += fmt::format("<div class=\"tile\"><h3>{}</h3><p>{}</p>{}</div>", m->name, m->explanation, bars);
   }

@@ -24,8 +24,10 @@ std::string text_samples(const std::vector<RunData>& runs) {
     body += fmt::format("<div class=\"panel\"><h3>{}</h3>{}</div>", run_name(runs, i), texts);
   }
   if (body.empty()) return "";
-  return figure("<div class=\"samples\">" + body + "</div>",
-                "The prompt is bold, the rest is the model's. Made by " + code("lazy generate MODEL_DIR --prompt TEXT") + ".", "splittable");
+  return figure(
+      "<div class=\"samples\">" + body + "</div>",
+      "The prompt is bold, the rest is the model's. Made by " + code("lazy generate MODEL_DIR --prompt TEXT") + ".",
+      "splittable");
 }
 
 namespace {
@@ -53,7 +55,8 @@ std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, Row
     if ((which == Rows::model && !of_model) || (which == Rows::without_model && of_model)) continue;
     std::vector<std::string> values;
     for (const RunData& run : runs) {
-      const auto found = std::find_if((run.*pairs).begin(), (run.*pairs).end(), [&](const auto& pair) { return pair.first == key; });
+      const auto found =
+          std::find_if((run.*pairs).begin(), (run.*pairs).end(), [&](const auto& pair) { return pair.first == key; });
       values.push_back(found == (run.*pairs).end() ? "–" : found->second);
     }
     const bool differ = std::any_of(values.begin(), values.end(), [&](const auto& v) { return v != values.front(); });
@@ -65,7 +68,8 @@ std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, Row
   if (rows.empty()) return "";
   std::string head = "<th scope=\"col\"></th>";
   for (size_t i = 0; i < runs.size(); ++i) head += "<th scope=\"col\" class=\"text\">" + run_name(runs, i) + "</th>";
-  return "<div class=\"scroll\"><table class=\"settings\"><thead><tr>" + head + "</tr></thead><tbody>" + rows + "</tbody></table></div>";
+  return "<div class=\"scroll\"><table class=\"settings\"><thead><tr>" + head + "</tr></thead><tbody>" + rows +
+         "</tbody></table></div>";
 }
 
 }  // namespace
@@ -73,22 +77,27 @@ std::string compare(const std::vector<RunData>& runs, Pairs RunData::*pairs, Row
 std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info) {
   std::string body, notes;
   if (const std::string facts = compare(runs, &RunData::facts, Rows::without_model); !facts.empty()) {
-    body += figure(facts, "From each run's " + code("run.json") + (runs.size() > 1 ? "; rows in which the runs differ are marked." : "."), "splittable");
+    body += figure(
+        facts,
+        "From each run's " + code("run.json") + (runs.size() > 1 ? "; rows in which the runs differ are marked." : "."),
+        "splittable");
   }
   if (const std::string shape = compare(runs, &RunData::facts, Rows::model); !shape.empty()) {
     body += "<details><summary>The models in full</summary>" + shape + "</details>";
   }
   if (runs.size() > 1) {
     if (const std::string differences = compare(runs, &RunData::settings, Rows::differing); !differences.empty()) {
-      body += "<h3>Settings that differ</h3>" + figure(differences, "From each run's resolved " + code("config.toml") + ".", "splittable");
+      body += "<h3>Settings that differ</h3>" +
+              figure(differences, "From each run's resolved " + code("config.toml") + ".", "splittable");
     }
   }
   for (const RunData& run : runs) {
     if (!run.config_text.empty()) {
-      body += fmt::format("<details><summary>Configuration of {}</summary><pre class=\"scroll\">{}</pre></details>", html_escape(run.name),
-                          html_escape(run.config_text));
+      body += fmt::format("<details><summary>Configuration of {}</summary><pre class=\"scroll\">{}</pre></details>",
+                          html_escape(run.name), html_escape(run.config_text));
     }
-    for (const auto& note : run.missing) notes += fmt::format("<li>{}: {}</li>", html_escape(run.folder.string()), html_escape(note));
+    for (const auto& note : run.missing)
+      notes += fmt::format("<li>{}: {}</li>", html_escape(run.folder.string()), html_escape(note));
   }
   if (!notes.empty()) body += "<h3>Left out</h3><ul class=\"notes\">" + notes + "</ul>";
   if (!info.command.empty()) body += "<p>This page was made by " + code(info.command) + ".</p>";

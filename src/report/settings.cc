@@ -1,7 +1,7 @@
 #include "report/settings.h"
 
-#include <sstream>
 #include <toml++/toml.h>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/toml_text.h"
@@ -9,7 +9,8 @@
 namespace lazy::report {
 namespace {
 
-void flatten(const toml::table& table, const std::string& prefix, std::vector<std::pair<std::string, std::string>>* out) {
+void flatten(const toml::table& table, const std::string& prefix,
+             std::vector<std::pair<std::string, std::string>>* out) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
     if (const auto* inner = node.as_table()) {

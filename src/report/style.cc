@@ -143,12 +143,12 @@ figure:has(.multiples),figure:has(.stack){break-inside:auto}
 
 std::string style_sheet() {
   const std::string parts[2] = {
-      ".part-sink{background:" + hex(ramp(0.97, false)) + ";color:#fff}.part-density{background:" + hex(ramp(0.55, false)) +
-          ";color:#fff}.part-released{background:" + hex(ramp(0.1, false)) + ";color:#22272b}",
-      ".part-sink{background:" + hex(ramp(0.97, true)) + ";color:#15181b}.part-density{background:" + hex(ramp(0.5, true)) +
-          ";color:#fff}.part-released{background:" + hex(ramp(0.12, true)) + ";color:#f1eee6}"};
-  return std::string(kLight) + palette_css(false) + parts[0] + "\n@media screen and (prefers-color-scheme:dark){" + kDark +
-         palette_css(true) + parts[1] + "}\n" + kRules;
+      ".part-sink{background:" + hex(ramp(0.97, false)) + ";color:#fff}.part-density{background:" +
+          hex(ramp(0.55, false)) + ";color:#fff}.part-released{background:" + hex(ramp(0.1, false)) + ";color:#22272b}",
+      ".part-sink{background:" + hex(ramp(0.97, true)) + ";color:#15181b}.part-density{background:" +
+          hex(ramp(0.5, true)) + ";color:#fff}.part-released{background:" + hex(ramp(0.12, true)) + ";color:#f1eee6}"};
+  return std::string(kLight) + palette_css(false) + parts[0] + "\n@media screen and (prefers-color-scheme:dark){" +
+         kDark + palette_css(true) + parts[1] + "}\n" + kRules;
 }
 
 }  // namespace lazy::report

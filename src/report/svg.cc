@@ -17,12 +17,13 @@ std::string css(std::string_view name) { return name.empty() ? "" : fmt::format(
 }  // namespace
 
 Svg::Svg(double width, double height, std::string_view label, std::string_view css_class) {
-  body_ = fmt::format("<svg{} viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">", css(css_class),
-                      c(width), c(height), c(width), c(height), html_escape(label));
+  body_ = fmt::format("<svg{} viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">",
+                      css(css_class), c(width), c(height), c(width), c(height), html_escape(label));
 }
 
 void Svg::rect(double x, double y, double width, double height, std::string_view css_class, std::string_view title) {
-  body_ += fmt::format("<rect{} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", css(css_class), c(x), c(y), c(width), c(height));
+  body_ += fmt::format("<rect{} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", css(css_class), c(x), c(y), c(width),
+                       c(height));
   body_ += title.empty() ? "/>" : fmt::format("><title>{}</title></rect>", html_escape(title));
 }
 
@@ -46,7 +47,8 @@ void Svg::path(const std::vector<std::pair<double, double>>& points, std::string
   if (!d.empty()) body_ += fmt::format("<path{} d=\"{}\"/>", css(css_class), d);
 }
 
-void Svg::text(double x, double y, std::string_view text, std::string_view anchor, std::string_view css_class, double turn) {
+void Svg::text(double x, double y, std::string_view text, std::string_view anchor, std::string_view css_class,
+               double turn) {
   body_ += fmt::format("<text{} x=\"{}\" y=\"{}\"", css(css_class), c(x), c(y));
   if (anchor != "start") body_ += fmt::format(" text-anchor=\"{}\"", anchor);
   if (turn != 0) body_ += fmt::format(" transform=\"rotate({} {} {})\"", c(turn), c(x), c(y));
@@ -57,8 +59,9 @@ void Svg::open_group(std::string_view css_class) { body_ += fmt::format("<g{}>",
 void Svg::close_group() { body_ += "</g>"; }
 
 void Svg::push_clip(double x, double y, double width, double height) {
-  body_ += fmt::format("<svg class=\"clip\" x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{3}\" viewBox=\"{0} {1} {2} {3}\">", c(x), c(y),
-                       c(width), c(height));
+  body_ +=
+      fmt::format("<svg class=\"clip\" x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{3}\" viewBox=\"{0} {1} {2} {3}\">",
+                  c(x), c(y), c(width), c(height));
 }
 void Svg::pop_clip() { body_ += "</svg>"; }
 

@@ -17,8 +17,8 @@ class Svg {
   // Polyline through the points; non-finite ones break it.
   void path(const std::vector<std::pair<double, double>>& points, std::string_view css_class);
   // `anchor`: "start", "middle", "end". `turn`: degrees, clockwise, around (x, y).
-  void text(double x, double y, std::string_view text, std::string_view anchor = "start", std::string_view css_class = "",
-            double turn = 0);
+  void text(double x, double y, std::string_view text, std::string_view anchor = "start",
+            std::string_view css_class = "", double turn = 0);
   void open_group(std::string_view css_class);
   void close_group();
   // What is drawn until pop_clip is cut at this frame; coordinates stay the picture's.

@@ -40,7 +40,8 @@ double mean_magnitude(const Curve& bias) {
 
 InhibitionOfReturn inhibition_of_return(const Curve& bias) {
   if (static_cast<int64_t>(bias.size()) < kShortestForReturn) {
-    fail("distance bias", "inhibition of return needs at least {} distances, found {}", kShortestForReturn, bias.size());
+    fail("distance bias", "inhibition of return needs at least {} distances, found {}", kShortestForReturn,
+         bias.size());
   }
   InhibitionOfReturn r;
   r.first = mean_between(bias, 0, 1);

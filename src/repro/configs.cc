@@ -17,8 +17,8 @@ void write_configs(const fs::path& folder) {
   }
 }
 
-train::TrainConfig train_config(const Step& step, const fs::path& configs, const fs::path& corpus, const fs::path& output,
-                                const std::vector<std::string>& more) {
+train::TrainConfig train_config(const Step& step, const fs::path& configs, const fs::path& corpus,
+                                const fs::path& output, const std::vector<std::string>& more) {
   const std::string text = "# " + step.id + "\nextends = " + step.settings.at("extends").dump() + "\n";
   const fs::path path = configs / (step.id + ".toml");
   if (!fs::exists(path) || read_file(path) != text) write_file_atomic(path, text);

@@ -29,12 +29,19 @@ double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
   const auto n = static_cast<double>(context);
   switch (step.kind) {
-    case StepKind::heldout: return s.at("sequences").get<double>() * n;
-    case StepKind::sinks: return s.at("samples").get<double>() * n;
-    case StepKind::domain: return 2 * s.at("blocks").get<double>() * n;
-    case StepKind::lengths: return 3 * s.at("blocks").get<double>() * s.at("lengths").back().get<double>() * static_cast<double>(s.at("lengths").size());
-    case StepKind::tasks: return 8e6;  // all nine full sets, choices included
-    default: return 0;
+    case StepKind::heldout:
+      return s.at("sequences").get<double>() * n;
+    case StepKind::sinks:
+      return s.at("samples").get<double>() * n;
+    case StepKind::domain:
+      return 2 * s.at("blocks").get<double>() * n;
+    case StepKind::lengths:
+      return 3 * s.at("blocks").get<double>() * s.at("lengths").back().get<double>() *
+             static_cast<double>(s.at("lengths").size());
+    case StepKind::tasks:
+      return 8e6;  // all nine full sets, choices included
+    default:
+      return 0;
   }
 }
 
@@ -43,9 +50,10 @@ double measured_tokens(const Step& step, int64_t context) {
 std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one busy CPU core" : "one H200"; }
 
 std::string basis(const Scale& scale) {
-  return scale.name == "tiny" ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine (docs/repro.md)"
-                              : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
-                                "35 % for softmax and Elastic-Softmax, 2 to 38 % for the others (docs/training.md, docs/mixers.md)";
+  return scale.name == "tiny"
+             ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine (docs/repro.md)"
+             : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
+               "35 % for softmax and Elastic-Softmax, 2 to 38 % for the others (docs/training.md, docs/mixers.md)";
 }
 
 Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesystem::path& configs) {
@@ -68,9 +76,12 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
     total.seconds += step.kind == StepKind::learned ? 0.1 : kEachSeconds;
     if (step.kind == StepKind::train) {
       const bool tiny = conditions.scale.name == "tiny";
-      const auto config = train_config(step, configs, "corpus", "run", tiny ? std::vector<std::string>{"model.vocab_size=2048"} : std::vector<std::string>{});
+      const auto config =
+          train_config(step, configs, "corpus", "run",
+                       tiny ? std::vector<std::string>{"model.vocab_size=2048"} : std::vector<std::string>{});
       Trained& trained = models[step.id];
-      trained = {1 / train::expected_speed(config, speed(conditions.scale, config.model))->tokens_per_second, config.seq_len};
+      trained = {1 / train::expected_speed(config, speed(conditions.scale, config.model))->tokens_per_second,
+                 config.seq_len};
       if (!given_folder(step).empty()) continue;
       const auto tokens = static_cast<double>(config.tokens_per_step() * config.steps);
       ++total.trainings;

@@ -1,5 +1,5 @@
-// The measurements that steps ask for, each by the library that owns it: a model folder and text in, numbers out as JSON.
-// Lists hold one number for each text, so that models are compared text by text.
+// The measurements that steps ask for, each by the library that owns it: a model folder and text in, numbers out as
+// JSON. Lists hold one number for each text, so that models are compared text by text.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -18,7 +18,8 @@ struct Subject {
 
 // {"loss": [...]}: held-out sequences of the corpus, nats a token; through settings' "cache", if it names one.
 Json measure_heldout(const Subject& subject, const Json& settings);
-// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...]}: held-out samples; "by_layer" too.
+// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...]}: held-out samples;
+// "by_layer" too.
 Json measure_sinks(const Subject& subject, const Json& settings);
 // {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is below the data folder; the same.
 Json measure_tasks(const Subject& subject, const Json& settings);

@@ -1,5 +1,5 @@
-// Losses at lengths beyond the training length, and how alike hidden states become: the one place of src/repro that knows
-// how length is measured.
+// Losses at lengths beyond the training length, and how alike hidden states become: the one place of src/repro that
+// knows how length is measured.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -19,7 +19,9 @@ namespace {
 
 constexpr int64_t kCollapseTexts = 16;
 
-void append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) { ids.insert(ids.end(), more.begin(), more.end()); }
+void append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
+  ids.insert(ids.end(), more.begin(), more.end());
+}
 
 // Token streams by name; a benchmark whose file is not there is left out.
 std::map<std::string, std::vector<int32_t>> streams(const Subject& subject, const Tokenizer& tokenizer) {
@@ -27,11 +29,13 @@ std::map<std::string, std::vector<int32_t>> streams(const Subject& subject, cons
   out["heldout"] = sinks::corpus_source(tokenizer, subject.corpus.string(), "validation").ids;
   if (subject.data.empty()) return out;
   if (eval::has_task_files(eval::find_task("wikitext"), subject.data)) {
-    for (const std::string& page : eval::length::wikitext_source(subject.data, {}).texts) append(out["wikitext"], tokenizer.encode(page));
+    for (const std::string& page : eval::length::wikitext_source(subject.data, {}).texts)
+      append(out["wikitext"], tokenizer.encode(page));
   }
   if (const eval::Task lambada = eval::find_task("lambada_openai"); eval::has_task_files(lambada, subject.data)) {
     std::string items;  // decision A10: joined to streams
-    for (const eval::Row& row : eval::read_rows(lambada, subject.data)) items += row.document.at("text").get<std::string>() + "\n\n";
+    for (const eval::Row& row : eval::read_rows(lambada, subject.data))
+      items += row.document.at("text").get<std::string>() + "\n\n";
     append(out["lambada_openai"], tokenizer.encode(items));
   }
   return out;
@@ -67,7 +71,8 @@ Json measure_lengths(const Subject& subject, const Json& settings) {
     for (const int64_t length : lengths) {
       const std::string title = subject.progress ? fmt::format("{} at {}", name, length) : "";
       const std::string key = std::to_string(length);
-      out[name][key] = stream_losses(loaded.model, ids, loaded.tokenizer->bos_id(), longest, length, settings.at("blocks").get<int64_t>(), title);
+      out[name][key] = stream_losses(loaded.model, ids, loaded.tokenizer->bos_id(), longest, length,
+                                     settings.at("blocks").get<int64_t>(), title);
       if (name == "heldout") out["collapse"][key] = collapse(loaded, ids, length);
     }
   }

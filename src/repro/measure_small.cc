@@ -22,13 +22,22 @@ Json measure_learned(const Subject& subject) {
 }
 
 Json count_datasets(const fs::path& data) {
-  if (!fs::is_directory(data)) fail("repro", "--data {}: expected a folder, found {}", data.string(), fs::exists(data) ? "a file" : "nothing");
-  const std::pair<const char*, const char*> beginnings[] = {{"wiki", "wikitext"}, {"lambada", "lambada"}, {"piqa", "piqa"}, {"hellaswag", "hellaswag"},
-                                                            {"winogrande", "winogrande"}, {"arc", "arc"}, {"social_iqa", "siqa"}, {"siqa", "siqa"}, {"boolq", "boolq"}};
+  if (!fs::is_directory(data))
+    fail("repro", "--data {}: expected a folder, found {}", data.string(), fs::exists(data) ? "a file" : "nothing");
+  const std::pair<const char*, const char*> beginnings[] = {{"wiki", "wikitext"},
+                                                            {"lambada", "lambada"},
+                                                            {"piqa", "piqa"},
+                                                            {"hellaswag", "hellaswag"},
+                                                            {"winogrande", "winogrande"},
+                                                            {"arc", "arc"},
+                                                            {"social_iqa", "siqa"},
+                                                            {"siqa", "siqa"},
+                                                            {"boolq", "boolq"}};
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(data)) {
     const std::string extension = entry.path().extension().string();
-    if (entry.is_regular_file() && (extension == ".jsonl" || extension == ".txt" || extension == ".raw")) files.push_back(entry.path());
+    if (entry.is_regular_file() && (extension == ".jsonl" || extension == ".txt" || extension == ".raw"))
+      files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   Json out = Json::object();
@@ -47,7 +56,8 @@ Json count_datasets(const fs::path& data) {
       Json& entry = out[set];
       if (entry.is_null()) entry = {{"samples", 0}, {"files", ""}};
       entry["samples"] = entry["samples"].get<int64_t>() + samples;
-      entry["files"] = entry["files"].get<std::string>() + (entry["files"].get<std::string>().empty() ? "" : ", ") + stem;
+      entry["files"] =
+          entry["files"].get<std::string>() + (entry["files"].get<std::string>().empty() ? "" : ", ") + stem;
       break;
     }
   }

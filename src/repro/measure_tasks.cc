@@ -1,5 +1,5 @@
-// The benchmarks of lazy eval, all whose files are there and whose choices the model can hold: the one place of src/repro
-// that knows how tasks are run.
+// The benchmarks of lazy eval, all whose files are there and whose choices the model can hold: the one place of
+// src/repro that knows how tasks are run.
 #include "core/log.h"
 #include "eval/data/files.h"
 #include "eval/run_tasks.h"
@@ -24,7 +24,8 @@ Json measure_tasks(const Subject& subject, const Json& settings) {
         Json& found = out[task.name][metric.name] = {{"value", metric.value}, {"n", results[0].effective}};
         if (metric.standard_error) found["stderr"] = *metric.standard_error;
       }
-    } catch (const eval::LongerThanModel& error) {  // PIQA has a choice of 268 tokens, the models of --scale tiny take 256
+    } catch (
+        const eval::LongerThanModel& error) {  // PIQA has a choice of 268 tokens, the models of --scale tiny take 256
       log::info("task {}: left out: {}", task.name, error.what());
     }
   }

@@ -29,7 +29,11 @@ bool is_text(const fs::path& path) {
 }
 
 Json to_json(const SampleMeasures& m) {
-  return {{"sink_ratio", m.sink_ratio}, {"density", m.density}, {"released_mass", m.released_mass}, {"alive_fraction", m.alive_fraction}, {"by_layer", m.by_layer}};
+  return {{"sink_ratio", m.sink_ratio},
+          {"density", m.density},
+          {"released_mass", m.released_mass},
+          {"alive_fraction", m.alive_fraction},
+          {"by_layer", m.by_layer}};
 }
 
 }  // namespace
@@ -74,9 +78,11 @@ Json measure_heldout(const Subject& subject, const Json& settings) {
   how.bos_per_sequence = settings.at("bos").get<bool>();
   how.shuffle = false;
   const Sequences sequences(subject.corpus, "validation", how);
-  check_tokenizer(loaded.model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), subject.corpus.string());
+  check_tokenizer(loaded.model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(),
+                  subject.corpus.string());
   const int64_t count = std::min(sequences.size(), settings.at("sequences").get<int64_t>());
-  if (count == 0) fail("repro", "{}: the validation split has no sequence of {} tokens", subject.corpus.string(), how.length);
+  if (count == 0)
+    fail("repro", "{}: the validation split has no sequence of {} tokens", subject.corpus.string(), how.length);
   std::vector<eval::Window> windows;
   std::vector<int64_t> ids(static_cast<size_t>(how.length));
   for (int64_t i = 0; i < count; ++i) {
@@ -84,7 +90,8 @@ Json measure_heldout(const Subject& subject, const Json& settings) {
     windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
   }
   std::vector<double> losses;
-  const eval::ScoreOptions scoring{std::max<int64_t>(1, 2048 / how.length), subject.progress ? "held-out loss" : "", streaming_cache(settings)};
+  const eval::ScoreOptions scoring{std::max<int64_t>(1, 2048 / how.length), subject.progress ? "held-out loss" : "",
+                                   streaming_cache(settings)};
   for (const eval::Score& s : eval::score(loaded.model, windows, scoring)) {
     losses.push_back(-s.log_likelihood / static_cast<double>(how.length - 1));
   }
@@ -97,7 +104,8 @@ Json measure_sinks(const Subject& subject, const Json& settings) {
   const auto bos = settings.at("bos").get<bool>() ? loaded.tokenizer->bos_id() : std::nullopt;
   const int64_t length = loaded.model.config().max_length;
   const auto samples = sinks::spread_samples(source.ids, length, settings.at("samples").get<int64_t>(), bos);
-  if (samples.empty()) fail("repro", "{}: the validation split has fewer than {} tokens", subject.corpus.string(), length);
+  if (samples.empty())
+    fail("repro", "{}: the validation split has fewer than {} tokens", subject.corpus.string(), length);
   return to_json(sink_measures(loaded.model, samples, subject.progress ? "sinks" : ""));
 }
 
@@ -107,7 +115,9 @@ Json measure_domain(const Subject& subject, const Json& settings) {
   const auto ids = text_tokens({subject.domain.string()}, *loaded.tokenizer);
   const auto bos = loaded.tokenizer->bos_id();
   const auto samples = sinks::spread_samples(ids, length, blocks, bos);
-  if (samples.empty()) fail("repro", "--domain {}: expected at least {} tokens of text, found {}", subject.domain.string(), length, ids.size());
+  if (samples.empty())
+    fail("repro", "--domain {}: expected at least {} tokens of text, found {}", subject.domain.string(), length,
+         ids.size());
   Json out = to_json(sink_measures(loaded.model, samples, ""));
   out["loss"] = stream_losses(loaded.model, ids, bos, length, length, blocks, subject.progress ? "loss" : "");
   out["tokens"] = ids.size();

@@ -24,9 +24,9 @@ struct PublishedTable {
 };
 
 struct Recipe {
-  std::string name;        // "table1"
-  std::string title;       // what it is about, in a few words
-  std::string source;      // "paper, Table 1"
+  std::string name;    // "table1"
+  std::string title;   // what it is about, in a few words
+  std::string source;  // "paper, Table 1"
   std::function<std::vector<Step>(const Conditions&)> plan;
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;

@@ -50,8 +50,9 @@ const Json* values_of(const RecipeRun& run, const std::string& id) {
 
 std::string published_markdown(const PublishedTable& table) {
   if (table.rows.empty()) return "";
-  std::string out = fmt::format("\n## Published\n\n{}.\n\n| | {} | here |\n|---|{}---|\n", table.title, fmt::join(table.columns, " | "),
-                                fmt::format("{}", fmt::join(std::vector<std::string>(table.columns.size(), "---|"), "")));
+  std::string out = fmt::format(
+      "\n## Published\n\n{}.\n\n| | {} | here |\n|---|{}---|\n", table.title, fmt::join(table.columns, " | "),
+      fmt::format("{}", fmt::join(std::vector<std::string>(table.columns.size(), "---|"), "")));
   for (const PublishedRow& row : table.rows) {
     std::string cells;
     for (const double v : row.values) cells += fmt::format(" {:g} |", v);
@@ -76,7 +77,9 @@ std::string verdict_text(const Finding& f, const Scale& scale) {
 }
 
 bool has_scale(const RecipeRun& run) {
-  return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind != StepKind::study || !s.step.model.empty(); }) || run.steps.empty();
+  return std::any_of(run.steps.begin(), run.steps.end(),
+                     [](const StepRun& s) { return s.step.kind != StepKind::study || !s.step.model.empty(); }) ||
+         run.steps.empty();
 }
 
 std::string summary(const RecipeRun& run) {
@@ -88,8 +91,11 @@ std::string summary(const RecipeRun& run) {
 std::string cautions(const RecipeRun& run) {
   std::vector<std::string> out;
   const Scale& scale = run.conditions.scale;
-  if (run.unfinished > 0) out.push_back(fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
-  if (has_scale(run) && !scale.is_paper()) out.push_back(fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name));
+  if (run.unfinished > 0)
+    out.push_back(
+        fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
+  if (has_scale(run) && !scale.is_paper())
+    out.push_back(fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name));
   return fmt::format("{}", fmt::join(out, " "));
 }
 
@@ -100,16 +106,19 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
     const Json& trained = s.record.at("values");
     const Json *heldout = values_of(run, s.step.id + ".heldout"), *sinks = values_of(run, s.step.id + ".sinks"),
                *tasks = values_of(run, s.step.id + ".tasks");
-    const auto count = [&](const char* field) { return trained.contains(field) ? human_count(trained.at(field).get<double>()) : "–"; };
+    const auto count = [&](const char* field) {
+      return trained.contains(field) ? human_count(trained.at(field).get<double>()) : "–";
+    };
     std::string row = s.step.id;
     if (trained.contains("given")) {
       const auto differences = trained.at("differences").get<std::vector<std::string>>();
       row += fmt::format(" (given{}{})", differences.empty() ? "" : "; ", fmt::join(differences, ", "));
     }
     rows.push_back({row,
-                    {count("parameters"), count("tokens"), count("tokens_per_second"), mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
-                     mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true), mean_cell(sinks, "alive_fraction", true),
-                     perplexity_cell(tasks), score_cell(tasks)}});
+                    {count("parameters"), count("tokens"), count("tokens_per_second"),
+                     mean_cell(heldout, "loss", false), mean_cell(sinks, "sink_ratio", true),
+                     mean_cell(sinks, "density", true), mean_cell(sinks, "released_mass", true),
+                     mean_cell(sinks, "alive_fraction", true), perplexity_cell(tasks), score_cell(tasks)}});
   }
   return rows;
 }
@@ -121,14 +130,28 @@ Json to_json(const RecipeRun& run) {
   for (const auto& [domain, folder] : c.domains) domains[domain] = folder.string();
   Json models = Json::object();
   for (const auto& [model, folder] : c.models) models[model] = folder.string();
-  Json out{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}, {"scale", c.scale.name}, {"scale_means", c.scale.means},
-           {"device", c.device}, {"seeds", c.seeds}, {"corpus", c.corpus.string()}, {"data", c.data.string()}, {"domains", domains}, {"models", models}, {"command", run.command},
-           {"date", run.date}, {"version", LAZY_VERSION}, {"summary", summary(run)}, {"unfinished", run.unfinished}};
+  Json out{{"recipe", recipe.name},
+           {"title", recipe.title},
+           {"reproduces", recipe.source},
+           {"scale", c.scale.name},
+           {"scale_means", c.scale.means},
+           {"device", c.device},
+           {"seeds", c.seeds},
+           {"corpus", c.corpus.string()},
+           {"data", c.data.string()},
+           {"domains", domains},
+           {"models", models},
+           {"command", run.command},
+           {"date", run.date},
+           {"version", LAZY_VERSION},
+           {"summary", summary(run)},
+           {"unfinished", run.unfinished}};
   out["findings"] = Json::array();
   for (const Finding& f : run.findings) {
     Json item{{"claim", f.claim}, {"paper", f.paper}, {"verdict", name(f.verdict)}, {"reason", f.reason}};
     if (f.estimate) {
-      item["ours"] = {{"value", f.estimate->value}, {"low", f.estimate->low}, {"high", f.estimate->high}, {"n", f.estimate->n}, {"unit", f.unit}, {"interval_over", f.over}};
+      item["ours"] = {{"value", f.estimate->value}, {"low", f.estimate->low}, {"high", f.estimate->high},
+                      {"n", f.estimate->n},         {"unit", f.unit},         {"interval_over", f.over}};
     }
     out["findings"].push_back(item);
   }
@@ -136,7 +159,11 @@ Json to_json(const RecipeRun& run) {
   for (const PublishedRow& row : recipe.published.rows) {
     Json values = Json::object();
     for (size_t i = 0; i < row.values.size(); ++i) values[recipe.published.columns.at(i)] = row.values[i];
-    out["published"].push_back({{"row", row.name}, {"source", recipe.published.title}, {"cited", row.model.empty()}, {"model", row.model}, {"values", values}});
+    out["published"].push_back({{"row", row.name},
+                                {"source", recipe.published.title},
+                                {"cited", row.model.empty()},
+                                {"model", row.model},
+                                {"values", values}});
   }
   out["steps"] = Json::array();
   for (const StepRun& s : run.steps) {
@@ -152,7 +179,9 @@ std::string to_markdown(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
   std::string out = fmt::format("# {}: {}\n\nReproduces {}. ", recipe.name, recipe.title, recipe.source);
-  if (has_scale(run)) out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, c.device, c.seeds, c.seeds == 1 ? "" : "s");
+  if (has_scale(run))
+    out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, c.device, c.seeds,
+                       c.seeds == 1 ? "" : "s");
   for (const auto& [name, folder] : c.models) out += fmt::format("Model {}: {}. ", name, folder.string());
   out += run.date + ".\n";
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
@@ -160,18 +189,21 @@ std::string to_markdown(const RecipeRun& run) {
   if (const std::string more = cautions(run); !more.empty()) out += " " + more;
   out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
+    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)),
+                       f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
                        has_scale(run) ? verdict_text(f, c.scale) : name(f.verdict), cell(f.reason));
   }
   const auto rows = measured_rows(run);
   if (!rows.empty()) {
-    out += fmt::format("\n## Measured\n\n| model | {} |\n|---|{}\n", fmt::join(kMeasuredColumns, " | "), fmt::join(std::vector<std::string>(kMeasuredColumns.size(), "---|"), ""));
+    out += fmt::format("\n## Measured\n\n| model | {} |\n|---|{}\n", fmt::join(kMeasuredColumns, " | "),
+                       fmt::join(std::vector<std::string>(kMeasuredColumns.size(), "---|"), ""));
     for (const MeasuredRow& row : rows) out += fmt::format("| {} | {} |\n", row.name, fmt::join(row.cells, " | "));
   }
   out += published_markdown(recipe.published);
   out += "\n## Steps\n\n| step | kind | time | folder |\n|---|---|---|---|\n";
   for (const StepRun& s : run.steps) {
-    out += fmt::format("| {} | {} | {} | {} |\n", s.step.id, name(s.step.kind), s.record.is_object() ? human_seconds(s.record.at("seconds").get<double>()) : "–",
+    out += fmt::format("| {} | {} | {} | {} |\n", s.step.id, name(s.step.kind),
+                       s.record.is_object() ? human_seconds(s.record.at("seconds").get<double>()) : "–",
                        s.left_out.empty() ? s.folder.string() : "left out: " + s.left_out);
   }
   if (!recipe.notes.empty()) out += "\n## Notes\n\n";
@@ -182,7 +214,8 @@ std::string to_markdown(const RecipeRun& run) {
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   const std::filesystem::path markdown = folder / (run.recipe->name + ".md");
-  write_file_atomic(folder / (run.recipe->name + ".json"), to_json(run).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomic(folder / (run.recipe->name + ".json"),
+                    to_json(run).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   write_file_atomic(folder / (run.recipe->name + ".html"), to_html(run));
   write_file_atomic(markdown, to_markdown(run));
   return markdown;

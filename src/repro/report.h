@@ -16,15 +16,19 @@ struct MeasuredRow {
   std::string name;
   std::vector<std::string> cells;
 };
-inline const std::vector<std::string> kMeasuredColumns = {"parameters", "tokens", "tokens/s", "held-out loss", "sink ratio", "density", "released mass", "alive fraction",
-                                                          "WikiText, perplexity a word", "average score"};
+inline const std::vector<std::string> kMeasuredColumns = {
+    "parameters",    "tokens",         "tokens/s",
+    "held-out loss", "sink ratio",     "density",
+    "released mass", "alive fraction", "WikiText, perplexity a word",
+    "average score"};
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 
-std::string interval_text(const Finding& finding);  // "-0.0123 [-0.02, -0.004] nats a token"
+std::string interval_text(const Finding& finding);                     // "-0.0123 [-0.02, -0.004] nats a token"
 std::string verdict_text(const Finding& finding, const Scale& scale);  // "reproduced at tiny scale"
-bool has_scale(const RecipeRun& run);               // studies of given models and of toys have none
-std::string summary(const RecipeRun& run);          // "3 reproduced, 1 refuted, 2 open"
-std::string cautions(const RecipeRun& run);         // what was not run, what a small scale leaves open: sentences; empty: neither
+bool has_scale(const RecipeRun& run);                                  // studies of given models and of toys have none
+std::string summary(const RecipeRun& run);                             // "3 reproduced, 1 refuted, 2 open"
+std::string cautions(
+    const RecipeRun& run);  // what was not run, what a small scale leaves open: sentences; empty: neither
 
 // Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder);

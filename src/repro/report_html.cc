@@ -9,13 +9,15 @@
 namespace lazy::repro {
 namespace {
 
-std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows, const char* css_class = "") {
+std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
+                  const char* css_class = "") {
   std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\"><thead><tr>", css_class);
   for (const std::string& h : head) out += "<th scope=\"col\">" + html_escape(h) + "</th>";
   out += "</tr></thead><tbody>";
   for (const auto& row : rows) {
     out += "<tr>";
-    for (size_t i = 0; i < row.size(); ++i) out += i ? "<td>" + html_escape(row[i]) + "</td>" : "<th scope=\"row\">" + html_escape(row[i]) + "</th>";
+    for (size_t i = 0; i < row.size(); ++i)
+      out += i ? "<td>" + html_escape(row[i]) + "</td>" : "<th scope=\"row\">" + html_escape(row[i]) + "</th>";
     out += "</tr>";
   }
   return out + "</tbody></table></div>";
@@ -30,7 +32,8 @@ std::vector<report::RunData> learned_runs(const RecipeRun& run) {
     report::RunData data;
     data.name = s.step.model;
     if (values.contains("tau")) data.learned.tau = values.at("tau").get<std::vector<std::vector<double>>>();
-    if (values.contains("distance_bias")) data.learned.distance_bias = values.at("distance_bias").get<std::vector<std::vector<std::vector<double>>>>();
+    if (values.contains("distance_bias"))
+      data.learned.distance_bias = values.at("distance_bias").get<std::vector<std::vector<std::vector<double>>>>();
     data.learned.tau_initial = values.at("tau_initial").get<double>();
     out.push_back(std::move(data));
   }
@@ -43,17 +46,24 @@ std::string to_html(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Scale& scale = run.conditions.scale;
   const std::string title = fmt::format("{}: {}", recipe.name, recipe.title);
-  std::string subject = has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means), run.conditions.device) : "";
-  for (const auto& [name, folder] : run.conditions.models) subject += fmt::format("Model {}: {}. ", html_escape(name), report::code(folder.string()));
+  std::string subject =
+      has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means), run.conditions.device)
+                     : "";
+  for (const auto& [name, folder] : run.conditions.models)
+    subject += fmt::format("Model {}: {}. ", html_escape(name), report::code(folder.string()));
   std::string body = fmt::format(
-      "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. {}. {}</p></header>\n<main>\n", run.date,
-      html_escape(title), html_escape(recipe.source), summary(run), subject);
+      "<header><p class=\"eyebrow\">Lazy Attention reproduction · {}</p><h1>{}</h1><p class=\"lede\">Reproduces {}. "
+      "{}. {}</p></header>\n<main>\n",
+      run.date, html_escape(title), html_escape(recipe.source), summary(run), subject);
   std::vector<std::vector<std::string>> rows;
   for (const Finding& f : run.findings) {
-    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–", has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
+    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
+                    has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
   }
-  body += report::section("verdicts", "Verdicts", cautions(run),
-                          table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"}, rows, "statements"));
+  body +=
+      report::section("verdicts", "Verdicts", cautions(run),
+                      table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"},
+                            rows, "statements"));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {
     rows.push_back({row.name});
@@ -77,7 +87,8 @@ std::string to_html(const RecipeRun& run) {
   head = {""};
   head.insert(head.end(), recipe.published.columns.begin(), recipe.published.columns.end());
   head.push_back("here");
-  if (!rows.empty()) body += report::section("published", "Published", html_escape(recipe.published.title), table(head, rows));
+  if (!rows.empty())
+    body += report::section("published", "Published", html_escape(recipe.published.title), table(head, rows));
   std::string notes;
   for (const std::string& note : recipe.notes) notes += "<li>" + html_escape(note) + "</li>";
   if (!run.command.empty()) notes += "<li>" + report::code(run.command) + "</li>";

@@ -25,14 +25,15 @@ class Results {
   // Their mean with its interval.
   std::optional<Estimate> mean(const std::string& model, StepKind kind, const std::string& field) const;
   // mean(a - b), item by item: both models have seen the same texts.
-  std::optional<Estimate> paired_difference(const std::string& a, const std::string& b, StepKind kind, const std::string& field) const;
+  std::optional<Estimate> paired_difference(const std::string& a, const std::string& b, StepKind kind,
+                                            const std::string& field) const;
   // (a at `to` - a at `from`) - (b at `to` - b at `from`), item by item.
-  std::optional<Estimate> paired_change(const std::string& a, const std::string& b, StepKind kind, const std::string& from,
-                                        const std::string& to) const;
+  std::optional<Estimate> paired_change(const std::string& a, const std::string& b, StepKind kind,
+                                        const std::string& from, const std::string& to) const;
 
-  std::vector<std::vector<double>> offsets(const std::string& model) const;          // [layer][head], of the first seed
-  std::vector<std::vector<double>> alibi_slopes(const std::string& model) const;     // [layer][head]
-  std::vector<std::vector<Curve>> distance_bias(const std::string& model) const;     // [layer][head][distance]
+  std::vector<std::vector<double>> offsets(const std::string& model) const;       // [layer][head], of the first seed
+  std::vector<std::vector<double>> alibi_slopes(const std::string& model) const;  // [layer][head]
+  std::vector<std::vector<Curve>> distance_bias(const std::string& model) const;  // [layer][head][distance]
 
  private:
   template <typename Head>
@@ -45,6 +46,7 @@ class Results {
 // "held-out sequences" or, with several seeds, "2 seeds and held-out sequences".
 std::string over(const Results& results, const std::string& items);
 // judge_sign, or undecided when there is no estimate.
-Finding judge(const Claim& claim, const std::optional<Estimate>& difference, Sign published, const std::string& missing);
+Finding judge(const Claim& claim, const std::optional<Estimate>& difference, Sign published,
+              const std::string& missing);
 
 }  // namespace lazy::repro

@@ -12,11 +12,11 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "data/prepare.h"
+#include "report/run.h"
 #include "repro/configs.h"
 #include "repro/measure.h"
 #include "repro/studies/study.h"
 #include "repro/temporary_folder.h"
-#include "report/run.h"
 #include "train/machine.h"
 #include "train/trainer.h"
 
@@ -31,7 +31,8 @@ std::string hash(const std::string& text) { return fmt::format("{:016x}", checks
 fs::path scale_folder(const RunOptions& options) { return options.output / options.conditions.scale.name; }
 
 bool needs_corpus(const RecipeRun& run) {
-  return std::any_of(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return s.step.kind == StepKind::train; });
+  return std::any_of(run.steps.begin(), run.steps.end(),
+                     [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
 // Where a training step's model is.
@@ -40,7 +41,9 @@ fs::path model_folder(const StepRun& s) {
   return given.empty() ? s.folder / "run" / "model" : given;
 }
 
-std::vector<std::string> corpus_text(const RunOptions& options) { return options.text.empty() ? demo_text() : options.text; }
+std::vector<std::string> corpus_text(const RunOptions& options) {
+  return options.text.empty() ? demo_text() : options.text;
+}
 
 fs::path made_corpus(const RunOptions& options) {
   std::string key;
@@ -52,12 +55,19 @@ fs::path made_corpus(const RunOptions& options) {
 fs::path ensure_corpus(const RunOptions& options) {
   const Conditions& c = options.conditions;
   if (!c.corpus.empty()) {
-    if (!fs::exists(c.corpus / "corpus.json")) fail("repro", "--corpus {}: expected a corpus of `lazy data prepare`, found {}", c.corpus.string(), fs::exists(c.corpus) ? "no corpus.json" : "nothing");
+    if (!fs::exists(c.corpus / "corpus.json"))
+      fail("repro", "--corpus {}: expected a corpus of `lazy data prepare`, found {}", c.corpus.string(),
+           fs::exists(c.corpus) ? "no corpus.json" : "nothing");
     return c.corpus;
   }
-  if (c.scale.name != "tiny") fail("repro", "--scale {} trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none", c.scale.name);
+  if (c.scale.name != "tiny")
+    fail("repro", "--scale {} trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none",
+         c.scale.name);
   const auto text = corpus_text(options);
-  if (text.empty()) fail("repro", "nothing to train on: expected --corpus DIR, or --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+  if (text.empty())
+    fail("repro",
+         "nothing to train on: expected --corpus DIR, or --text FILE or FOLDER (the built-in text, Perl's manual, is "
+         "not installed)");
   const fs::path folder = made_corpus(options);
   if (fs::exists(folder / "corpus.json")) return folder;
   PrepareOptions prepare;
@@ -86,13 +96,16 @@ std::string folder_state(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     if (!entry.is_regular_file()) continue;
-    files.push_back(fmt::format("{} {} {}\n", entry.path().filename().string(), entry.file_size(), entry.last_write_time().time_since_epoch().count()));
+    files.push_back(fmt::format("{} {} {}\n", entry.path().filename().string(), entry.file_size(),
+                                entry.last_write_time().time_since_epoch().count()));
   }
   std::sort(files.begin(), files.end());
   return fmt::format("{}", fmt::join(files, ""));
 }
 
-std::vector<std::string> on_device(const RunOptions& options) { return {"training.device=\"" + options.conditions.device + "\""}; }
+std::vector<std::string> on_device(const RunOptions& options) {
+  return {"training.device=\"" + options.conditions.device + "\""};
+}
 
 // What decides a training's outcome, on the conditions' device: which need not be here, for a plan or a report.
 std::string trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
@@ -116,16 +129,21 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
       text += trained_by(s.step, options, configs, corpus) + read_file(corpus / "corpus.json");
     }
     if (!s.step.model.empty()) text += keys.at(s.step.model);
-    if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets) text += data;
-    if (s.step.needs == "model" && !options.conditions.models.empty()) text += folder_state(s.step.settings.at("model").get<std::string>());
-    if (s.step.kind == StepKind::domain) text += fs::absolute(options.conditions.domains.at(s.step.settings.at("domain").get<std::string>())).string();
+    if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets)
+      text += data;
+    if (s.step.needs == "model" && !options.conditions.models.empty())
+      text += folder_state(s.step.settings.at("model").get<std::string>());
+    if (s.step.kind == StepKind::domain)
+      text += fs::absolute(options.conditions.domains.at(s.step.settings.at("domain").get<std::string>())).string();
     keys[s.step.id] = hash(text);
     s.left_out = missing(s.step, options);
     if (!s.left_out.empty()) continue;
     s.folder = base / "steps" / (s.step.id + "-" + keys[s.step.id]);
     if (!fs::exists(s.folder / "record.json")) continue;
     s.record = report::load_json(s.folder / "record.json");
-    if (!s.record.is_object() || !s.record.contains("values")) fail("repro", "{}: expected a step's record, found no values; remove the folder to run it again", (s.folder / "record.json").string());
+    if (!s.record.is_object() || !s.record.contains("values"))
+      fail("repro", "{}: expected a step's record, found no values; remove the folder to run it again",
+           (s.folder / "record.json").string());
     s.found = true;
   }
 }
@@ -134,27 +152,35 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
 std::vector<std::string> differences(const Json& planned, const Json& given) {
   std::vector<std::string> out;
   for (const auto& [key, value] : planned.items()) {
-    if (!given.contains(key)) out.push_back(fmt::format("{} absent for {}", key, value.dump()));
-    else if (given.at(key) != value) out.push_back(fmt::format("{} {} for {}", key, given.at(key).dump(), value.dump()));
+    if (!given.contains(key))
+      out.push_back(fmt::format("{} absent for {}", key, value.dump()));
+    else if (given.at(key) != value)
+      out.push_back(fmt::format("{} {} for {}", key, given.at(key).dump(), value.dump()));
   }
   return out;
 }
 
 Json given_model(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
   const fs::path folder = model_folder(s);
-  const auto planned = train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options)).model;
+  const auto planned =
+      train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options)).model;
   const ModelConfig given = ModelConfig::from_directory(folder);
   Json shape = planned.to_json(), other = given.to_json();
   for (const char* of_corpus : {"vocab_size", "bos_token_id", "eos_token_id"}) shape.erase(of_corpus);
-  return {{"given", folder.string()}, {"differences", differences(shape, other)}, {"parameters", count_parameters(given).total}};
+  return {{"given", folder.string()},
+          {"differences", differences(shape, other)},
+          {"parameters", count_parameters(given).total}};
 }
 
 Json train_step(const StepRun& s, const RunOptions& options, const fs::path& corpus) {
   if (!given_folder(s.step).empty()) return given_model(s, options, corpus);
-  const auto config = train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
+  const auto config =
+      train_config(s.step, scale_folder(options) / "configs", corpus, s.folder / "run", on_device(options));
   train::train(config, /*resume=*/true);
   const report::RunData run = report::load_run(s.folder / "run");
-  Json values{{"tokens", config.tokens_per_step() * config.steps}, {"tokens_per_second", run.tokens_per_second}, {"seconds", run.seconds}};
+  Json values{{"tokens", config.tokens_per_step() * config.steps},
+              {"tokens_per_second", run.tokens_per_second},
+              {"seconds", run.seconds}};
   values["parameters"] = count_parameters(ModelConfig::from_directory(s.folder / "run" / "model")).total;
   return values;
 }
@@ -166,20 +192,29 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
     if (other.step.id == s.step.model) subject.model = model_folder(other);
   }
   switch (s.step.kind) {
-    case StepKind::train: break;
-    case StepKind::heldout: return measure_heldout(subject, s.step.settings);
-    case StepKind::sinks: return measure_sinks(subject, s.step.settings);
-    case StepKind::tasks: return measure_tasks(subject, s.step.settings);
-    case StepKind::lengths: return measure_lengths(subject, s.step.settings);
-    case StepKind::learned: return measure_learned(subject);
+    case StepKind::train:
+      break;
+    case StepKind::heldout:
+      return measure_heldout(subject, s.step.settings);
+    case StepKind::sinks:
+      return measure_sinks(subject, s.step.settings);
+    case StepKind::tasks:
+      return measure_tasks(subject, s.step.settings);
+    case StepKind::lengths:
+      return measure_lengths(subject, s.step.settings);
+    case StepKind::learned:
+      return measure_learned(subject);
     case StepKind::domain:
       subject.domain = c.domains.at(s.step.settings.at("domain").get<std::string>());
       return measure_domain(subject, s.step.settings);
-    case StepKind::latency: return options.latency(s.step.settings);
-    case StepKind::datasets: return count_datasets(c.data);
+    case StepKind::latency:
+      return options.latency(s.step.settings);
+    case StepKind::datasets:
+      return count_datasets(c.data);
     case StepKind::study: {
       StudyRun study{s.step.settings, c.device, options.progress};
-      if (!s.step.model.empty()) study.settings["model"] = subject.model.string(), study.settings["corpus"] = corpus.string();
+      if (!s.step.model.empty())
+        study.settings["model"] = subject.model.string(), study.settings["corpus"] = corpus.string();
       return run_study(study);
     }
   }
@@ -191,7 +226,8 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
   std::vector<bool> wanted(run.steps.size(), only.empty());
   for (const std::string& id : only) {
     const auto named = [&](const std::string& other) {
-      return std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == other; }) - run.steps.begin();
+      return std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == other; }) -
+             run.steps.begin();
     };
     const size_t n = static_cast<size_t>(named(id));
     if (n == run.steps.size()) {
@@ -207,7 +243,9 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
 
 void check_stop(const RecipeRun& run) {
   if (!stop_requested()) return;
-  throw Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name, stop_signal_name(stop_signal())), stop_signal());
+  throw Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name,
+                                stop_signal_name(stop_signal())),
+                    stop_signal());
 }
 
 void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
@@ -221,8 +259,14 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
     throw;
   }
   const double seconds = seconds_since(begin);
-  s.record = {{"step", s.step.id}, {"kind", name(s.step.kind)}, {"model", s.step.model}, {"settings", s.step.settings}, {"device", options.conditions.device},
-              {"finished", today()}, {"seconds", seconds}, {"values", values}};
+  s.record = {{"step", s.step.id},
+              {"kind", name(s.step.kind)},
+              {"model", s.step.model},
+              {"settings", s.step.settings},
+              {"device", options.conditions.device},
+              {"finished", today()},
+              {"seconds", seconds},
+              {"values", values}};
   write_file_atomic(s.folder / "record.json", s.record.dump() + "\n");
 }
 
@@ -277,13 +321,18 @@ RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
 
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   for (const auto& [domain, folder] : options.conditions.domains) {
-    if (!fs::is_directory(folder)) fail("repro", "--domain {}={}: expected a folder, found {}", domain, folder.string(), fs::exists(folder) ? "a file" : "nothing");
+    if (!fs::is_directory(folder))
+      fail("repro", "--domain {}={}: expected a folder, found {}", domain, folder.string(),
+           fs::exists(folder) ? "a file" : "nothing");
   }
   if (!options.conditions.data.empty() && !fs::is_directory(options.conditions.data)) {
-    fail("repro", "--data {}: expected a folder, found {}", options.conditions.data.string(), fs::exists(options.conditions.data) ? "a file" : "nothing");
+    fail("repro", "--data {}: expected a folder, found {}", options.conditions.data.string(),
+         fs::exists(options.conditions.data) ? "a file" : "nothing");
   }
   for (const auto& [name, folder] : options.conditions.models) {
-    if (!fs::exists(folder / "config.json")) fail("repro", "--model {}={}: expected a model folder, found {}", name, folder.string(), fs::is_directory(folder) ? "no config.json in it" : "none");
+    if (!fs::exists(folder / "config.json"))
+      fail("repro", "--model {}={}: expected a model folder, found {}", name, folder.string(),
+           fs::is_directory(folder) ? "no config.json in it" : "none");
   }
   RecipeRun run = prepare_run(recipe, options);
   const std::vector<bool> wanted = wanted_steps(run, options.only);
@@ -309,7 +358,10 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     }
     check_stop(run);
     const fs::path given = given_folder(s.step);
-    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id, s.found ? ": done before" : given.empty() ? "" : ": " + given.string());
+    log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id,
+              s.found         ? ": done before"
+              : given.empty() ? ""
+                              : ": " + given.string());
     if (!s.found) run_step(s, run, options, corpus);
   }
   if (run.unfinished == 0) run.findings = recipe.judge(run.conditions, results_of(run));

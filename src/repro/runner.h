@@ -1,8 +1,8 @@
 // Runs a recipe's plan: each step once, recorded when it is finished, so that a killed run goes on where it was.
 //
 //   OUTPUT/SCALE/steps/ID-KEY/record.json   what a finished step found; KEY follows from all that decides its outcome
-//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), which resumes by itself
-//   OUTPUT/SCALE/RECIPE.md, .json, .html    the report
+//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), which resumes by
+//   itself OUTPUT/SCALE/RECIPE.md, .json, .html    the report
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -46,7 +46,8 @@ Results results_of(const RecipeRun& run);
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
 // Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
-// Findings from the steps that are recorded, nothing run; what rests on others is open. No findings where none is recorded.
+// Findings from the steps that are recorded, nothing run; what rests on others is open. No findings where none is
+// recorded.
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options);
 
 // The prose of Perl's manual where it is installed (what `make demo` reads); empty elsewhere.

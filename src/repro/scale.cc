@@ -43,7 +43,8 @@ const std::vector<Scale>& scales() {
   static const std::vector<Scale> all{
       {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32},
       {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 1024, 128, 64},
-      {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512", false, 2048, 256, 128}};
+      {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
+       false, 2048, 256, 128}};
   return all;
 }
 
@@ -54,7 +55,8 @@ const Scale& find_scale(const std::string& name) {
     names.push_back(scale.name);
   }
   const std::string near = nearest(name, names);
-  fail("repro", "--scale: expected tiny, small or paper, found '{}'{}", name, near.empty() ? "" : "; did you mean " + near + "?");
+  fail("repro", "--scale: expected tiny, small or paper, found '{}'{}", name,
+       near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 }  // namespace lazy::repro

@@ -10,9 +10,9 @@ namespace lazy::repro {
 enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, at paper scale alone
 
 struct Scale {
-  std::string name;        // "tiny", "small", "paper"
-  std::string means;       // for people
-  bool bos_per_sequence;   // how its training sequences begin
+  std::string name;       // "tiny", "small", "paper"
+  std::string means;      // for people
+  bool bos_per_sequence;  // how its training sequences begin
   int64_t heldout_sequences, sink_samples, length_blocks;
   bool is_paper() const { return name == "paper"; }
   int64_t context(Budget budget) const;

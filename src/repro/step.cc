@@ -10,7 +10,8 @@
 namespace lazy::repro {
 
 const char* name(StepKind kind) {
-  constexpr const char* names[] = {"train", "heldout", "sinks", "tasks", "lengths", "learned", "domain", "latency", "datasets", "study"};
+  constexpr const char* names[] = {"train",   "heldout", "sinks",   "tasks",    "lengths",
+                                   "learned", "domain",  "latency", "datasets", "study"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -64,10 +65,13 @@ Plan& Plan::train(const Model& model) {
     }
     overrides.insert(overrides.end(), model.overrides.begin(), model.overrides.end());
     if (seed > 1) overrides.push_back(fmt::format("training.seed={}", 41 + seed));
-    Json settings{{"extends", model.files.empty() ? conditions_.scale.files(model.kind, model.budget) : model.files}, {"overrides", overrides}};
+    Json settings{{"extends", model.files.empty() ? conditions_.scale.files(model.kind, model.budget) : model.files},
+                  {"overrides", overrides}};
     for (const auto& [name, folder] : conditions_.models) {
       if (name != model.name) continue;
-      if (conditions_.seeds > 1) fail("repro", "--model {}={}: takes the place of one training, expected --seeds 1, found {}", name, folder.string(), conditions_.seeds);
+      if (conditions_.seeds > 1)
+        fail("repro", "--model {}={}: takes the place of one training, expected --seeds 1, found {}", name,
+             folder.string(), conditions_.seeds);
       settings["given"] = std::filesystem::absolute(folder).string();
     }
     steps_.push_back({training_id(model.name, seed), StepKind::train, "", settings, ""});
@@ -97,7 +101,8 @@ Plan& Plan::measure(StepKind kind, const Json& more) {
         steps_.push_back({fmt::format("{}.domain-{}", step.id, domain), kind, step.id, of_domain, "domain"});
       }
     } else {
-      steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings, kind == StepKind::tasks ? "data" : ""});
+      steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings,
+                        kind == StepKind::tasks ? "data" : ""});
     }
   }
   return *this;
@@ -108,8 +113,11 @@ Plan& Plan::study(const std::string& study, const Json& settings) {
   if (models.empty()) models.emplace_back("model", "");
   for (const auto& [name, folder] : models) {
     if (std::any_of(steps_.begin(), steps_.end(), [&name = name](const Step& s) { return s.id == name; })) continue;
-    Json all{{"study", study}, {"model", folder.empty() ? "" : std::filesystem::absolute(folder).string()}, {"text", conditions_.text}};
-    if (conditions_.text.empty() && !conditions_.corpus.empty()) all["corpus"] = std::filesystem::absolute(conditions_.corpus).string();
+    Json all{{"study", study},
+             {"model", folder.empty() ? "" : std::filesystem::absolute(folder).string()},
+             {"text", conditions_.text}};
+    if (conditions_.text.empty() && !conditions_.corpus.empty())
+      all["corpus"] = std::filesystem::absolute(conditions_.corpus).string();
     all.update(settings);
     steps_.push_back({fmt::format("{}.{}", name, study), StepKind::study, "", all, "model"});
   }
@@ -141,13 +149,14 @@ Plan& Plan::study_of(const std::string& model, const std::string& study, const J
   return *this;
 }
 
-Plan& Plan::streaming(const std::string& name, const std::string& model, const std::string& cache, const std::vector<StepKind>& kinds) {
+Plan& Plan::streaming(const std::string& name, const std::string& model, const std::string& cache,
+                      const std::vector<StepKind>& kinds) {
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     for (const StepKind kind : kinds) {
       Json through = settings(kind);
       through["cache"] = cache;
-      steps_.push_back({fmt::format("{}.{}", training_id(name, seed), repro::name(kind)), kind, training_id(model, seed), through,
-                        kind == StepKind::tasks ? "data" : ""});
+      steps_.push_back({fmt::format("{}.{}", training_id(name, seed), repro::name(kind)), kind,
+                        training_id(model, seed), through, kind == StepKind::tasks ? "data" : ""});
     }
   }
   return *this;

@@ -21,9 +21,10 @@ std::optional<StreamingCache> streaming_cache(const Json& settings) {
   return StreamingCache::parse(settings.at("cache").get<std::string>(), "cache");
 }
 
-std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos, int64_t block, int64_t length,
-                                  int64_t most, const std::string& title) {
-  const int64_t begin = bos ? 0 : 1, blocks = (static_cast<int64_t>(ids.size()) - begin) / block, count = std::min(blocks, most);
+std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
+                                  int64_t block, int64_t length, int64_t most, const std::string& title) {
+  const int64_t begin = bos ? 0 : 1, blocks = (static_cast<int64_t>(ids.size()) - begin) / block,
+                count = std::min(blocks, most);
   std::vector<eval::Window> windows;
   for (int64_t n = 0; n < count; ++n) {
     const int64_t first = begin + n * blocks / count * block;
@@ -47,7 +48,8 @@ std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_
   return losses;
 }
 
-SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title) {
+SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples,
+                             const std::string& title) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
   options.return_stats = true;
@@ -72,7 +74,10 @@ SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector
   }
   if (progress) progress->finish();
   const sinks::Measures m = all.result();
-  out.by_layer = {{"sink_ratio", m.sink_ratio}, {"density", m.density}, {"released_mass", m.released_mass}, {"alive_fraction", m.alive_fraction}};
+  out.by_layer = {{"sink_ratio", m.sink_ratio},
+                  {"density", m.density},
+                  {"released_mass", m.released_mass},
+                  {"alive_fraction", m.alive_fraction}};
   return out;
 }
 

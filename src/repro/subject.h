@@ -26,14 +26,15 @@ std::optional<StreamingCache> streaming_cache(const Json& settings);
 
 // Mean loss of each stretch of `block` tokens, at most `most` stretches spread over the stream, every token predicted
 // within a window of `length` tokens that begins with BOS where the vocabulary has one (else with the token before it).
-std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos, int64_t block, int64_t length,
-                                  int64_t most, const std::string& title);
+std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
+                                  int64_t block, int64_t length, int64_t most, const std::string& title);
 
 // One mean a sample of each of the sink measures.
 struct SampleMeasures {
   std::vector<double> sink_ratio, density, released_mass, alive_fraction;
   Json by_layer;
 };
-SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title);
+SampleMeasures sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples,
+                             const std::string& title);
 
 }  // namespace lazy::repro

@@ -1,9 +1,11 @@
 // When a published statement counts as reproduced, refuted or open. Nothing else decides it.
 //
-//   a relation   ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies wholly on
+//   a relation   ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies wholly
+//   on
 //                the published side of zero, refuted when wholly on the other, open when it contains zero
-//   printed      (a number computed from a published checkpoint's weights, without any text) is compared with its printed digits
-//   a value      ("59.58 %") is compared only where model, data and measure are the paper's: reproduced when the interval
+//   printed      (a number computed from a published checkpoint's weights, without any text) is compared with its
+//   printed digits a value      ("59.58 %") is compared only where model, data and measure are the paper's: reproduced
+//   when the interval
 //                contains it, refuted when not; anywhere else open, with the reason
 #pragma once
 #include <optional>
@@ -27,7 +29,7 @@ struct Finding {
   std::string unit;                  // of the estimate: "nats a token", "share of heads"
   std::string over;                  // what was resampled: "held-out sequences", "heads"
   Verdict verdict = Verdict::open;
-  std::string reason;                // one sentence
+  std::string reason;  // one sentence
 };
 
 struct Claim {
@@ -40,7 +42,8 @@ Finding judge_sign(const Claim& claim, const Estimate& difference, Sign publishe
 Finding judge_value(const Claim& claim, const Estimate& ours, double published, const std::string& obstacle);
 // A count that either agrees or not. `obstacle` as above.
 Finding judge_count(const Claim& claim, double ours, double published, const std::string& obstacle);
-// A number that follows from given weights alone, against the digits that were printed: reproduced when it rounds to them.
+// A number that follows from given weights alone, against the digits that were printed: reproduced when it rounds to
+// them.
 Finding judge_printed(const Claim& claim, double ours, const std::string& printed, const std::string& obstacle);
 // Nothing was measured, and why.
 Finding undecided(const Claim& claim, const std::string& reason);

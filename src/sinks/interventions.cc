@@ -155,7 +155,9 @@ std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) cons
 }
 
 void Applied::need_weights(const Change& change) const {
-  if (model_.by_layers()) fail("sinks", "{}: expected activations alone, a model that is read a layer at a time lends no weights", change.text);
+  if (model_.by_layers())
+    fail("sinks", "{}: expected activations alone, a model that is read a layer at a time lends no weights",
+         change.text);
 }
 
 at::Tensor Applied::Weight::value() const { return packed(stored, parts); }

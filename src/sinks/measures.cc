@@ -44,7 +44,8 @@ Segments segments_of(const ModelConfig& config) { return {config.segment_length,
 double visible_pairs(int64_t length, int64_t window, const Segments& segments) {
   if (segments.length > 0) {
     double pairs = 0;
-    for (int64_t i = 0; i < length; ++i) pairs += double(std::min(i + 1 - segments.first_seen(i), window > 0 ? window : i + 1));
+    for (int64_t i = 0; i < length; ++i)
+      pairs += double(std::min(i + 1 - segments.first_seen(i), window > 0 ? window : i + 1));
     return pairs;
   }
   const int64_t w = window > 0 ? std::min(window, length) : length;

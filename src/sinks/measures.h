@@ -1,4 +1,5 @@
-// The sink measures (DESIGN section 2, SPEC section 4), from the attention kernel's per-row statistics: no n x n matrix.
+// The sink measures (DESIGN section 2, SPEC section 4), from the attention kernel's per-row statistics: no n x n
+// matrix.
 //
 //   sink ratio     mean over samples, layers, heads and queries of the weight on the first key
 //   released mass  the same mean of 1 - sum of weights
@@ -36,7 +37,7 @@ class MeasureSum {
  private:
   Segments segments_;
   std::vector<std::vector<double>> first_, released_, alive_;  // [layer][head], sums
-  std::vector<double> pairs_;  // [layer]
+  std::vector<double> pairs_;                                  // [layer]
   double queries_ = 0;
 };
 
@@ -55,7 +56,8 @@ class SinkRate {
 };
 
 double mean(const HeadMatrix& values);
-// Each layer's sliding window, -1 for none. Error when a layer has another mixer than attention: it has no weights to measure.
+// Each layer's sliding window, -1 for none. Error when a layer has another mixer than attention: it has no weights to
+// measure.
 std::vector<int64_t> layer_windows(const ModelConfig& config);
 Segments segments_of(const ModelConfig& config);
 // Pairs (query, key) that are visible among `length` tokens, per head.

@@ -17,7 +17,8 @@ std::string first_prose(const std::string& text) {
     if (paragraph.size() < 160) continue;
     // A capital first, then at least nine in ten characters letters, spaces, commas or full stops: no code, no lists.
     size_t plain = 0;
-    for (unsigned char c : paragraph) plain += std::isalpha(c) || c == ' ' || c == '\n' || c == ',' || c == '.' || c == '\'' || c >= 0x80;
+    for (unsigned char c : paragraph)
+      plain += std::isalpha(c) || c == ' ' || c == '\n' || c == ',' || c == '.' || c == '\'' || c >= 0x80;
     if (!std::isupper(static_cast<unsigned char>(paragraph[0])) || plain * 100 < paragraph.size() * 97) continue;
     return std::string(paragraph);
   }
@@ -36,8 +37,8 @@ Source corpus_source(const Tokenizer& tokenizer, const std::string& corpus, cons
   options.shuffle = false;
   const Sequences sequences(corpus, split, options);
   if (sequences.tokenizer_fingerprint() != tokenizer.fingerprint()) {
-    fail("sinks", "{}: its tokenizer does not match the model's: expected fingerprint {:016x}, found {:016x}", corpus, tokenizer.fingerprint(),
-         sequences.tokenizer_fingerprint());
+    fail("sinks", "{}: its tokenizer does not match the model's: expected fingerprint {:016x}, found {:016x}", corpus,
+         tokenizer.fingerprint(), sequences.tokenizer_fingerprint());
   }
   Source source{corpus, {}, ""};
   std::vector<int64_t> block(kBlock);

@@ -9,15 +9,16 @@
 namespace lazy::sinks {
 
 struct Source {
-  std::string name;           // file or corpus, for messages
-  std::vector<int32_t> ids;   // without BOS
-  std::string prose;          // words for the maps
+  std::string name;          // file or corpus, for messages
+  std::vector<int32_t> ids;  // without BOS
+  std::string prose;         // words for the maps
 };
 
 Source text_source(const Tokenizer& tokenizer, const std::string& text, const std::string& name);
 // The first `most` tokens of a split of a corpus of `lazy data prepare`, in the corpus' order. Error when its tokenizer
 // is another one.
-Source corpus_source(const Tokenizer& tokenizer, const std::string& corpus, const std::string& split, int64_t most = int64_t{1} << 22);
+Source corpus_source(const Tokenizer& tokenizer, const std::string& corpus, const std::string& split,
+                     int64_t most = int64_t{1} << 22);
 
 // The first paragraph that reads like prose; the text's own beginning if there is none.
 std::string first_prose(const std::string& text);

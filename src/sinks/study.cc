@@ -13,7 +13,8 @@
 
 namespace lazy::sinks {
 
-std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids, int64_t length, int64_t most, std::optional<int32_t> bos) {
+std::vector<std::vector<int64_t>> spread_samples(const std::vector<int32_t>& ids, int64_t length, int64_t most,
+                                                 std::optional<int32_t> bos) {
   const int64_t from_text = length - (bos ? 1 : 0);
   std::vector<std::vector<int64_t>> samples;
   if (from_text < 1) return samples;
@@ -43,7 +44,8 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
     const size_t count = std::min(batch, samples.size() - begin);
     at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
     for (size_t i = 0; i < count; ++i) {
-      std::copy(samples[begin + i].begin(), samples[begin + i].end(), ids.data_ptr<int64_t>() + static_cast<int64_t>(i) * length);
+      std::copy(samples[begin + i].begin(), samples[begin + i].end(),
+                ids.data_ptr<int64_t>() + static_cast<int64_t>(i) * length);
     }
     out.push_back(ids.to(device));
   }
@@ -52,27 +54,32 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
 
 // `apart`: what probes keep of a pass is of one batch.
 template <typename Use>
-void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title, const Probes* probes, bool apart,
-               const Use& use) {
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
+               const Probes* probes, bool apart, const Use& use) {
   ForwardOptions options;
   options.probes = probes;
   options.return_stats = true;
   const auto length = static_cast<int64_t>(samples.front().size());
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
   const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
-  const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 * static_cast<int64_t>(sizeof(float));  // branch, residual
-  const size_t together = model.by_layers() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
+  const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
+                        static_cast<int64_t>(sizeof(float));  // branch, residual
+  const size_t together =
+      model.by_layers() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
   std::unique_ptr<Progress> progress;
-  if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  if (!title.empty())
+    progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
   int64_t done = 0;
   for (size_t begin = 0; begin < batches.size(); begin += together) {
-    const std::vector<at::Tensor> group(batches.begin() + static_cast<long>(begin),
-                                        batches.begin() + static_cast<long>(std::min(begin + together, batches.size())));
+    const std::vector<at::Tensor> group(
+        batches.begin() + static_cast<long>(begin),
+        batches.begin() + static_cast<long>(std::min(begin + together, batches.size())));
     int64_t tokens = 0;
     for (const at::Tensor& ids : group) tokens += ids.numel();
     const auto step = [&](double share) {
       end_if_stopped("sinks");
-      if (progress) progress->update(static_cast<uint64_t>(done) + static_cast<uint64_t>(share * static_cast<double>(tokens)));
+      if (progress)
+        progress->update(static_cast<uint64_t>(done) + static_cast<uint64_t>(share * static_cast<double>(tokens)));
     };
     for (const ForwardResult& result : model.forward_each(group, options, step)) use(result.stats);
     done += tokens;
@@ -98,16 +105,21 @@ Heads telling_heads(const HeadMatrix& sink_ratio) {
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
   Heads heads;
   if (maps == "none" || maps == "auto") return heads;
-  for (int64_t n = 0; maps == "all" && n < config.num_layers * config.num_heads; ++n) heads.emplace_back(n / config.num_heads, n % config.num_heads);
+  for (int64_t n = 0; maps == "all" && n < config.num_layers * config.num_heads; ++n)
+    heads.emplace_back(n / config.num_heads, n % config.num_heads);
   if (!heads.empty()) return heads;
   for (const std::string& item : split(maps, ',')) {
     int64_t layer = 0, head = 0;
     const char *begin = item.data(), *end = begin + item.size();
     const auto [colon, error] = std::from_chars(begin, end, layer);
-    const auto last = error == std::errc() && colon != end && *colon == ':' ? std::from_chars(colon + 1, end, head) : std::from_chars_result{begin, std::errc::invalid_argument};
-    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers || head > config.num_heads) {
-      fail("sinks", "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'", maps, config.num_layers,
-           config.num_heads, item);
+    const auto last = error == std::errc() && colon != end && *colon == ':'
+                          ? std::from_chars(colon + 1, end, head)
+                          : std::from_chars_result{begin, std::errc::invalid_argument};
+    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers ||
+        head > config.num_heads) {
+      fail("sinks",
+           "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'",
+           maps, config.num_layers, config.num_heads, item);
     }
     heads.emplace_back(layer - 1, head - 1);
   }
@@ -145,7 +157,9 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   result.length = options.length > 0 ? options.length : std::min(model.config().max_length, all);
   result.sink_length = options.sink_length;
   for (int64_t length : {result.length, result.sink_length}) {
-    if (all < length || length < 2) fail("sinks", "{}: expected at least {} tokens for a sample, found {}", source.name, std::max<int64_t>(2, length), all);
+    if (all < length || length < 2)
+      fail("sinks", "{}: expected at least {} tokens for a sample, found {}", source.name, std::max<int64_t>(2, length),
+           all);
   }
   const auto samples = spread_samples(ids, result.length, options.samples, bos);
   const auto sink_samples = spread_samples(ids, result.sink_length, options.sink_samples, bos);
@@ -166,8 +180,8 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
             [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
   SinkRate rate(options.threshold);
-  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(), applied.reads_activations(),
-            [&](const auto& stats) { rate.add(stats); });
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(),
+            applied.reads_activations(), [&](const auto& stats) { rate.add(stats); });
   result.sink_1 = rate.result();
   result.further = further.result();
 
@@ -181,7 +195,8 @@ Study study(LanguageModel& model, const Tokenizer& tokenizer, const Source& sour
   if (bos) map_ids.insert(map_ids.begin(), *bos);
   const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads, &applied.probes());
   const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
-  for (size_t n = 0; n < heads.size(); ++n) result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
+  for (size_t n = 0; n < heads.size(); ++n)
+    result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
   return result;
 }
 

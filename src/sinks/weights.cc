@@ -15,8 +15,8 @@ namespace {
 
 kernels::Normalizer normalizer_of(const std::string& name) {
   using kernels::Normalizer;
-  for (Normalizer n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid,
-                       Normalizer::softmax_sink}) {
+  for (Normalizer n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15,
+                       Normalizer::sigmoid, Normalizer::softmax_sink}) {
     if (name == kernels::name(n)) return n;
   }
   fail("sinks", "normalizer '{}': no definition of its weights", name);
@@ -38,11 +38,14 @@ WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const
   const ModelConfig& config = model.config();
   const int64_t length = q.size(0), dim = q.size(1);
   const at::Tensor q64 = q.to(at::kCPU, at::kDouble).contiguous(), k64 = k.to(at::kCPU, at::kDouble).contiguous();
-  const at::Tensor identity = at::eye(length, at::kDouble), out = at::zeros({length, length}, at::kDouble), lse = at::zeros({length}, at::kDouble);
-  const auto of_head = [&](const at::Tensor& t) { return t.defined() ? t.detach()[head].to(at::kCPU, at::kDouble).contiguous() : t; };
+  const at::Tensor identity = at::eye(length, at::kDouble), out = at::zeros({length, length}, at::kDouble),
+                   lse = at::zeros({length}, at::kDouble);
+  const auto of_head = [&](const at::Tensor& t) {
+    return t.defined() ? t.detach()[head].to(at::kCPU, at::kDouble).contiguous() : t;
+  };
   const auto data = [](const at::Tensor& t) { return t.defined() ? t.data_ptr<double>() : nullptr; };
-  const at::Tensor bias = of_head(model.distance_bias(layer)), tau = of_head(model.tau(layer)), sink = of_head(model.sink(layer)),
-                   slope = of_head(model.alibi_slopes(layer));
+  const at::Tensor bias = of_head(model.distance_bias(layer)), tau = of_head(model.tau(layer)),
+                   sink = of_head(model.sink(layer)), slope = of_head(model.alibi_slopes(layer));
   kernels::Problem p;
   p.q_length = p.k_length = length;
   p.head_dim = dim;
@@ -79,8 +82,8 @@ bool needs_matrices(const Probes& probes, const ModelConfig& config) {
   return false;
 }
 
-std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids, const std::vector<std::pair<int64_t, int64_t>>& heads,
-                                          const Probes* probes) {
+std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
+                                          const std::vector<std::pair<int64_t, int64_t>>& heads, const Probes* probes) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   std::vector<WeightRows> result(heads.size());
@@ -105,7 +108,8 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
   if (!matrices) options.on_attention_input = from_input;
   for (const auto& [layer, head] : heads) {
     if (layer < 0 || layer >= config.num_layers || head < 0 || head >= config.num_heads) {
-      fail("sinks", "layer {}, head {}: the model has {} layers of {} heads", layer + 1, head + 1, config.num_layers, config.num_heads);
+      fail("sinks", "layer {}, head {}: the model has {} layers of {} heads", layer + 1, head + 1, config.num_layers,
+           config.num_heads);
     }
   }
   model.forward(ids.reshape({1, -1}).to(model.device()), options);

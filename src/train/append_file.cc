@@ -27,7 +27,8 @@ void AppendFile::append(std::string_view record) {
     if (n < 0) {
       const int error = errno;
       // What follows a part of a record could not be read; the bytes are there to give back.
-      if (before >= 0 && ::ftruncate(fd_, before) != 0) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+      if (before >= 0 && ::ftruncate(fd_, before) != 0)
+        fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
       fail_run("write", "{}: {}", path_.string(), std::strerror(error));
     }
     record.remove_prefix(static_cast<size_t>(n));

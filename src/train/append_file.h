@@ -1,5 +1,5 @@
-// A file that only grows, one whole record a system call: a reader, or a crash, never sees records interleaved, and a full
-// disk leaves no part of one.
+// A file that only grows, one whole record a system call: a reader, or a crash, never sees records interleaved, and a
+// full disk leaves no part of one.
 #pragma once
 #include <filesystem>
 #include <string_view>

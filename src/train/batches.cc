@@ -11,7 +11,8 @@ Batch Batch::to(at::Device device) const {
   return {ids.to(device, /*non_blocking=*/true), labels.to(device, /*non_blocking=*/true)};
 }
 
-Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride, bool pinned) {
+Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride,
+                 bool pinned) {
   const auto options = at::TensorOptions(at::kLong).pinned_memory(pinned);
   Batch batch{at::empty({batch_size, length}, options), at::empty({batch_size, length}, options)};
   int64_t* ids = batch.ids.mutable_data_ptr<int64_t>();

@@ -11,8 +11,8 @@
 namespace lazy::train {
 
 struct Batch {
-  at::Tensor ids;     // (batch, length) int64
-  at::Tensor labels;  // (batch, length) int64: the next id, -100 at the last position (SPEC section 1)
+  at::Tensor ids;                     // (batch, length) int64
+  at::Tensor labels;                  // (batch, length) int64: the next id, -100 at the last position (SPEC section 1)
   Batch to(at::Device device) const;  // from pinned memory nothing waits for the copy
 };
 

@@ -76,8 +76,8 @@ T field(const Json& json, const char* name, const std::string& file) {
 }  // namespace
 
 Json to_json(const TrainState& state) {
-  return {{"format", kFormat},          {"step", state.step},       {"sequences", state.sequences},
-          {"tokens", state.tokens},     {"seconds", state.seconds}, {"faults", to_json(state.faults)},
+  return {{"format", kFormat},         {"step", state.step},       {"sequences", state.sequences},
+          {"tokens", state.tokens},    {"seconds", state.seconds}, {"faults", to_json(state.faults)},
           {"settings", state.settings}};
 }
 
@@ -117,7 +117,8 @@ TrainState verify_checkpoint(const fs::path& checkpoint) {
     const fs::path path = checkpoint / name;
     const MappedFile content(path);
     const auto bytes = field<uint64_t>(facts, "bytes", state_path.string());
-    if (content.size() != bytes) fail("checkpoint", "{}: expected {} bytes, found {}", path.string(), bytes, content.size());
+    if (content.size() != bytes)
+      fail("checkpoint", "{}: expected {} bytes, found {}", path.string(), bytes, content.size());
     const auto sum = field<std::string>(facts, "xxh3", state_path.string());
     if (const auto found = hex(checksum(content.view())); found != sum) {
       fail("checkpoint", "{}: expected checksum {}, found {}", path.string(), sum, found);
@@ -213,14 +214,16 @@ std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     try {
       TrainState state = verify_checkpoint(path(*step));
-      if (state.step != *step) fail("checkpoint", "{}: step: expected {}, found {}", path(*step).string(), *step, state.step);
+      if (state.step != *step)
+        fail("checkpoint", "{}: step: expected {}, found {}", path(*step).string(), *step, state.step);
       return Found{path(*step), std::move(state)};
     } catch (const Error& e) {
       last_problem = e.what();
       set_aside(*step, last_problem);
     }
   }
-  fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(), last_problem);
+  fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(),
+       last_problem);
 }
 
 }  // namespace lazy::train

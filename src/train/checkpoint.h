@@ -16,11 +16,11 @@ namespace lazy::train {
 
 // What a run must know to go on, beside weights and optimizer.
 struct TrainState {
-  int64_t step = 0;          // optimizer steps taken
-  int64_t sequences = 0;     // position in the data: training sequences consumed
+  int64_t step = 0;       // optimizer steps taken
+  int64_t sequences = 0;  // position in the data: training sequences consumed
   int64_t tokens = 0;
-  double seconds = 0;        // since the run first started, pauses left out
-  FaultState faults;         // what on_nan and on_spike have counted
+  double seconds = 0;               // since the run first started, pauses left out
+  FaultState faults;                // what on_nan and on_spike have counted
   nlohmann::ordered_json settings;  // TrainConfig::settings and what identifies model and corpus
 };
 
@@ -34,7 +34,8 @@ class CheckpointStore {
 
   // Writes a checkpoint: `write_files` puts the files into the folder it is given. Older ones beyond keep_last go.
   // RunError (a full disk) leaves no trace of the new one and all older ones.
-  std::filesystem::path save(const TrainState& state, const std::function<void(const std::filesystem::path&)>& write_files);
+  std::filesystem::path save(const TrainState& state,
+                             const std::function<void(const std::filesystem::path&)>& write_files);
 
   // Under what name `save` writes it before it is complete.
   std::filesystem::path temporary(int64_t step) const;

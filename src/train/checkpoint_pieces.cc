@@ -37,7 +37,8 @@ std::string show(const std::vector<int64_t>& shape) { return Json(shape).dump();
 
 }  // namespace
 
-void write_pieces(const fs::path& folder, int rank, int world, const std::vector<Piece>& pieces, const std::string& stem) {
+void write_pieces(const fs::path& folder, int rank, int world, const std::vector<Piece>& pieces,
+                  const std::string& stem) {
   const fs::path path = folder / file_name(stem, rank + 1, world);
   NamedTensors tensors;
   std::map<std::string, std::string> metadata{{"format", "pt"}};
@@ -127,8 +128,8 @@ void PieceReader::Impl::add(size_t file, const std::string& key) {
            found->second);
     }
     if (range.begin < 0 || range.end > elements(shape) || range.end - range.begin != elements(entry.shape)) {
-      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {}", paths[file].string(), key, range.begin,
-           range.end, show(shape), elements(entry.shape));
+      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {}", paths[file].string(), key,
+           range.begin, range.end, show(shape), elements(entry.shape));
     }
   }
   Whole& whole = tensors.try_emplace(name, Whole{shape, entry.dtype, {}}).first->second;
@@ -178,8 +179,8 @@ const std::vector<int64_t>& PieceReader::shape(const std::string& name) const { 
 at::Tensor PieceReader::read(const std::string& name, int64_t begin, int64_t end) const {
   const auto& whole = impl_->whole(name);
   if (begin < 0 || end < begin || end > elements(whole.shape)) {
-    fail("checkpoint", "{}: {}: expected a part of {} elements, found {} to {}", impl_->folder, name, elements(whole.shape),
-         begin, end);
+    fail("checkpoint", "{}: {}: expected a part of {} elements, found {} to {}", impl_->folder, name,
+         elements(whole.shape), begin, end);
   }
   at::Tensor out;
   for (const auto& range : whole.ranges) {
@@ -189,8 +190,8 @@ at::Tensor PieceReader::read(const std::string& name, int64_t begin, int64_t end
     if (!out.defined()) out = at::empty({end - begin}, piece.options());
     if (from >= to) continue;
     if (const auto found = range.xxh3.empty() ? "" : bytes_sum(piece); found != range.xxh3) {
-      fail("checkpoint", "{}: {}: expected checksum {}, found {}", impl_->paths[range.file].string(), range.key, range.xxh3,
-           found);
+      fail("checkpoint", "{}: {}: expected checksum {}, found {}", impl_->paths[range.file].string(), range.key,
+           range.xxh3, found);
     }
     out.slice(0, from - begin, to - begin).copy_(piece.slice(0, from - range.begin, to - range.begin));
   }

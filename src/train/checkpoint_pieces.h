@@ -1,6 +1,7 @@
-// Sharded state: any number of ranks each write the pieces of tensors that they hold, and any other number read back what
-// they need. One file a rank, STEM-00001-of-00004.safetensors; a piece is a tensor "NAME[BEGIN:END]" of flat elements,
-// and the file's metadata has under that key {"name", "shape" of the whole, "begin", "end", "xxh3" of the bytes}.
+// Sharded state: any number of ranks each write the pieces of tensors that they hold, and any other number read back
+// what they need. One file a rank, STEM-00001-of-00004.safetensors; a piece is a tensor "NAME[BEGIN:END]" of flat
+// elements, and the file's metadata has under that key {"name", "shape" of the whole, "begin", "end", "xxh3" of the
+// bytes}.
 #pragma once
 #include <ATen/core/Tensor.h>
 

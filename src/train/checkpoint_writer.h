@@ -1,5 +1,5 @@
-// Writes checkpoints on a thread of its own while training goes on: one at a time, and what goes wrong there comes out in
-// the thread that trains.
+// Writes checkpoints on a thread of its own while training goes on: one at a time, and what goes wrong there comes out
+// in the thread that trains.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -19,7 +19,8 @@ namespace {
 fs::path resolve_path(const ConfigSection& section, const std::string& key, const std::string& value) {
   const std::string where = section.where(key);
   const size_t colon = where.rfind(':');
-  const fs::path base = where == "--set" || colon == std::string::npos ? fs::path() : fs::path(where.substr(0, colon)).parent_path();
+  const fs::path base =
+      where == "--set" || colon == std::string::npos ? fs::path() : fs::path(where.substr(0, colon)).parent_path();
   return fs::absolute(base / value).lexically_normal();
 }
 
@@ -48,7 +49,8 @@ void read_data(Config& config, TrainConfig& c) {
   c.sequences.eos_per_document = data.boolean("eos_per_document", false);
   c.sequences.bos_per_document = data.boolean("bos_per_document", !c.sequences.eos_per_document);
   if (c.sequences.bos_per_document && c.sequences.eos_per_document) {
-    fail("config", "{}: documents are parted by BOS or by EOS: [data] takes bos_per_document or eos_per_document, not both",
+    fail("config",
+         "{}: documents are parted by BOS or by EOS: [data] takes bos_per_document or eos_per_document, not both",
          data.where("bos_per_document"));
   }
   c.sequences.bos_per_sequence = data.boolean("bos_per_sequence", false);
@@ -78,7 +80,8 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.dtype_auto = dtype == "auto";
   c.dtype = resolve_dtype(dtype, c.device);
   c.deterministic = training.boolean("deterministic", false);
-  c.activation_checkpointing = training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
+  c.activation_checkpointing =
+      training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
   // One of the two says how many micro-batches a step has.
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {
@@ -130,7 +133,8 @@ void read_optimizer(Config& config, TrainConfig& c) {
          scheduler.where("warmup_steps"), c.steps, s.warmup_steps);
   }
   s.min_factor = scheduler.number("min_lr_factor", s.min_factor, 0, 1);
-  s.decay = scheduler.choice("decay_type", "cosine", {"cosine", "linear"}) == "linear" ? Schedule::Decay::linear : Schedule::Decay::cosine;
+  s.decay = scheduler.choice("decay_type", "cosine", {"cosine", "linear"}) == "linear" ? Schedule::Decay::linear
+                                                                                       : Schedule::Decay::cosine;
 }
 
 void read_observation(Config& config, TrainConfig& c) {
@@ -151,7 +155,8 @@ void read_observation(Config& config, TrainConfig& c) {
   c.peak_tflops = metrics.number("peak_tflops", c.dtype == "bf16" ? peak_bf16_tflops(c.device) : 0, 0);
   for (const double step : metrics.numbers("trace_steps", {})) {
     if (step < 1 || step != std::floor(step)) {
-      fail("config", "{}: metrics.trace_steps: expected steps counted from 1, found {}", metrics.where("trace_steps"), step);
+      fail("config", "{}: metrics.trace_steps: expected steps counted from 1, found {}", metrics.where("trace_steps"),
+           step);
     }
     c.trace_steps.push_back(static_cast<int64_t>(step));
   }
@@ -174,7 +179,7 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   read_optimizer(config, c);
   read_observation(config, c);
   config.check_all_used();
-  ModelConfig trained = c.model;  // its length is known now
+  ModelConfig trained = c.model;                                  // its length is known now
   trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);  // 0: the corpus's
   try {
     trained.validate();
@@ -197,9 +202,10 @@ void TrainConfig::set_ranks(int64_t count) {
   if (global_batch_tokens == 0) return;
   const int64_t together = ranks * batch_size * seq_len;
   if (global_batch_tokens % together != 0) {
-    fail("config", "{}: training.global_batch_tokens: expected a multiple of {}batch_size x seq_len = {}{} x {} = {}, found {}",
-         global_batch_where, ranks > 1 ? "ranks x " : "", ranks > 1 ? fmt::format("{} x ", ranks) : "", batch_size, seq_len, together,
-         global_batch_tokens);
+    fail("config",
+         "{}: training.global_batch_tokens: expected a multiple of {}batch_size x seq_len = {}{} x {} = {}, found {}",
+         global_batch_where, ranks > 1 ? "ranks x " : "", ranks > 1 ? fmt::format("{} x ", ranks) : "", batch_size,
+         seq_len, together, global_batch_tokens);
   }
   accumulation = global_batch_tokens / together;
 }

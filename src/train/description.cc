@@ -29,8 +29,12 @@ nlohmann::ordered_json part_facts(const Sequences& sequences, int64_t position) 
   for (size_t i = 0; i < counts.size(); ++i) {
     const auto& part = sequences.parts()[i];
     const double read = static_cast<double>(counts[i]);
-    out.push_back({{"name", part.name}, {"path", part.path.string()}, {"tokens", part.tokens}, {"bytes_per_token", part.bytes_per_token},
-                   {"sequences", part.sequences}, {"weight", part.share},
+    out.push_back({{"name", part.name},
+                   {"path", part.path.string()},
+                   {"tokens", part.tokens},
+                   {"bytes_per_token", part.bytes_per_token},
+                   {"sequences", part.sequences},
+                   {"weight", part.share},
                    {"share", position > 0 ? read / static_cast<double>(position) : 0.0},
                    {"epochs", read / static_cast<double>(part.sequences)}});
   }
@@ -53,7 +57,9 @@ Scalars data_position(const Sequences& sequences, int64_t position) {
 TrainConfig with_corpus(TrainConfig config, const Sequences& sequences, const Tokenizer& tokenizer) {
   if (config.vocab_size_from_corpus) config.model.vocab_size = sequences.vocab_size();
   if (sequences.vocab_size() > config.model.vocab_size) {
-    fail("train", "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the corpus's",
+    fail("train",
+         "model.vocab_size: the corpus {} has a vocabulary of {}, the model only {}; leave vocab_size out to take the "
+         "corpus's",
          config.corpus.string(), sequences.vocab_size(), config.model.vocab_size);
   }
   if (config.special_ids_from_tokenizer) {
@@ -82,14 +88,20 @@ nlohmann::ordered_json run_facts(const TrainConfig& config, const Sequences& seq
   return {{"name", config.name},
           {"kind", config.model.kind()},
           {"model", config.model.to_json()},
-          {"parameters", {{"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}}},
+          {"parameters",
+           {{"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}}},
           {"steps", config.steps},
           {"tokens_per_step", config.tokens_per_step()},
           {"tokens", config.tokens_per_step() * config.steps},
-          {"corpus", {{"path", config.corpus.string()}, {"tokens", sequences.tokens()}, {"bytes_per_token", sequences.bytes_per_token()},
-                      {"parts", part_facts(sequences, config.tokens_per_step() / config.seq_len * config.steps)}}},
-          {"tokenizer", {{"kind", tokenizer.kind()}, {"vocab_size", tokenizer.vocab_size()},
-                         {"fingerprint", fmt::format("{:016x}", tokenizer.fingerprint())}}},
+          {"corpus",
+           {{"path", config.corpus.string()},
+            {"tokens", sequences.tokens()},
+            {"bytes_per_token", sequences.bytes_per_token()},
+            {"parts", part_facts(sequences, config.tokens_per_step() / config.seq_len * config.steps)}}},
+          {"tokenizer",
+           {{"kind", tokenizer.kind()},
+            {"vocab_size", tokenizer.vocab_size()},
+            {"fingerprint", fmt::format("{:016x}", tokenizer.fingerprint())}}},
           {"dtype", config.dtype},
           {"device", config.device},
           {"threads", at::get_num_threads()},

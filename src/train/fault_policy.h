@@ -1,4 +1,5 @@
-// What a run does about a step whose loss or gradient is not finite or far above the usual: [training] on_nan, on_spike.
+// What a run does about a step whose loss or gradient is not finite or far above the usual: [training] on_nan,
+// on_spike.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -20,7 +20,8 @@ std::string gpu_name(const std::string& device) {
   const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
   int first = 0;
   std::array<char, 256> text{};
-  if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0) return {};
+  if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0)
+    return {};
   return text.data();
 }
 
@@ -47,9 +48,15 @@ double peak_bf16_tflops(const std::string& device) { return peak_bf16_tflops_of(
 
 double peak_bf16_tflops_of(const std::string& name) {
   // Dense, as the makers' data sheets give them; the first part of a name that fits.
-  for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{
-           {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H200", 989}, {"GH200", 989}, {"B200", 2250},
-           {"A100", 312}, {"L40S", 362}, {"RTX 4090", 165}}) {
+  for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{{"H100 PCIe", 756},
+                                                                                          {"H100 NVL", 835},
+                                                                                          {"H100", 989},
+                                                                                          {"H200", 989},
+                                                                                          {"GH200", 989},
+                                                                                          {"B200", 2250},
+                                                                                          {"A100", 312},
+                                                                                          {"L40S", 362},
+                                                                                          {"RTX 4090", 165}}) {
     if (name.find(part) != std::string::npos) return tflops;
   }
   return 0;

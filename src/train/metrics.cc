@@ -39,7 +39,8 @@ std::string log_up_to(const std::string& log, int64_t step) {
 }
 
 MetricsLog::MetricsLog(const fs::path& run, int64_t step, bool tensorboard) : lines_(prepared_log(run, step)) {
-  if (tensorboard) events_ = std::make_unique<EventWriter>(run / "tensorboard", seconds_since_1970(), step > 0 ? step + 1 : 0);
+  if (tensorboard)
+    events_ = std::make_unique<EventWriter>(run / "tensorboard", seconds_since_1970(), step > 0 ? step + 1 : 0);
 }
 
 void MetricsLog::write(int64_t step, int64_t tokens, double seconds, const Scalars& values) {

@@ -10,14 +10,16 @@
 
 namespace lazy::train {
 
-AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options, const std::function<bool(const std::string&)>& decays)
+AdamW::AdamW(const Parameters& parameters, const AdamWOptions& options,
+             const std::function<bool(const std::string&)>& decays)
     : options_(options) {
   at::NoGradGuard no_grad;
   groups_.resize(2);
   groups_[0].weight_decay = options.weight_decay;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
-    if (!steps_tensor_.defined()) steps_tensor_ = at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false));
+    if (!steps_tensor_.defined())
+      steps_tensor_ = at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false));
     Group& group = groups_[!decays || decays(name) ? 0 : 1];
     group.names.push_back(name);
     group.parameters.push_back(parameter);
@@ -54,9 +56,10 @@ void AdamW::step(double lr, double norm, double max_norm) {
       gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
     }
     at::_fused_adamw_(group.parameters, gradients, group.exp_avg, group.exp_avg_sq, {}, group.steps, lr, options_.beta1,
-                      options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_scale, {});
-    // The fused kernel changes weights behind the back of their version counters, by which copies in the computing precision
-    // know that they are out of date.
+                      options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false,
+                      grad_scale, {});
+    // The fused kernel changes weights behind the back of their version counters, by which copies in the computing
+    // precision know that they are out of date.
     for (const auto& parameter : group.parameters) torch::autograd::impl::bump_version(parameter);
   }
   drop_gradients();

@@ -65,7 +65,8 @@ RunFolder::RunFolder(const TrainConfig& config, bool resume)
     if (!found_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
   } else if (const auto steps = checkpoints_.steps(); !steps.empty() || has_model()) {
     fail("train", "{} holds {}; add --resume to continue it, or name another folder with --set training.output=DIR",
-         path_.string(), steps.empty() ? "a finished model" : fmt::format("a run with a checkpoint of step {}", steps.back()));
+         path_.string(),
+         steps.empty() ? "a finished model" : fmt::format("a run with a checkpoint of step {}", steps.back()));
   }
   if (!found_) remove_stale_logs(path_);
 }
@@ -101,16 +102,20 @@ fs::path RunFolder::publish_model(const fs::path& name, const std::function<void
   return final_name;
 }
 
-void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now, const std::string& file) {
+void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now,
+                      const std::string& file) {
   for (const auto& [key, value] : now.items()) {
     const auto found = checkpoint.find(key);
     const nlohmann::ordered_json before = found == checkpoint.end() ? nlohmann::ordered_json() : *found;
     if (before == value) continue;
     if (key.starts_with("model.") || key.starts_with("corpus.")) {
-      fail("train", "{}: the checkpoint has {} = {}, the configuration {}; a run can only continue with its own model and corpus",
-           file, key, before.dump(), value.dump());
+      fail(
+          "train",
+          "{}: the checkpoint has {} = {}, the configuration {}; a run can only continue with its own model and corpus",
+          file, key, before.dump(), value.dump());
     }
-    log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(), before.dump());
+    log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(),
+              before.dump());
   }
 }
 

@@ -39,6 +39,7 @@ class RunFolder {
 
 // A checkpoint continues under other settings than it was made with: another model or corpus is an Error, any other
 // difference (a longer run, another rate) is reported, one line each, because the run is then no longer the same.
-void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now, const std::string& file);
+void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now,
+                      const std::string& file);
 
 }  // namespace lazy::train

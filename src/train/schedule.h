@@ -12,10 +12,10 @@ namespace lazy::train {
 
 struct Schedule {
   enum class Decay { cosine, linear };
-  double peak = 4e-4;         // lr
-  int64_t warmup_steps = 0;   // w, 0 <= w <= steps
-  int64_t steps = 1;          // T
-  double min_factor = 0.1;    // m, share of the peak that is left at t = T
+  double peak = 4e-4;        // lr
+  int64_t warmup_steps = 0;  // w, 0 <= w <= steps
+  int64_t steps = 1;         // T
+  double min_factor = 0.1;   // m, share of the peak that is left at t = T
   Decay decay = Decay::cosine;
 
   double rate(int64_t steps_taken) const;

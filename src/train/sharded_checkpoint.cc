@@ -31,8 +31,9 @@ void follow(const fs::path& folder, int rank, int world, const std::vector<Piece
 
 }  // namespace
 
-void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int world, const std::vector<Piece>& pieces,
-                  const std::function<void(const fs::path&)>& write_rest, const Agree& agree) {
+void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int world,
+                  const std::vector<Piece>& pieces, const std::function<void(const fs::path&)>& write_rest,
+                  const Agree& agree) {
   const std::string not_saved = fmt::format("checkpoint of step {} not saved: ", state.step);
   if (rank != 0) {
     try {

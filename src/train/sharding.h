@@ -4,8 +4,8 @@
 
 namespace lazy::train {
 
-// Every rank has all of it; gradients and moments are divided (ZeRO-2); weights too, and a layer is gathered when it is its
-// turn (ZeRO-3, FSDP).
+// Every rank has all of it; gradients and moments are divided (ZeRO-2); weights too, and a layer is gathered when it is
+// its turn (ZeRO-3, FSDP).
 enum class Sharding { replicate, zero2, full_shard };
 inline constexpr Sharding kShardings[] = {Sharding::replicate, Sharding::zero2, Sharding::full_shard};
 

@@ -58,7 +58,8 @@ fs::path new_file_name(const fs::path& directory, double wall_time) {
   ::gethostname(host, sizeof host - 1);
   fs::path path;
   for (int i = 0; path.empty() || fs::exists(path); ++i) {
-    path = directory / fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<int64_t>(wall_time), host, ::getpid(), i);
+    path = directory /
+           fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<int64_t>(wall_time), host, ::getpid(), i);
   }
   return path;
 }

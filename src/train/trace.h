@@ -1,5 +1,5 @@
-// A Chrome trace of what happens between two moments: PyTorch's own profiler, operators on the CPU and kernels on a GPU.
-// For chrome://tracing, Perfetto or TensorBoard.
+// A Chrome trace of what happens between two moments: PyTorch's own profiler, operators on the CPU and kernels on a
+// GPU. For chrome://tracing, Perfetto or TensorBoard.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,8 +14,8 @@ namespace lazy::train {
 
 class Trace {
  public:
-  // Starts recording what this thread does, and the threads that work for it. One at a time. `shapes`: of operators' inputs
-  // too.
+  // Starts recording what this thread does, and the threads that work for it. One at a time. `shapes`: of operators'
+  // inputs too.
   explicit Trace(at::Device device, bool shapes = true);
   ~Trace();  // without save: nothing is written
   Trace(const Trace&) = delete;

@@ -12,8 +12,8 @@
 
 namespace lazy::train {
 
-std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size,
-                                      int64_t batches, bool stops) {
+std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length,
+                                      int64_t batch_size, int64_t batches, bool stops) {
   at::NoGradGuard no_grad;
   const int64_t available = std::min(sequences.size(), batches * batch_size);
   if (available == 0) fail("train", "the validation split has no sequence of {} tokens", length);
@@ -46,7 +46,8 @@ void append_measures(Scalars& out, const std::string& prefix, double sink, doubl
 Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size) {
   at::NoGradGuard no_grad;
   const int64_t count = std::min(batch_size, sequences.size());
-  const Batch batch = read_batch(sequences, 0, count, length, sequences.size() / std::max<int64_t>(1, count)).to(model.device());
+  const Batch batch =
+      read_batch(sequences, 0, count, length, sequences.size() / std::max<int64_t>(1, count)).to(model.device());
   ForwardOptions options;
   options.return_stats = true;
   const auto stats = model.forward(batch.ids, options).stats;

@@ -12,11 +12,11 @@ namespace lazy::kernels::test {
 
 std::string Shape::text() const {
   std::ostringstream s;
-  s << name(dtype) << ' ' << name(normalizer) << " batch " << batch << " q " << q_length << " k " << k_length << " heads "
-    << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim << (causal ? " causal" : " full")
-    << " window " << window << " bias " << bias_window << " tau " << tau << " score scale " << score_scale
-    << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
-    << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed");
+  s << name(dtype) << ' ' << name(normalizer) << " batch " << batch << " q " << q_length << " k " << k_length
+    << " heads " << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim
+    << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau
+    << " score scale " << score_scale << (offset == Offset::constant ? " constant offset" : "")
+    << (alibi ? " alibi" : "") << " layout " << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed");
   return s.str();
 }
 
@@ -79,9 +79,8 @@ bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, i
     return false;
   }
   for (double score : scores) largest = std::max(largest, std::abs(score));
-  return std::any_of(scores.begin(), scores.end(), [&](double score) {
-    return std::abs(score - threshold) < liveness_band(largest);
-  });
+  return std::any_of(scores.begin(), scores.end(),
+                     [&](double score) { return std::abs(score - threshold) < liveness_band(largest); });
 }
 
 }  // namespace

@@ -17,10 +17,10 @@ struct Shape {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double tau = -1;
-  double score_scale = 1;                    // multiplies q
+  double score_scale = 1;  // multiplies q
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
-  std::vector<int32_t> cu_q, cu_k;           // packed when not empty
+  std::vector<int32_t> cu_q, cu_k;  // packed when not empty
   std::string text() const;
 };
 
@@ -35,20 +35,20 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
-// Random inputs. Query rows are drawn again until no score lies within `liveness_band` of the threshold at which a weight
-// becomes zero, so that every correct fp32 computation has float64's mask.
+// Random inputs. Query rows are drawn again until no score lies within `liveness_band` of the threshold at which a
+// weight becomes zero, so that every correct fp32 computation has float64's mask.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
 // Half width, in units of the score: a few roundings of a score of this size and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
-Results run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed);  // the seed orders the sums
+Results run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed);   // the seed orders the sums
 Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // where device.h says
 
 // The tolerance: kernel results may be at most twice as far from the reference as the plain computation is, plus one
-// rounding. fp32 leaves the order of sums open and a single number may be exact by luck: the plain computation runs in a
-// few orders and the farthest counts, and errors, relative to the case's values, are pooled over the cases of equal score
-// scale. Alive counts must be the reference's.
+// rounding. fp32 leaves the order of sums open and a single number may be exact by luck: the plain computation runs in
+// a few orders and the farthest counts, and errors, relative to the case's values, are pooled over the cases of equal
+// score scale. Alive counts must be the reference's.
 class TwoReferences {
  public:
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }

@@ -42,7 +42,9 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
   std::vector<Results> plain;
   // The fewer rows have weights between zero and one, the more one draw is luck.
-  const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64 : s.q_length <= 111 ? (s.score_scale > 1 ? 16 : 4) : 4;
+  const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64
+                     : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
+                                                                       : 4;
   for (int n = 0; n < orders; ++n) plain.push_back(run_plain(s, in, cases_++));
   auto one = [&](const char* what, DType type, auto&& values) {
     const Values r = values(reference), f = values(fast);
@@ -75,7 +77,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
-  // Sparsemax and entmax subtract a threshold from scores: what they round is a number near one, however small the weight.
+  // Sparsemax and entmax subtract a threshold from scores: what they round is a number near one, however small the
+  // weight.
   const bool threshold = s.normalizer == Normalizer::sparsemax || s.normalizer == Normalizer::entmax15;
   one("weight on the first key", DType::f32, [&](const Results& r) {
     Values weight = part_of(r.stats, 0);
@@ -96,7 +99,8 @@ void TwoReferences::check() const {
     EXPECT_LE(pool.found_largest, 2 * pool.expected_largest + pool.rounding) << "largest error";
     const double cases = static_cast<double>(pool.cases);
     EXPECT_LE(std::sqrt(pool.found_mean_square / cases),
-              2 * std::sqrt(pool.expected_mean_square / cases) + pool.rounding) << "root mean square error";
+              2 * std::sqrt(pool.expected_mean_square / cases) + pool.rounding)
+        << "root mean square error";
   }
 }
 

@@ -19,7 +19,7 @@ constexpr int64_t kPage = 16;
 
 // A cache as a server holds it.
 struct Cache {
-  Tensor k, v;                              // (batch, capacity) or (pages, kPage)
+  Tensor k, v;  // (batch, capacity) or (pages, kPage)
   std::vector<int64_t> lengths, table, counts;
   int64_t width = 0;
 };
@@ -36,8 +36,10 @@ Cache make_cache(const Shape& s, const Inputs& in, const std::vector<int64_t>& l
   c.lengths = lengths;
   c.width = (s.k_length + kPage - 1) / kPage + 1;
   const int64_t pages = s.batch * c.width;
-  c.k = paged ? poisoned(pages, kPage, s.kv_heads, s.head_dim) : poisoned(s.batch, s.k_length + 5, s.kv_heads, s.head_dim);
-  c.v = paged ? poisoned(pages, kPage, s.kv_heads, s.value_dim) : poisoned(s.batch, s.k_length + 5, s.kv_heads, s.value_dim);
+  c.k = paged ? poisoned(pages, kPage, s.kv_heads, s.head_dim)
+              : poisoned(s.batch, s.k_length + 5, s.kv_heads, s.head_dim);
+  c.v = paged ? poisoned(pages, kPage, s.kv_heads, s.value_dim)
+              : poisoned(s.batch, s.k_length + 5, s.kv_heads, s.value_dim);
   if (paged) {
     c.table.resize(pages);
     std::iota(c.table.begin(), c.table.end(), 0);
@@ -110,7 +112,8 @@ Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads
   k.fill(c.k);
   v.fill(c.v);
   auto narrow = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
-  const std::vector<float> bias = narrow(in.distance_bias), tau = narrow(in.tau), sink = narrow(in.sink), slopes = narrow(in.alibi_slopes);
+  const std::vector<float> bias = narrow(in.distance_bias), tau = narrow(in.tau), sink = narrow(in.sink),
+                           slopes = narrow(in.alibi_slopes);
   std::vector<float> lse = narrow(r.lse), stats = narrow(r.stats);
   auto pointer = [](const std::vector<float>& x) { return x.empty() ? nullptr : x.data(); };
   Decode<float> a;
@@ -162,7 +165,8 @@ TEST_P(DecodeProduct, MatchesReference) {
       s.k_length = keys;
       s.batch = 2;
       std::tie(s.heads, s.kv_heads) = std::array{std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 1}}[n % 3];
-      std::tie(s.head_dim, s.value_dim) = std::array{std::pair{64, 64}, std::pair{128, 128}, std::pair{40, 24}, std::pair{17, 33}}[n % 4];
+      std::tie(s.head_dim, s.value_dim) =
+          std::array{std::pair{64, 64}, std::pair{128, 128}, std::pair{40, 24}, std::pair{17, 33}}[n % 4];
       s.window = n % 5 == 3 ? 50 : -1;
       s.bias_window = std::array{0, 16, 600}[n / 3 % 3];
       s.alibi = n % 7 == 2;
@@ -172,7 +176,8 @@ TEST_P(DecodeProduct, MatchesReference) {
       s.layout = static_cast<Layout>(n % 3);
       const Inputs in = make_inputs(s, seed++);
       const Results reference = run_reference(s, in), contiguous = run_decode(s, in, make_cache(s, in, full(s), false));
-      ASSERT_TRUE(same(run_definition(s, in, make_cache(s, in, full(s), true)), {reference.out, {}, {}, {}, reference.lse, reference.stats, {}, {}, {}, {}}))
+      ASSERT_TRUE(same(run_definition(s, in, make_cache(s, in, full(s), true)),
+                       {reference.out, {}, {}, {}, reference.lse, reference.stats, {}, {}, {}, {}}))
           << "the definitions of decode and forward differ: " << s.text();
       ASSERT_TRUE(same(contiguous, run_decode(s, in, make_cache(s, in, full(s), true)))) << "paged: " << s.text();
       comparison.add(s, in, contiguous);
@@ -188,13 +193,12 @@ TEST_P(DecodeProduct, MatchesReference) {
   comparison.check();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DecodeProduct,
-                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
-                                                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15)),
-                         [](const auto& info) {
-                           return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, DecodeProduct,
+    testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                     testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
+                                     Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15)),
+    [](const auto& info) { return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param)); });
 
 Shape long_shape() {
   Shape s;
@@ -228,11 +232,16 @@ TEST(Decode, SequencesOfDifferentLengths) {
     const Results alone = run_decode(s, in, make_cache(s, in, lengths, true));
     for (int64_t i = 0; i < s.q_length; ++i) {
       for (int64_t h = 0; h < s.heads; ++h) {
-        EXPECT_EQ(std::memcmp(all.out.row(b, i, h), alone.out.row(b, i, h), 64 * sizeof(double)), 0) << b << ' ' << i << ' ' << h;
+        EXPECT_EQ(std::memcmp(all.out.row(b, i, h), alone.out.row(b, i, h), 64 * sizeof(double)), 0)
+            << b << ' ' << i << ' ' << h;
         // The second sequence's first query stands before its only key; at tau = -1 a row of one key is exactly zero.
-        if (b > 0) { EXPECT_EQ(all.out.row(b, i, h)[0], 0); }
+        if (b > 0) {
+          EXPECT_EQ(all.out.row(b, i, h)[0], 0);
+        }
         const size_t index = (b * s.heads + h) * s.q_length + i;
-        if (b == 2 || (b == 1 && i == 0)) { EXPECT_EQ(all.lse[index], -std::numeric_limits<double>::infinity()); }
+        if (b == 2 || (b == 1 && i == 0)) {
+          EXPECT_EQ(all.lse[index], -std::numeric_limits<double>::infinity());
+        }
       }
     }
   }
@@ -245,13 +254,18 @@ TEST(Decode, VisibleCounts) {
   const Inputs in = make_inputs(s, 7);
   Cache c = make_cache(s, in, full(s), false);
   c.counts = {40, 41, 5000};
-  const Results definition = run_definition(s, in, c), fast = run_decode(s, in, c), without = run_definition(s, in, make_cache(s, in, full(s), false));
+  const Results definition = run_definition(s, in, c), fast = run_decode(s, in, c),
+                without = run_definition(s, in, make_cache(s, in, full(s), false));
   const size_t rows = s.heads * s.q_length, part = s.batch * rows;
   for (size_t n = 0; n < part; ++n) {
     EXPECT_EQ(fast.stats[2 * part + n], definition.stats[2 * part + n]);
     EXPECT_NEAR(fast.stats[part + n], definition.stats[part + n], 40 * unit_roundoff(DType::f32));
-    if (n < rows) { EXPECT_EQ(definition.stats[part + n], without.stats[part + n]); }       // the true count
-    if (n >= 2 * rows) { EXPECT_LT(definition.stats[part + n], without.stats[part + n]); }  // tau / 5000 releases less
+    if (n < rows) {
+      EXPECT_EQ(definition.stats[part + n], without.stats[part + n]);
+    }  // the true count
+    if (n >= 2 * rows) {
+      EXPECT_LT(definition.stats[part + n], without.stats[part + n]);
+    }  // tau / 5000 releases less
   }
 }
 
@@ -316,7 +330,8 @@ TEST(Decode, NanShows) {
     in.k.row(1, 33, 1)[5] = std::numeric_limits<double>::quiet_NaN();
     Results r = run_decode(s, in, make_cache(s, in, full(s), false));
     for (int64_t b = 0; b < s.batch; ++b) {
-      for (int64_t h = 0; h < s.heads; ++h) EXPECT_EQ(std::isnan(r.out.row(b, 0, h)[0]), b == 1 && h >= 2) << name(normalizer);
+      for (int64_t h = 0; h < s.heads; ++h)
+        EXPECT_EQ(std::isnan(r.out.row(b, 0, h)[0]), b == 1 && h >= 2) << name(normalizer);
     }
   }
 }

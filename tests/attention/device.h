@@ -16,9 +16,11 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory();
   template <typename T = void>
-  T* get() const { return static_cast<T*>(data_); }
+  T* get() const {
+    return static_cast<T*>(data_);
+  }
   void write(const void* from, size_t bytes) const;
-  void read(void* to) const;                // all of it
+  void read(void* to) const;  // all of it
 
  private:
   void* data_ = nullptr;

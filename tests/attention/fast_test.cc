@@ -18,7 +18,7 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
-  for (int64_t cached : {0, 37, -20}) {                 // keys before the first query; queries before the first key
+  for (int64_t cached : {0, 37, -20}) {  // keys before the first query; queries before the first key
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
       for (int64_t window : {-1, 1, 50}) {
@@ -53,9 +53,12 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
       }
     }
   }
-  const size_t stride = length <= 111 ? (elastic ? 97 : 29) : length <= 513 ? (elastic ? 487 : 131) : (elastic ? 1151 : 311);
+  const size_t stride = length <= 111   ? (elastic ? 97 : 29)
+                        : length <= 513 ? (elastic ? 487 : 131)
+                                        : (elastic ? 1151 : 311);
   // Types and normalizers start at different places: together they meet more of the product.
-  const size_t first = static_cast<size_t>(length) + 7 * static_cast<size_t>(dtype) + 13 * static_cast<size_t>(normalizer);
+  const size_t first =
+      static_cast<size_t>(length) + 7 * static_cast<size_t>(dtype) + 13 * static_cast<size_t>(normalizer);
   std::vector<Shape> chosen;
   for (size_t n = first % stride; n < all.size(); n += stride) chosen.push_back(all[n]);
   if (chosen.empty()) chosen.push_back(all[0]);
@@ -80,8 +83,9 @@ TEST_P(Fast, MatchesReference) {
 
 INSTANTIATE_TEST_SUITE_P(Product, Fast,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
-                                                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15)),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::softmax_sink, Normalizer::sigmoid,
+                                                          Normalizer::sparsemax, Normalizer::entmax15)),
                          test_name);
 
 }  // namespace

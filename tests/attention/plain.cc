@@ -129,9 +129,15 @@ struct Plain {
     const float per = p.offset == Offset::per_visible ? 1 / count : 1;
     if (!scores.empty()) {
       switch (p.normalizer) {
-        case Normalizer::sigmoid: sigmoid_row(scores, dw, row); break;
-        case Normalizer::sparsemax: sparse_row(scores, dw, false, row); break;
-        case Normalizer::entmax15: sparse_row(scores, dw, true, row); break;
+        case Normalizer::sigmoid:
+          sigmoid_row(scores, dw, row);
+          break;
+        case Normalizer::sparsemax:
+          sparse_row(scores, dw, false, row);
+          break;
+        case Normalizer::entmax15:
+          sparse_row(scores, dw, true, row);
+          break;
         default:
           softmax_like(scores, dw, p.normalizer, in.tau.empty() ? 0 : static_cast<float>(in.tau[h]) * per,
                        in.sink.empty() ? 0 : static_cast<float>(in.sink[h]), row);

@@ -27,7 +27,7 @@ bool same(const std::vector<double>& x, const std::vector<double>& y) {
 
 TEST(Properties, SameBitsForAnyNumberOfThreads) {
   for (DType type : {DType::f32, DType::bf16}) {
-    Shape s = elastic_shape(2100, 2100);   // long enough that the backward splits
+    Shape s = elastic_shape(2100, 2100);  // long enough that the backward splits
     s.dtype = type;
     s.heads = 4;
     const Inputs in = make_inputs(s, 3);
@@ -75,8 +75,10 @@ TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
     for (Results r : {run_fast(s, in), run_reference(s, in)}) {
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t i = 0; i < s.q_length; ++i) {
-          EXPECT_EQ(std::isnan(r.out.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
-          EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33) << name(normalizer) << " row " << i << " head " << h;
+          EXPECT_EQ(std::isnan(r.out.row(0, i, h)[0]), h == 1 && i >= 33)
+              << name(normalizer) << " row " << i << " head " << h;
+          EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33)
+              << name(normalizer) << " row " << i << " head " << h;
         }
       }
     }
@@ -112,7 +114,7 @@ TEST(Properties, TiesReleaseEverything) {
   Shape s = elastic_shape(130, 130);
   s.bias_window = 0;
   Shape at_zero = s;
-  at_zero.tau = 0;                           // no threshold, so that equal scores are accepted as inputs
+  at_zero.tau = 0;  // no threshold, so that equal scores are accepted as inputs
   Inputs in = make_inputs(at_zero, 9);
   in.tau.assign(s.heads, -1);
   std::fill(in.q.data.begin(), in.q.data.end(), 0.0);

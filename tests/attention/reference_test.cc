@@ -15,8 +15,8 @@ double loss(const Shape& shape, const Inputs& in) {
 }
 
 // Central differences in `count` entries spread over x.
-void expect_gradient(const char* what, const Shape& shape, std::vector<double>& x,
-                     const std::vector<double>& gradient, Inputs& whole) {
+void expect_gradient(const char* what, const Shape& shape, std::vector<double>& x, const std::vector<double>& gradient,
+                     Inputs& whole) {
   ASSERT_EQ(x.size(), gradient.size()) << what;
   const double step = 1e-6;
   double largest = 0;
@@ -48,7 +48,7 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
   s.k_length = 9;
   s.bias_window = 4;
   s.alibi = true;
-  s.tau = -0.93;   // -1 would put rows with one visible key on the kink
+  s.tau = -0.93;  // -1 would put rows with one visible key on the kink
   shapes.push_back(s);
   s.causal = false;
   s.offset = Offset::constant;

@@ -54,8 +54,8 @@ Results run_fast(const Shape& s, const Inputs& in, int threads) {
   b.d_alibi_slopes = pointer(d_slopes);
   backward(p, b);
   auto widen = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
-  return {out.read(), d_q.read(), d_k.read(), d_v.read(), widen(lse), widen(stats), widen(d_bias), widen(d_tau),
-          widen(d_sink), widen(d_slopes)};
+  return {out.read(),   d_q.read(),    d_k.read(),   d_v.read(),    widen(lse),
+          widen(stats), widen(d_bias), widen(d_tau), widen(d_sink), widen(d_slopes)};
 }
 
 }  // namespace lazy::kernels::test

@@ -23,7 +23,10 @@ const Cell kLayouts[] = {
     {"cache", [](Shape& s) { s.q_length = 9, s.batch = 4; }},
     {"more_queries_than_keys", [](Shape& s) { s.k_length = 40; }},
     {"packed", [](Shape& s) { s.batch = 1, s.cu_q = {0, 30, 30, 31, 75, 75}, s.cu_k = {0, 30, 30, 30, 73, 75}; }},
-    {"packed_full", [](Shape& s) { s.batch = 1, s.causal = false, s.cu_q = {0, 30, 31, 75}, s.cu_k = {0, 31, 32, 75}; }},
+    {"packed_full",
+     [](Shape& s) {
+       s.batch = 1, s.causal = false, s.cu_q = {0, 30, 31, 75}, s.cu_k = {0, 31, 32, 75};
+     }},
     {"heads_first", [](Shape& s) { s.layout = Layout::heads_first; }},
     {"strided", [](Shape& s) { s.layout = Layout::strided_dims; }},
     {"odd_head_sizes", [](Shape& s) { s.head_dim = 17, s.value_dim = 33; }},
@@ -56,13 +59,15 @@ TEST_P(Table, ForwardAndEveryGradient) {
 }
 
 std::string cell_name(const testing::TestParamInfo<Parameter>& info) {
-  return std::string(name(std::get<1>(info.param))) + "_" + name(std::get<0>(info.param)) + "_" + std::get<2>(info.param).name;
+  return std::string(name(std::get<1>(info.param))) + "_" + name(std::get<0>(info.param)) + "_" +
+         std::get<2>(info.param).name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Table,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
-                                                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::softmax_sink, Normalizer::sigmoid,
+                                                          Normalizer::sparsemax, Normalizer::entmax15),
                                           testing::ValuesIn(kLayouts)),
                          cell_name);
 

@@ -13,10 +13,14 @@ namespace lazy::kernels::test {
 
 inline double round_to(DType type, double x) {
   switch (type) {
-    case DType::f64: return x;
-    case DType::f32: return static_cast<float>(x);
-    case DType::bf16: return cpu::f32_from_bf16(cpu::bf16_from_f32(static_cast<float>(x)));
-    case DType::f16: return cpu::f32_from_f16(cpu::f16_from_f32(static_cast<float>(x)));
+    case DType::f64:
+      return x;
+    case DType::f32:
+      return static_cast<float>(x);
+    case DType::bf16:
+      return cpu::f32_from_bf16(cpu::bf16_from_f32(static_cast<float>(x)));
+    case DType::f16:
+      return cpu::f32_from_f16(cpu::f16_from_f32(static_cast<float>(x)));
   }
   return x;
 }
@@ -24,10 +28,14 @@ inline double round_to(DType type, double x) {
 // Largest relative error of one rounding.
 inline double unit_roundoff(DType type) {
   switch (type) {
-    case DType::f64: return 0x1p-53;
-    case DType::f32: return 0x1p-24;
-    case DType::bf16: return 0x1p-8;
-    case DType::f16: return 0x1p-11;
+    case DType::f64:
+      return 0x1p-53;
+    case DType::f32:
+      return 0x1p-24;
+    case DType::bf16:
+      return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
   }
   return 0;
 }
@@ -46,7 +54,8 @@ struct Tensor {
   View view() { return {data.data(), tokens * heads * dim, heads * dim, dim, 1}; }
 };
 
-inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType type, double scale, std::mt19937_64& random) {
+inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType type, double scale,
+                            std::mt19937_64& random) {
   Tensor tensor(b, t, h, d);
   std::normal_distribution<double> normal;
   for (double& x : tensor.data) x = round_to(type, scale * normal(random));
@@ -77,19 +86,23 @@ class Buffer {
   ConstView const_view() const { return {view_.data, view_.batch, view_.token, view_.head, view_.dim}; }
 
   void fill(const Tensor& from) {
-    each([&](int64_t offset, double& value) {
-      if (type_ == DType::f32) reinterpret_cast<float*>(bytes_.data())[offset] = static_cast<float>(value);
-      if (type_ == DType::bf16) half()[offset] = cpu::bf16_from_f32(static_cast<float>(value));
-      if (type_ == DType::f16) half()[offset] = cpu::f16_from_f32(static_cast<float>(value));
-    }, const_cast<Tensor&>(from));
+    each(
+        [&](int64_t offset, double& value) {
+          if (type_ == DType::f32) reinterpret_cast<float*>(bytes_.data())[offset] = static_cast<float>(value);
+          if (type_ == DType::bf16) half()[offset] = cpu::bf16_from_f32(static_cast<float>(value));
+          if (type_ == DType::f16) half()[offset] = cpu::f16_from_f32(static_cast<float>(value));
+        },
+        const_cast<Tensor&>(from));
   }
   Tensor read() {
     Tensor result(shape_.batch, shape_.tokens, shape_.heads, shape_.dim);
-    each([&](int64_t offset, double& value) {
-      if (type_ == DType::f32) value = reinterpret_cast<float*>(bytes_.data())[offset];
-      if (type_ == DType::bf16) value = cpu::f32_from_bf16(half()[offset]);
-      if (type_ == DType::f16) value = cpu::f32_from_f16(half()[offset]);
-    }, result);
+    each(
+        [&](int64_t offset, double& value) {
+          if (type_ == DType::f32) value = reinterpret_cast<float*>(bytes_.data())[offset];
+          if (type_ == DType::bf16) value = cpu::f32_from_bf16(half()[offset]);
+          if (type_ == DType::f16) value = cpu::f32_from_f16(half()[offset]);
+        },
+        result);
     return result;
   }
 

@@ -44,7 +44,8 @@ TEST_F(ConfigTest, ExtendsAList) {
   Config config = Config::load(file("run.toml", "extends = [\"shape.toml\", \"recipe.toml\"]\n[training]\nseed = 1\n"));
   EXPECT_EQ(config.to_toml(), "[model]\nlayers = 4\nwidth = 8\n\n[training]\nseed = 1\nsteps = 10\n");
   const auto wrong = file("wrong.toml", "\nextends = [\"shape.toml\", 3]\n");
-  EXPECT_EQ(error_of([&] { Config::load(wrong); }), "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
+  EXPECT_EQ(error_of([&] { Config::load(wrong); }),
+            "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
 }
 
 TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
@@ -56,22 +57,28 @@ TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {
   Config misplaced = Config::parse("[mixer]\nlr = 3\n", "a.toml");
   misplaced.section("mixer").integer("heads", 1);
   misplaced.section("optimizer").number("lr", 1);
-  EXPECT_EQ(error_of([&] { misplaced.check_all_used(); }), "config: a.toml:2: unknown key 'lr' in [mixer]; it belongs to [optimizer]");
+  EXPECT_EQ(error_of([&] { misplaced.check_all_used(); }),
+            "config: a.toml:2: unknown key 'lr' in [mixer]; it belongs to [optimizer]");
   Config window = Config::parse("[mixer]\nwindow = 3\n", "a.toml");
   window.section("mixer").integer("heads", 1);
   window.section("model").integer("window_size", 1);
-  EXPECT_EQ(error_of([&] { window.check_all_used(); }), "config: a.toml:2: unknown key 'window' in [mixer]; did you mean window_size of [model]?");
+  EXPECT_EQ(error_of([&] { window.check_all_used(); }),
+            "config: a.toml:2: unknown key 'window' in [mixer]; did you mean window_size of [model]?");
   Config other = Config::parse("[modle]\nx = 3\n", "a.toml");
   other.section("model");
-  EXPECT_EQ(error_of([&] { other.check_all_used(); }), "config: a.toml:2: unknown section [modle]; did you mean [model]?");
+  EXPECT_EQ(error_of([&] { other.check_all_used(); }),
+            "config: a.toml:2: unknown section [modle]; did you mean [model]?");
 }
 
 TEST_F(ConfigTest, WrongTypesAndRangesNameThePlace) {
   Config config = Config::parse("[a]\nx = \"three\"\ny = -1\nz = \"sofmax\"\n", "a.toml");
   auto a = config.section("a");
-  EXPECT_EQ(error_of([&] { a.integer("x", 0); }), "config: a.toml:2: a.x: expected an integer, found a string ('three')");
+  EXPECT_EQ(error_of([&] { a.integer("x", 0); }),
+            "config: a.toml:2: a.x: expected an integer, found a string ('three')");
   EXPECT_EQ(error_of([&] { a.integer("y", 0, 1); }), "config: a.toml:3: a.y: expected at least 1, found -1");
-  EXPECT_EQ(error_of([&] { a.choice("z", "elastic", {"softmax", "elastic"}); }),
+  EXPECT_EQ(error_of([&] {
+              a.choice("z", "elastic", {"softmax", "elastic"});
+            }),
             "config: a.toml:4: a.z: expected one of softmax, elastic, found 'sofmax'; did you mean 'softmax'?");
 }
 
@@ -88,7 +95,8 @@ TEST_F(ConfigTest, BrokenFilesGiveOneLine) {
   EXPECT_NE(error_of([&] { Config::load(folder_ / "absent.toml"); }).find("absent.toml"), std::string::npos);
   EXPECT_NE(error_of([&] { Config::load(circle, {"nonsense"}); }), "");
   // Where TOML allows ASCII only; strings and comments may hold anything.
-  EXPECT_EQ(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }), "config: configuration:2: expected ASCII outside of strings and comments");
+  EXPECT_EQ(error_of([&] { Config::parse("[a]\n\u0397 = 1\n"); }),
+            "config: configuration:2: expected ASCII outside of strings and comments");
   const char* const anything = R"([a] # Η
 v = "\"Η" # "Η
 w = 'Η\' # 'Η
@@ -99,14 +107,15 @@ y = '''
 )";
   EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
   // A quote inside of what is no value does not begin a string for toml++, either.
-  for (const char* broken_value : {"x = -\"В\"", "x = 1\"В\"", "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]",
-                                   "x = [-'В']"}) {
+  for (const char* broken_value :
+       {"x = -\"В\"", "x = 1\"В\"", "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]", "x = [-'В']"}) {
     EXPECT_EQ(error_of([&] { Config::parse(std::string("[a]\n") + broken_value + "\n"); }),
               "config: configuration:2: expected ASCII outside of strings and comments")
         << broken_value;
   }
   EXPECT_EQ(error_of([&] { Config::parse("[a]\nx=[\"В\",'В',\n\"В\"]\n'y'=\"В\"#В\n\"z\" =\"\"\"В\"\"\"\n"); }), "");
-  EXPECT_NE(error_of([&] { Config::parse("[a]\nx={y=\"В\",\"В\"=1}\n"); }).find("a.x"), std::string::npos);  // read, and then refused
+  EXPECT_NE(error_of([&] { Config::parse("[a]\nx={y=\"В\",\"В\"=1}\n"); }).find("a.x"),
+            std::string::npos);  // read, and then refused
   const auto good = file("good.toml", "[a]\nx = 1\n");
   EXPECT_EQ(error_of([&] { Config::load(good, {"a.x=\xFF"}); }), "config: --set a.x=\uFFFD: expected UTF-8");
   Config spaced = Config::load(good, {"a.y = two words"});

@@ -6,7 +6,8 @@ namespace lazy {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-const Rows kRows = {{"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // the wide letters are two and three bytes
+const Rows kRows = {
+    {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // the wide letters are two and three bytes
 
 TEST(MarkdownTable, NumbersStandOnTheRight) {
   EXPECT_EQ(markdown_table(kRows, "lrl"),

@@ -32,7 +32,9 @@ TEST(Text, NearestOnlyWhenPlausible) {
 TEST(Text, Utf8) {
   EXPECT_EQ(complete_utf8_prefix("a\xC3"), 1u);
   EXPECT_EQ(complete_utf8_prefix("a\xC3\xA9"), 3u);
-  EXPECT_EQ(to_valid_utf8("a\xFF" "b\xED\xA0\x80"), "a\uFFFDb\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(to_valid_utf8("a\xFF"
+                          "b\xED\xA0\x80"),
+            "a\uFFFDb\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(to_valid_utf8("\xF0\x9F\x98"), "\uFFFD");
 }
 

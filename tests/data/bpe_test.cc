@@ -139,7 +139,8 @@ TEST(BpeFiles, MalformedTokenizerJson) {
        ": model.merges[1]: token \"qx\" is not in "},
       {"unknown result", [](Json& j) { j["model"]["merges"][1] = "q z"; },
        ": model.merges[1]: token \"qz\" is not in "},
-      {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, ": pre_tokenizer.type: expected \"Metaspace\""},
+      {"byte fallback", [](Json& j) { j["model"]["byte_fallback"] = true; },
+       ": pre_tokenizer.type: expected \"Metaspace\""},
       {"byte fallback, no spaces",
        [](Json& j) {
          j["model"]["byte_fallback"] = true;
@@ -208,7 +209,8 @@ TEST(BpeFiles, TruncatedTokenizerJsonIsRefusedAnywhere) {
 TEST(BpeFiles, ANumberOutOfRangeIsAPlainError) {
   const Folder folder;
   const auto path = folder.write("tokenizer.json", "{\"version\": 1e999}").string();
-  EXPECT_THAT(error_of([&] { load_tokenizer(path); }), HasSubstr("tokenizer.json: expected JSON, found a number that is out of range"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(path); }),
+              HasSubstr("tokenizer.json: expected JSON, found a number that is out of range"));
 }
 
 TEST(BpeFiles, DeepNestingIsAPlainError) {

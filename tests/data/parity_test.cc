@@ -116,7 +116,8 @@ TEST_P(PiecesParity, WithTokenizers) {
   const auto all = texts(23, 400);
   folder.write("texts.json", nlohmann::json(all).dump());
   const auto expected = nlohmann::json::parse(python(
-      folder, kTrainPieces, std::string(GetParam()) + " " + (folder / "texts.json").string() + " " + (folder / "tokenizer.json").string()));
+      folder, kTrainPieces,
+      std::string(GetParam()) + " " + (folder / "texts.json").string() + " " + (folder / "tokenizer.json").string()));
   const auto tokenizer = load_tokenizer(folder.path().string());
   EXPECT_EQ(tokenizer->kind(), "sentencepiece");
   EXPECT_EQ(tokenizer->bos_id(), 1);
@@ -126,7 +127,8 @@ TEST_P(PiecesParity, WithTokenizers) {
   for (size_t i = 0; i < all.size(); ++i) {
     const auto ids = tokenizer->encode(all[i]);
     EXPECT_EQ(ids, expected[i].get<std::vector<int32_t>>()) << GetParam() << ": " << all[i];
-    if (all[i].find_first_of("<\xE2") != std::string::npos || all[i].starts_with(' ')) continue;  // not to be told apart
+    if (all[i].find_first_of("<\xE2") != std::string::npos || all[i].starts_with(' '))
+      continue;  // not to be told apart
     EXPECT_EQ(tokenizer->decode(ids), all[i]);
   }
 }

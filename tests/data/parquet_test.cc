@@ -30,8 +30,8 @@ class Parquet : public testing::Test {
 
   // Runs Python that finds pyarrow as pa, pyarrow.parquet as pq and the test's folder as `folder`.
   void python(const std::string& program) {
-    const fs::path script = folder_.write(
-        "make.py", "import pyarrow as pa, pyarrow.parquet as pq\nfolder = '" + folder_.path().string() + "/'\n" + program);
+    const fs::path script = folder_.write("make.py", "import pyarrow as pa, pyarrow.parquet as pq\nfolder = '" +
+                                                         folder_.path().string() + "/'\n" + program);
     ASSERT_EQ(std::system(fmt::format("{} {}", LAZY_TEST_PYTHON, script.string()).c_str()), 0);
   }
   std::string read_all(const std::string& name, const std::string& column, uint64_t* skipped = nullptr) {
@@ -126,7 +126,8 @@ TEST(ParquetReader, PythonOrPyarrowMissing) {
               HasSubstr("x.parquet: reading Parquet needs Python with pyarrow; /nonexistent/python: No such file"));
   ::setenv("LAZY_PYTHON", "/bin/false", 1);
   EXPECT_THAT(error(), HasSubstr("x.parquet: its reader failed without a word"));
-  const fs::path bare = folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // sees no packages
+  const fs::path bare =
+      folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // sees no packages
   fs::permissions(bare, fs::perms::owner_all);
   ::setenv("LAZY_PYTHON", bare.c_str(), 1);
   EXPECT_THAT(error(), HasSubstr("bare: No module named 'pyarrow' (`"));
@@ -150,7 +151,8 @@ int children() {
 }
 
 TEST_F(Parquet, TheReaderEndsWithTheStream) {
-  python("pq.write_table(pa.table({'text': ['word ' * 2000] * 20000}), folder + 'long.parquet', row_group_size=1000)\n");
+  python(
+      "pq.write_table(pa.table({'text': ['word ' * 2000] * 20000}), folder + 'long.parquet', row_group_size=1000)\n");
   const int before = children();
   {
     const auto stream = open_parquet(folder_ / "long.parquet", "text");

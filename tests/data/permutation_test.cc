@@ -65,8 +65,8 @@ double deviation(const std::vector<int64_t>& cells, double expected) {
   return (chi - degrees) / std::sqrt(2 * degrees);
 }
 
-// Where a window lands says nothing about where the next one of the stream, the next one on disk and the same one of the
-// next epoch land: 32 x 32 cells of pairs are filled evenly, over several keys and sizes.
+// Where a window lands says nothing about where the next one of the stream, the next one on disk and the same one of
+// the next epoch land: 32 x 32 cells of pairs are filled evenly, over several keys and sizes.
 TEST(Permutation, NeighboursAreIndependent) {
   constexpr uint64_t kCells = 32;
   for (const uint64_t size : {20000, 65536, 100003}) {
@@ -94,7 +94,8 @@ TEST(Permutation, AscendsHalfOfTheTime) {
   const auto places = order(100000, 3);
   int64_t up = 0;
   for (size_t i = 0; i + 1 < places.size(); ++i) up += places[i] < places[i + 1];
-  EXPECT_NEAR(static_cast<double>(up), 50000, 5 * std::sqrt(100001.0 / 12));  // variance of the ascents of a permutation
+  EXPECT_NEAR(static_cast<double>(up), 50000,
+              5 * std::sqrt(100001.0 / 12));  // variance of the ascents of a permutation
 }
 
 TEST(Permutation, TheOrderIsFrozen) {

@@ -99,10 +99,12 @@ TEST(Sequences, AFixedTokenStandsAtItsPlaceOfEverySequence) {
       }
     }
     options.mask_position = 17;
-    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("mask_position: expected 0 to 16, found 17"));
+    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
+                HasSubstr("mask_position: expected 0 to 16, found 17"));
     options.mask_position = 3;
     options.bos_per_sequence = true;
-    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }), HasSubstr("set bos_per_document and bos_per_sequence to false"));
+    EXPECT_THAT(error_of([&] { Sequences(folder / "c", "train", options); }),
+                HasSubstr("set bos_per_document and bos_per_sequence to false"));
   }
 }
 

@@ -122,7 +122,8 @@ TEST(Shard, WrongFieldsAreNamed) {
   EXPECT_THAT(message([](ShardHeader& h) { h.vocab_size = 200; }), HasSubstr("is outside the vocabulary of 200"));
   EXPECT_THAT(message([](ShardHeader& h) { h.tokens_checksum ^= 1; }), HasSubstr("checksum of the tokens"));
   EXPECT_THAT(message([](ShardHeader& h) { h.index_checksum ^= 1; }), HasSubstr("checksum of the document index"));
-  EXPECT_THAT(message([](ShardHeader& h) { h.bos_id = static_cast<int32_t>(h.vocab_size); }), HasSubstr("bos_id: expected -1 (none) to"));
+  EXPECT_THAT(message([](ShardHeader& h) { h.bos_id = static_cast<int32_t>(h.vocab_size); }),
+              HasSubstr("bos_id: expected -1 (none) to"));
   EXPECT_THAT(message([](ShardHeader& h) { h.eos_id = -2; }), HasSubstr("eos_id: expected -1 (none) to"));
   std::string unsigned_header = file;
   unsigned_header[40] ^= 1;
@@ -181,10 +182,13 @@ TEST(Corpus, MalformedInfoNamesTheField) {
   EXPECT_THAT(message("\"documents\": 20", "\"documents\": 21"), HasSubstr("in 21 documents, the shards hold"));
   EXPECT_THAT(message("\"splits\"", "\"spl\""), HasSubstr("splits: expected an object, the field is missing"));
   EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), HasSubstr("train-00007.bin"));
-  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"), HasSubstr("documents: expected a number, found 1e+300"));
-  EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"), HasSubstr("bos_id: expected a number, found 4294967297"));
+  EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"),
+              HasSubstr("documents: expected a number, found 1e+300"));
+  EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"),
+              HasSubstr("bos_id: expected a number, found 4294967297"));
   for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {  // files of its own only
-    EXPECT_THAT(message("train-00000.bin", name), HasSubstr("splits.train.shards: expected plain file names, found")) << name;
+    EXPECT_THAT(message("train-00000.bin", name), HasSubstr("splits.train.shards: expected plain file names, found"))
+        << name;
   }
   EXPECT_THAT(message("{", ""), HasSubstr("corpus.json: expected a JSON object"));
   EXPECT_THAT(error_of([&] { open_shards(folder / "nowhere", "train"); }), HasSubstr("found nothing"));

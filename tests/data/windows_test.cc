@@ -130,8 +130,8 @@ TEST(Windows, ResumingReadsNothingElse) {
   EXPECT_THAT(error_of([&] { read(ids, 8, 0, ids.size()); }), HasSubstr("is outside the vocabulary of 100000"));
 }
 
-// 10^12 tokens in 10^4 shards, holes on the disk: opened by their headers, in memory by the shard, any of 2^33 windows and
-// more is read at once.
+// 10^12 tokens in 10^4 shards, holes on the disk: opened by their headers, in memory by the shard, any of 2^33 windows
+// and more is read at once.
 TEST(Windows, ATrillionTokens) {
   const Folder folder;
   constexpr int64_t kShards = 10000, kTokens = 100000000, kLength = 64;

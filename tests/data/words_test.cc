@@ -35,7 +35,8 @@ TEST(Words, APickleIsNotOpened) {
   const Folder folder;
   for (const char* name : {"vocab.pkl", "vocab.bin"}) {
     folder.write(name, "\x80\x03.");
-    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }), AllOf(HasSubstr("expected vocab.txt beside it"), HasSubstr("docs/models.md")));
+    EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }),
+                AllOf(HasSubstr("expected vocab.txt beside it"), HasSubstr("docs/models.md")));
   }
   folder.write("vocab.txt", "<eos>\n<unk>\n");
   EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 2);

@@ -118,7 +118,10 @@ class CompareFolders : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
 
   json sample(int64_t id, const json& metrics) {
-    json record = {{"doc_id", id}, {"doc_hash", "d" + std::to_string(id)}, {"prompt_hash", "p" + std::to_string(id)}, {"target_hash", "t"}};
+    json record = {{"doc_id", id},
+                   {"doc_hash", "d" + std::to_string(id)},
+                   {"prompt_hash", "p" + std::to_string(id)},
+                   {"target_hash", "t"}};
     record["metrics"] = json::array();
     for (const auto& [name, value] : metrics.items()) {
       record["metrics"].push_back(name);
@@ -128,11 +131,12 @@ class CompareFolders : public testing::Test {
   }
 
   // One task's run below root/model: results and samples as the harness names them.
-  fs::path write(const std::string& model, const std::string& task, const std::vector<json>& samples, const std::string& version = "1.0",
-                 const std::string& date = "2026-01-02T03-04-05.000006") {
+  fs::path write(const std::string& model, const std::string& task, const std::vector<json>& samples,
+                 const std::string& version = "1.0", const std::string& date = "2026-01-02T03-04-05.000006") {
     const fs::path folder = root_ / model;
     fs::create_directories(folder);
-    const json results = {{"results", {{task, json::object()}}}, {"versions", {{task, version}}}, {"n-shot", {{task, 0}}}};
+    const json results = {
+        {"results", {{task, json::object()}}}, {"versions", {{task, version}}}, {"n-shot", {{task, 0}}}};
     write_file_atomic(folder / ("results_" + date + ".json"), results.dump());
     std::string lines;
     for (const json& s : samples) lines += s.dump() + "\n";
@@ -142,7 +146,8 @@ class CompareFolders : public testing::Test {
 
   std::vector<json> accuracies(const std::vector<double>& values) {
     std::vector<json> result;
-    for (size_t i = 0; i < values.size(); ++i) result.push_back(sample(static_cast<int64_t>(i), {{"acc", values[i]}, {"acc_norm", 1 - values[i]}}));
+    for (size_t i = 0; i < values.size(); ++i)
+      result.push_back(sample(static_cast<int64_t>(i), {{"acc", values[i]}, {"acc_norm", 1 - values[i]}}));
     return result;
   }
 
@@ -164,8 +169,14 @@ TEST_F(CompareFolders, TasksAverageAndPerplexities) {
   write("b", "piqa", accuracies(kSecond));
   write("a", "hellaswag", accuracies({1, 1, 1, 0, 0, 0, 0}), "1.0", later);  // acc_norm counts: its complement
   write("b", "hellaswag", accuracies({0, 1, 1, 1, 0, 0, 0}), "1.0", later);
-  write("a", "wikitext", {sample(0, {{"word_perplexity", {-900.0, 300}}, {"bits_per_byte", {-900.0, 999}}}), sample(1, {{"word_perplexity", {-40.0, 10}}, {"bits_per_byte", {-40.0, 33}}})}, "2.0", last);
-  write("b", "wikitext", {sample(0, {{"word_perplexity", {-870.0, 300}}, {"bits_per_byte", {-870.0, 999}}}), sample(1, {{"word_perplexity", {-39.0, 10}}, {"bits_per_byte", {-39.0, 33}}})}, "2.0", last);
+  write("a", "wikitext",
+        {sample(0, {{"word_perplexity", {-900.0, 300}}, {"bits_per_byte", {-900.0, 999}}}),
+         sample(1, {{"word_perplexity", {-40.0, 10}}, {"bits_per_byte", {-40.0, 33}}})},
+        "2.0", last);
+  write("b", "wikitext",
+        {sample(0, {{"word_perplexity", {-870.0, 300}}, {"bits_per_byte", {-870.0, 999}}}),
+         sample(1, {{"word_perplexity", {-39.0, 10}}, {"bits_per_byte", {-39.0, 33}}})},
+        "2.0", last);
   const ModelComparison result = compare(read_result_folder(root_ / "a"), read_result_folder(root_ / "b"));
   ASSERT_EQ(result.rows.size(), 6u);  // acc and acc_norm of two tasks, word_perplexity, the average
   const auto row = [&](const std::string& task, const std::string& metric) {
@@ -175,7 +186,8 @@ TEST_F(CompareFolders, TasksAverageAndPerplexities) {
     ADD_FAILURE() << task << " " << metric;
     return Comparison{};
   };
-  const Comparison piqa = row("piqa", "acc"), average = row("average", "accuracy"), words = row("wikitext", "word_perplexity");
+  const Comparison piqa = row("piqa", "acc"), average = row("average", "accuracy"),
+                   words = row("wikitext", "word_perplexity");
   EXPECT_NEAR(piqa.first, 7 / 12.0, 1e-15);
   EXPECT_NEAR(piqa.second, 10 / 12.0, 1e-15);
   EXPECT_NEAR(piqa.test.p, 0.19105429809656932, 1e-12);
@@ -233,11 +245,14 @@ TEST_F(CompareFolders, WhatCannotBePairedIsOneLine) {
   write("two/y", "piqa", accuracies({1, 0, 1}));
   fs::create_directories(root_ / "empty");
   EXPECT_EQ(message("a", "columns"), "");  // other columns, the same question
-  EXPECT_THAT(message("a", "limit"), testing::HasSubstr("piqa: expected the same number of documents (--limit) in both, found 3 in"));
-  EXPECT_THAT(message("a", "version"), testing::HasSubstr("piqa: expected the same version of the task in both, found 1.0 in"));
+  EXPECT_THAT(message("a", "limit"),
+              testing::HasSubstr("piqa: expected the same number of documents (--limit) in both, found 3 in"));
+  EXPECT_THAT(message("a", "version"),
+              testing::HasSubstr("piqa: expected the same version of the task in both, found 1.0 in"));
   EXPECT_THAT(message("a", "task"), testing::HasSubstr("have samples of no task in common"));
   EXPECT_THAT(message("a", "documents"), testing::HasSubstr("piqa: document 1 is another one"));
-  EXPECT_THAT(message("a", "field"), testing::HasSubstr(".jsonl:2: expected a sample of lm-evaluation-harness's schema"));
+  EXPECT_THAT(message("a", "field"),
+              testing::HasSubstr(".jsonl:2: expected a sample of lm-evaluation-harness's schema"));
   EXPECT_THAT(message("a", "two"), testing::HasSubstr("expected one model's results, found task piqa in"));
   EXPECT_THAT(message("a", "empty"), testing::HasSubstr("found no results"));
   EXPECT_THAT(message("a", "absent"), testing::HasSubstr("expected a folder of results, found nothing"));

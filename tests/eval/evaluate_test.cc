@@ -40,7 +40,8 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
     // A window whose targets are the model's own choices.
     const at::NoGradGuard no_grad;
     Window greedy{{3, 4, 5}, {}};
-    const at::Tensor best = model.logits(model.forward(at::tensor({int64_t{3}, int64_t{4}, int64_t{5}}).unsqueeze(0)).hidden)[0].argmax(-1);
+    const at::Tensor best =
+        model.logits(model.forward(at::tensor({int64_t{3}, int64_t{4}, int64_t{5}}).unsqueeze(0)).hidden)[0].argmax(-1);
     for (int64_t i = 0; i < 3; ++i) greedy.targets.push_back(static_cast<int32_t>(best[i].item<int64_t>()));
     windows.push_back(greedy);
     for (int64_t batch_size : {1, 3, 100}) {
@@ -49,7 +50,9 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
       for (size_t i = 0; i < windows.size(); ++i) {
         const Score expected = plain_score(model, windows[i]);
         // fp32 against float64: rounding of a sum of |targets| logarithms, each of size <= 20.
-        EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood, 20 * 64 * 1.2e-7 * double(windows[i].targets.size())) << i;
+        EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood,
+                    20 * 64 * 1.2e-7 * double(windows[i].targets.size()))
+            << i;
         EXPECT_EQ(scores[i].greedy, expected.greedy) << i;
       }
       EXPECT_TRUE(scores.back().greedy);
@@ -65,12 +68,14 @@ TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
   const std::string text = "The quick brown fox jumps over the lazy dog, and the dog does not care at all about it.\n";
-  const TaskResult result = evaluate_text(model, *tokenizer, text, "fox.txt", {.score = {.batch_size = 2}, .progress = false});
+  const TaskResult result =
+      evaluate_text(model, *tokenizer, text, "fox.txt", {.score = {.batch_size = 2}, .progress = false});
   const auto ids = tokenizer->encode(text);
   double sum = 0;
   const int32_t prefix = tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id();
   for (const Window& w : rolling_windows(ids, prefix, 48)) sum += plain_score(model, w).log_likelihood;
-  const double n = double(ids.size()), bytes = double(text.size()), words = 20;  // 19 words and the empty string at the end
+  const double n = double(ids.size()), bytes = double(text.size()),
+               words = 20;  // 19 words and the empty string at the end
   const std::vector<std::pair<std::string, double>> expected = {{"loss", -sum / n},
                                                                 {"bits_per_byte", -sum / bytes / std::numbers::ln2},
                                                                 {"perplexity", std::exp(-sum / n)},
@@ -92,21 +97,26 @@ TEST(Evaluate, WikitextWeighsDocumentsByWords) {
   const auto tokenizer = load_tokenizer("bytes");
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("wikitext_{}", ::getpid());
   fs::create_directories(folder);
-  write_file_atomic(folder / "wiki.test.raw", " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
+  write_file_atomic(
+      folder / "wiki.test.raw",
+      " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
   const Task task = find_task("wikitext");
   double sum = 0, words = 0;
   for (const Row& row : read_rows(task, folder)) {
     const Question page = make_question(task, row, "");
-    for (const Window& w : rolling_windows(tokenizer->encode(page.text), tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {
+    for (const Window& w : rolling_windows(tokenizer->encode(page.text),
+                                           tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {
       sum += plain_score(model, w).log_likelihood;
     }
     words += double(page.words);
   }
-  const TaskResult result = run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.max_length = 20}, .progress = false})[0];
+  const TaskResult result =
+      run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.max_length = 20}, .progress = false})[0];
   EXPECT_EQ(result.metrics[0].name, "word_perplexity");
   EXPECT_NEAR(std::log(result.metrics[0].value), -sum / words, 1e-4 * -sum / words);
   EXPECT_EQ(result.original, 2);
-  const TaskResult limited = run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.limit = 1}, .progress = false})[0];
+  const TaskResult limited =
+      run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.limit = 1}, .progress = false})[0];
   EXPECT_EQ(limited.effective, 1);
   EXPECT_EQ(limited.original, 2);
   fs::remove_all(folder);
@@ -124,9 +134,13 @@ TEST(Evaluate, AForeignTokenizerIsAnError) {
 }
 
 TEST(Results, HarnessSchemaAndTable) {
-  const std::vector<TaskResult> results = {
-      {.name = "wikitext", .version = 2, .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}}, .original = 62, .effective = 5,
-       .config = {{"task", "wikitext"}}, .seconds = 1.5}};
+  const std::vector<TaskResult> results = {{.name = "wikitext",
+                                            .version = 2,
+                                            .metrics = {{"word_perplexity", 41.25}, {"byte_perplexity", NAN}},
+                                            .original = 62,
+                                            .effective = 5,
+                                            .config = {{"task", "wikitext"}},
+                                            .seconds = 1.5}};
   const auto json = to_json(results, {.model_path = "runs/a/model", .limit = 5});
   EXPECT_EQ(json["results"]["wikitext"]["word_perplexity,none"], 41.25);
   EXPECT_TRUE(json["results"]["wikitext"]["byte_perplexity,none"].is_null());
@@ -146,8 +160,12 @@ TEST(Results, HarnessSchemaAndTable) {
 }
 
 TEST(Results, NothingIsBetterThanALabelThatIsAlwaysRight) {
-  const std::vector<TaskResult> results = {{.name = "piqa", .version = 1, .metrics = {{"acc", 0.75, true, 0.1}}, .effective = 4,
-                                            .config = {{"task", "piqa"}}, .chance = Chance{0.5, 1}}};
+  const std::vector<TaskResult> results = {{.name = "piqa",
+                                            .version = 1,
+                                            .metrics = {{"acc", 0.75, true, 0.1}},
+                                            .effective = 4,
+                                            .config = {{"task", "piqa"}},
+                                            .chance = Chance{0.5, 1}}};
   EXPECT_THAT(to_table(results), testing::HasSubstr("|piqa |acc   |0.7500|0.5000|  0.5000|  1.0000|     N/A|\n"));
   EXPECT_TRUE(to_json(results, {})["chance"]["piqa"]["acc"]["rescaled_majority"].is_null());
 }

@@ -22,9 +22,11 @@ inline bool harness_present() {
   return std::system(fmt::format("'{}' -c 'import lm_eval.utils' > /dev/null 2>&1", harness_python()).c_str()) == 0;
 }
 
-#define LAZY_NEEDS_HARNESS()                                                                                                     \
-  if (!harness_present()) GTEST_SKIP() << harness_python() << " does not import lm_eval: not compared with lm-evaluation-harness " \
-                                                              "(set LAZY_LM_EVAL_PYTHON to an interpreter that has it)"
+#define LAZY_NEEDS_HARNESS()                                                           \
+  if (!harness_present())                                                              \
+  GTEST_SKIP() << harness_python()                                                     \
+               << " does not import lm_eval: not compared with lm-evaluation-harness " \
+                  "(set LAZY_LM_EVAL_PYTHON to an interpreter that has it)"
 
 // Runs a script that writes JSON to the file named by its first argument; `input` is the second argument's file.
 inline nlohmann::json script_output(const std::string& python, const std::string& script, const std::string& input) {

@@ -119,9 +119,10 @@ void write_rows(const Folder& folder) {
   std::string piqa, hellaswag, winogrande, siqa, boolq, lambada, arc;
   for (int i = 0; i < 12; ++i) {
     const std::string n = std::to_string(i);
-    piqa += Json({{"goal", " goal " + n + (i % 3 ? "" : "\n")}, {"sol1", " a" + n}, {"sol2", "b é " + n}, {"label", i % 2}})
-                .dump() +
-            "\n";
+    piqa +=
+        Json({{"goal", " goal " + n + (i % 3 ? "" : "\n")}, {"sol1", " a" + n}, {"sol2", "b é " + n}, {"label", i % 2}})
+            .dump() +
+        "\n";
     hellaswag += Json({{"activity_label", "Label " + n},
                        {"ctx_a", "[header] How to [title] go " + n + " "},
                        {"ctx_b", i % 2 ? "" : "éCOLE Is  [x] OPEN"},
@@ -145,13 +146,13 @@ void write_rows(const Folder& folder) {
             "\n";
     boolq += Json({{"question", "is " + n}, {"passage", "P\n" + n}, {"label", i % 2}}).dump() + "\n";
     lambada += Json({{"text", i == 3 ? "word" : i == 4 ? "ends with space " : "one  two\nthree " + n}}).dump() + "\n";
-    arc +=
-        Json({{"id", n},
-              {"question", "Q" + n},
-              {"choices", {{"text", {"r", "s", "t" + n}}, {"label", i % 2 ? Json({"1", "2", "3"}) : Json({"A", "B", "C"})}}},
-              {"answerKey", i % 2 ? "2" : "C"}})
-            .dump() +
-        "\n";
+    arc += Json({{"id", n},
+                 {"question", "Q" + n},
+                 {"choices",
+                  {{"text", {"r", "s", "t" + n}}, {"label", i % 2 ? Json({"1", "2", "3"}) : Json({"A", "B", "C"})}}},
+                 {"answerKey", i % 2 ? "2" : "C"}})
+               .dump() +
+           "\n";
   }
   piqa += piqa.substr(0, piqa.find('\n') + 1);  // a document twice
   const std::map<std::string, std::string> files = {

@@ -25,9 +25,11 @@ void write_inputs(const Folder& folder) {
   load_tokenizer("bytes")->save(folder.path / "model");
   std::string piqa, lambada;
   for (int i = 0; i < 13; ++i) {
-    piqa += fmt::format("{{\"goal\": \"count to {}\", \"sol1\": \"{}\", \"sol2\": \"start at one{}\", \"label\": {}}}\n", i, i * i,
-                        std::string(static_cast<size_t>(i), '!'), i % 2);
-    lambada += fmt::format("{{\"text\": \"there were {} birds on the {} wire\"}}\n", i, std::string(static_cast<size_t>(3 * i), 'o'));
+    piqa +=
+        fmt::format("{{\"goal\": \"count to {}\", \"sol1\": \"{}\", \"sol2\": \"start at one{}\", \"label\": {}}}\n", i,
+                    i * i, std::string(static_cast<size_t>(i), '!'), i % 2);
+    lambada += fmt::format("{{\"text\": \"there were {} birds on the {} wire\"}}\n", i,
+                           std::string(static_cast<size_t>(3 * i), 'o'));
   }
   folder.write("data/piqa.jsonl", piqa);
   folder.write("data/lambada_openai.jsonl", lambada);
@@ -39,8 +41,16 @@ TEST(Launch, RanksGiveTheNumbersOfOneProcess) {
   const Folder folder;
   write_inputs(folder);
   const auto arguments = [&](const std::string& output) {
-    return std::vector<std::string>{folder.path / "model", "--tasks", "piqa,lambada_openai", "--data", folder.path / "data",
-                                    "--device", "cpu", "--output", folder.path / output, "--log-samples"};
+    return std::vector<std::string>{folder.path / "model",
+                                    "--tasks",
+                                    "piqa,lambada_openai",
+                                    "--data",
+                                    folder.path / "data",
+                                    "--device",
+                                    "cpu",
+                                    "--output",
+                                    folder.path / output,
+                                    "--log-samples"};
   };
   const train::Ended alone = train::run_lazy(arguments("alone.json"), folder.path, 0, "eval");
   ASSERT_EQ(alone.exit_code, 0) << alone.errors;
@@ -61,8 +71,9 @@ TEST(Launch, AnErrorOfOneRankEndsAll) {
   const Folder folder;
   write_inputs(folder);
   folder.write("data/piqa.jsonl", "{\"goal\": 1}\n");
-  const auto ranks = train::run_ranks(2, {folder.path / "model", "--tasks", "piqa", "--data", folder.path / "data", "--device", "cpu"},
-                                      folder.path, "eval");
+  const auto ranks =
+      train::run_ranks(2, {folder.path / "model", "--tasks", "piqa", "--data", folder.path / "data", "--device", "cpu"},
+                       folder.path, "eval");
   for (const train::Ended& rank : ranks) {
     EXPECT_EQ(rank.exit_code, 2);
     EXPECT_THAT(rank.errors, HasSubstr("piqa.jsonl"));

@@ -56,7 +56,9 @@ TEST(LengthLambada, SumsByItemAreTheSameInEveryStreamForAModelWithoutContext) {
   const auto items = numbered_items({{5, 1}, {9, 3}, {1, 1}, {12, 2}, {7, 1}, {4, 4}});
   const std::vector<int32_t> separator = {1, 2};
   // Loss id / 100; even ids are got right. Last words: 15 | 25-27 | 29 | 42, 43 | 51 | 56-59.
-  const Scorer rule = stub([](const std::vector<int32_t>&, int32_t id) { return TargetScore{-float(id) / 100, id % 2 == 0 || id == 29 || id == 51}; });
+  const Scorer rule = stub([](const std::vector<int32_t>&, int32_t id) {
+    return TargetScore{-float(id) / 100, id % 2 == 0 || id == 29 || id == 51};
+  });
   for (const int64_t length : {15, 40, 100}) {
     const LambadaSums sums = score_lambada(rule, items, separator, std::nullopt, length, "");
     EXPECT_EQ(sums.tokens, (std::vector<double>{6, 12, 2, 14, 8, 8}));

@@ -30,7 +30,8 @@ Scorer key_reader(std::shared_ptr<Tokenizer> tokenizer, size_t reach) {
       std::vector<int32_t> all = window.input;
       all.push_back(window.targets.back());
       const size_t skip = all[0] == tokenizer->bos_id() ? 1 : 0;
-      const std::string text = tokenizer->decode(std::span(all).subspan(std::max(skip, all.size() - std::min(all.size(), reach))));
+      const std::string text =
+          tokenizer->decode(std::span(all).subspan(std::max(skip, all.size() - std::min(all.size(), reach))));
       const std::string answer = text.substr(text.size() - 5);
       const size_t planted = text.find("The pass key is " + answer + ".");
       Score score;
@@ -58,7 +59,8 @@ TEST(LengthPasskey, AModelThatRetrievesGetsAllAndOneThatIsBlindNone) {
         EXPECT_LE(cell.input_tokens, length);
         EXPECT_GT(cell.input_tokens, length - 60);  // one sentence is less, in any of these tokens
       }
-      for (const ProbeCell& cell : passkey(key_reader(tokenizer, 20), *tokenizer, length, options, "")) EXPECT_EQ(cell.exact, 0);
+      for (const ProbeCell& cell : passkey(key_reader(tokenizer, 20), *tokenizer, length, options, ""))
+        EXPECT_EQ(cell.exact, 0);
     }
     // One that sees the latter half of its context finds what stands in it.
     const auto half = passkey(key_reader(tokenizer, 1000), *tokenizer, 2000, options, "");
@@ -98,7 +100,8 @@ TEST(LengthPasskey, PromptsFollowFromTheSeed) {
 TEST(LengthRecall, SequencesHoldTheirPairsOnceAtTheirDepth) {
   const auto tokenizer = load_tokenizer("bytes");
   const auto vocabulary = recall_vocabulary(*tokenizer, 8);
-  EXPECT_EQ(std::count_if(vocabulary.begin(), vocabulary.end(), [](int32_t id) { return id > 255; }), 0);  // neither BOS nor EOS
+  EXPECT_EQ(std::count_if(vocabulary.begin(), vocabulary.end(), [](int32_t id) { return id > 255; }),
+            0);  // neither BOS nor EOS
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(256)}) {
     for (const double depth : {0.0, 0.4, 1.0}) {
       for (const int64_t length : {32, 100}) {

@@ -42,7 +42,8 @@ TEST(LengthRolling, EqualsTheModelAskedTokenByToken) {
       const int64_t window = (i - 1) / length * length, begin = std::min(window, std::max<int64_t>(0, 37 - length));
       const std::vector<int64_t> input(stream.begin() + (window + length > 37 ? begin : window), stream.begin() + i);
       const at::NoGradGuard no_grad;
-      const at::Tensor log_p = at::log_softmax(model->logits(model->forward(at::tensor(input, at::kLong).unsqueeze(0)).hidden).to(at::kDouble), -1);
+      const at::Tensor log_p = at::log_softmax(
+          model->logits(model->forward(at::tensor(input, at::kLong).unsqueeze(0)).hidden).to(at::kDouble), -1);
       expected[i <= 13 ? 0 : i <= 33 ? 1 : 2] -= log_p[0][-1][stream[static_cast<size_t>(i)]].item<double>();
     }
     for (size_t d = 0; d < 3; ++d) EXPECT_NEAR(sums.loss[d], expected[d], 1e-4 * expected[d]) << length << " " << d;
@@ -71,7 +72,9 @@ TEST(LengthRolling, ScoresEveryTokenOnceInWhateverWindows) {
       }
     }
   }
-  EXPECT_THROW(score_rolling(stub([](const auto&, int32_t) { return TargetScore{}; }), text, 16, 0, {false, false, 17, 0}, ""), Error);
+  EXPECT_THROW(
+      score_rolling(stub([](const auto&, int32_t) { return TargetScore{}; }), text, 16, 0, {false, false, 17, 0}, ""),
+      Error);
 }
 
 TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
@@ -84,7 +87,9 @@ TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
   EXPECT_EQ(bin_first(12), 2049);
   EXPECT_EQ(bin_last(12), 4096);
   // A model whose loss is the number of tokens that it sees.
-  const Scorer counting = stub([](const std::vector<int32_t>& before, int32_t) { return TargetScore{-float(before.size()), false}; });
+  const Scorer counting = stub([](const std::vector<int32_t>& before, int32_t) {
+    return TargetScore{-float(before.size()), false};
+  });
   const RollingSums sums = score_rolling(counting, numbered({40, 24}), 16, 0, {}, "");
   const std::vector<double> mean = {1, 2, 3.5, 6.5, 12.5}, tokens = {4, 4, 8, 16, 32};  // 64 tokens in four windows
   ASSERT_EQ(sums.bin_loss.size(), mean.size());
@@ -96,14 +101,18 @@ TEST(LengthRolling, BinsByTheTokensThatATargetSees) {
 }
 
 TEST(LengthRolling, BlocksAreUnitsOfATextWithoutDocuments) {
-  const Scorer one = stub([](const std::vector<int32_t>&, int32_t id) { return TargetScore{id < 13 ? -1.0f : -2.0f, false}; });
+  const Scorer one = stub([](const std::vector<int32_t>&, int32_t id) {
+    return TargetScore{id < 13 ? -1.0f : -2.0f, false};
+  });
   const RollingSums sums = score_rolling(one, numbered({25}), 8, 10, {}, "");
   EXPECT_EQ(sums.tokens, (std::vector<double>{10, 10, 5}));
   EXPECT_EQ(sums.loss, (std::vector<double>{10, 20, 10}));
 }
 
 TEST(LengthRolling, CountsLossesThatAreNotFinite) {
-  const Scorer broken = stub([](const std::vector<int32_t>&, int32_t id) { return TargetScore{id == 5 ? NAN : id == 6 ? -INFINITY : -1.0f, false}; });
+  const Scorer broken = stub([](const std::vector<int32_t>&, int32_t id) {
+    return TargetScore{id == 5 ? NAN : id == 6 ? -INFINITY : -1.0f, false};
+  });
   const RollingSums sums = score_rolling(broken, numbered({10}), 4, 0, {}, "");
   EXPECT_EQ(sums.not_finite, 2);
   EXPECT_TRUE(std::isnan(sums.loss[0]));

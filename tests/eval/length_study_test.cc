@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 class LengthStudy : public testing::Test {
  protected:
   void SetUp() override {
-    folder = fs::path(testing::TempDir()) / fmt::format("lengths_{}_{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder = fs::path(testing::TempDir()) /
+             fmt::format("lengths_{}_{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder);
     std::string pages;
     for (int page = 0; page < 5; ++page) {
@@ -27,7 +28,8 @@ class LengthStudy : public testing::Test {
       pages += " \n";
     }
     write_file_atomic(folder / "wiki.test.raw", pages);
-    write_file_atomic(folder / "lambada_openai.jsonl", "{\"text\": \"the cat sat on the mat\"}\n{\"text\": \"once upon a time\"}\n");
+    write_file_atomic(folder / "lambada_openai.jsonl",
+                      "{\"text\": \"the cat sat on the mat\"}\n{\"text\": \"once upon a time\"}\n");
     options.lengths = {64, 128, 256};
     options.data = folder;
   }
@@ -39,7 +41,9 @@ class LengthStudy : public testing::Test {
               ModelConfig config;
               config.vocab_size = 300;
               config.max_length = 64;
-              return Opened{stub([=](const std::vector<int32_t>& before, int32_t) { return TargetScore{-(before.size() < 100 ? near : far), false}; }),
+              return Opened{stub([=](const std::vector<int32_t>& before, int32_t) {
+                              return TargetScore{-(before.size() < 100 ? near : far), false};
+                            }),
                             load_tokenizer("bytes"), config, "cpu"};
             }};
   }
@@ -89,7 +93,8 @@ TEST_F(LengthStudy, CurvesAndTheirComparison) {
   EXPECT_EQ(lambada["lengths"].size(), 3u);
   EXPECT_EQ(lambada["lengths"][0]["tokens"], 38.0);
   EXPECT_EQ(lambada["standard"]["max_length"], 64);
-  EXPECT_NEAR(lambada["standard"]["word_perplexity"].get<double>(), std::exp(2 * (4 + 5) / 2.0), 1e-9);  // " mat", " time"
+  EXPECT_NEAR(lambada["standard"]["word_perplexity"].get<double>(), std::exp(2 * (4 + 5) / 2.0),
+              1e-9);  // " mat", " time"
 
   const std::string table = to_table(study);
   EXPECT_THAT(table, testing::HasSubstr("wikitext: perplexity per token [95 % interval over 5 documents]"));
@@ -181,7 +186,8 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   EXPECT_EQ(parse_variant("rope-base=5e5").rope_base, 5e5);
   const ModelOptions both = parse_variant("positions=yarn:4,cache=streaming:4+28", parse_variant("rope-base=7"));
   EXPECT_EQ(both.command_line(), " --positions yarn:4 --rope-base 7 --cache streaming:4+28");
-  for (const char* wrong : {"rope-base", "rope-base=", "rope-base=1", "rope-base=x", "rope-base=nan", "rope-base=10x", "base=4", "positions=", "rope-base=2,"}) {
+  for (const char* wrong : {"rope-base", "rope-base=", "rope-base=1", "rope-base=x", "rope-base=nan", "rope-base=10x",
+                            "base=4", "positions=", "rope-base=2,"}) {
     EXPECT_THROW(parse_variant(wrong), Error) << wrong;
   }
   ModelConfig config = small_config(50);
@@ -192,7 +198,8 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 4, 5, 6, 7, 8, 9}}};
   const auto value = [&](const std::string& variant) {
     const ModelOptions options = parse_variant(variant);
-    const Scorer ask = scorer(std::make_shared<LanguageModel>(open_model(folder, options)), {.cache = options.streaming()}, false);
+    const Scorer ask =
+        scorer(std::make_shared<LanguageModel>(open_model(folder, options)), {.cache = options.streaming()}, false);
     return ask(windows, "")[0].log_likelihood;
   };
   const double plain = value("");
@@ -204,8 +211,8 @@ TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
   LanguageModel expected(other, 3);
   EXPECT_EQ(value("rope-base=500000"), score(expected, windows, {1, ""})[0].log_likelihood);
   EXPECT_NE(value("positions=yarn:4"), plain);
-  EXPECT_NE(value("cache=streaming:2+3"), plain);                    // eight tokens: the last see less
-  EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);           // nothing is evicted
+  EXPECT_NE(value("cache=streaming:2+3"), plain);           // eight tokens: the last see less
+  EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // nothing is evicted
   fs::remove_all(folder);
 }
 

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 TEST(Parity, RollingLogLikelihoodOfTransformers) {
   LAZY_NEEDS_HARNESS();
-  if (std::system(fmt::format("'{}' -c 'import torch, transformers' > /dev/null 2>&1", harness_python()).c_str()) != 0) {
+  if (std::system(fmt::format("'{}' -c 'import torch, transformers' > /dev/null 2>&1", harness_python()).c_str()) !=
+      0) {
     GTEST_SKIP() << harness_python() << " does not import torch and transformers: not compared with transformers";
   }
   LanguageModel model(grouped_config(199, 32), 5);
@@ -44,7 +45,8 @@ for tokens in job['texts']:
         total += log_p.gather(1, torch.tensor(targets)[:, None]).sum().item()
     out.append(total)
 json.dump(out, open(sys.argv[1], 'w'))
-)", nlohmann::json({{"model", folder.string()}, {"texts", texts}}).dump());
+)",
+                                       nlohmann::json({{"model", folder.string()}, {"texts", texts}}).dump());
   double worst = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     double total = 0;

@@ -51,8 +51,9 @@ TEST(RunTasks, MultipleChoiceFromFileToRecord) {
     const Json record = Json::parse(line);
     std::vector<std::string> keys;
     for (const auto& [key, unused] : record.items()) keys.push_back(key);
-    EXPECT_EQ(keys, (std::vector<std::string>{"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter",
-                                              "metrics", "doc_hash", "prompt_hash", "target_hash", "acc", "acc_norm"}));
+    EXPECT_EQ(keys,
+              (std::vector<std::string>{"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter",
+                                        "metrics", "doc_hash", "prompt_hash", "target_hash", "acc", "acc_norm"}));
     EXPECT_EQ(record["doc_id"], number++);
     EXPECT_EQ(record["doc"], row.document);
     EXPECT_EQ(record["target"], std::to_string(q.label));
@@ -109,7 +110,8 @@ TEST(RunTasks, LimitsExamplesAndChunks) {
     rows += Json({{"goal", std::to_string(i)}, {"sol1", "a"}, {"sol2", "b"}, {"label", 0}}).dump() + "\n";
   folder.write("piqa.jsonl", rows);
   folder.write("piqa-train.jsonl", kRows);
-  Preparation preparation({find_task("piqa")}, folder.path, *tokenizer, {.max_length = 512, .num_fewshot = 1, .limit = 0.5});
+  Preparation preparation({find_task("piqa")}, folder.path, *tokenizer,
+                          {.max_length = 512, .num_fewshot = 1, .limit = 0.5});
   Chunk chunk;
   int64_t documents = 0, chunks = 0;
   bool last = false;
@@ -164,7 +166,8 @@ TEST(Encode, BorderBosAndEmptyContext) {
   EXPECT_EQ(plain.encode_pair("", " c"), (Request{{plain.prefix()}, ids(" c")}));
   EXPECT_EQ(plain.encode_pair(" ", "c"), (Request{{}, ids(" c")}));
   if (!tokenizer->bos_id()) {
-    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }), HasSubstr("--bos: the bytes tokenizer has no BOS token"));
+    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }),
+                HasSubstr("--bos: the bytes tokenizer has no BOS token"));
     return;
   }
   TextEncoder with_bos(*tokenizer, true);
@@ -182,15 +185,17 @@ TEST(ResultFiles, FoldersAndNames) {
   write_results(folder.path / "out", "{}", results);
   std::vector<std::string> names;
   for (const char* sub : {"deep", "out"}) {
-    for (const auto& entry : fs::directory_iterator(folder.path / sub)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder.path / sub))
+      names.push_back(entry.path().filename().string());
   }
   const auto date = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}\\.[0-9]{6}";
-  EXPECT_THAT(names, testing::UnorderedElementsAre("run.json",
-                                                   testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
-                                                   testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
-                                                   testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
+  EXPECT_THAT(names, testing::UnorderedElementsAre(
+                         "run.json", testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
+                         testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
+                         testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
   fs::create_directories(folder.path / "x.json");
-  EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }), EndsWith("expected a file's name, found a folder"));
+  EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }),
+              EndsWith("expected a file's name, found a folder"));
   folder.write("plain", "");
   EXPECT_THAT(error_of([&] { check_output(folder.path / "plain"); }),
               EndsWith("expected a folder or a name that ends in .json, found a file"));

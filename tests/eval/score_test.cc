@@ -61,7 +61,7 @@ std::vector<Request> questions() {
   for (int64_t length : {1, 5, 23, 60}) {
     const auto context = random_ids(random, length);
     for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});  // one context, choices
-    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});                 // answers of one token
+    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});               // answers of one token
     const auto ending = random_ids(random, 6);
     for (int n = 0; n < 2; ++n) {  // contexts that part ways, one ending
       auto other = context;
@@ -140,7 +140,8 @@ TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Scores, testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding},
+INSTANTIATE_TEST_SUITE_P(Kinds, Scores,
+                         testing::Values(Kind{"softmax", tiny}, Kind{"lazy", lazy_kind}, Kind{"window", sliding},
                                          Kind{"gated_delta_net", gated_delta_net}, Kind{"ttt_mlp", ttt_mlp},
                                          Kind{"titans_mac", titans_mac}, Kind{"titans_mal", titans_mal}),
                          [](const auto& info) { return info.param.name; });
@@ -159,8 +160,10 @@ TEST(Score, RanksShareTheWindows) {
         EXPECT_EQ(found[i].greedy, expected[i].greedy) << i;
       }
       // More ranks than windows.
-      EXPECT_NEAR(score(model, std::vector<Window>{{{1, 2}, {3}}}, {.batch_size = 0, .title = "", .ranks = &communicator})[0].log_likelihood,
-                  plain_score(model, {{1, 2}, {3}}).log_likelihood, 1e-5);
+      EXPECT_NEAR(
+          score(model, std::vector<Window>{{{1, 2}, {3}}}, {.batch_size = 0, .title = "", .ranks = &communicator})[0]
+              .log_likelihood,
+          plain_score(model, {{1, 2}, {3}}).log_likelihood, 1e-5);
     });
   }
 }
@@ -184,18 +187,21 @@ TEST(Requests, AreCutOnTheLeft) {
 
 TEST(Prefix, NeighboursThatBeginAlikeAreOneGroup) {
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}}, {{1, 2, 3}, {9}},  // shared: 3
-                                       {{7, 2, 3}, {9}},                                                // alone
-                                       {{8, 8, 8, 8}, {9}}, {{8, 8, 8, 8}, {9}},                       // the same
+                                       {{7, 2, 3}, {9}},                                               // alone
+                                       {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},                    // the same
                                        {{8, 1}, {9}}};  // one token in common is less than the two save
-  EXPECT_EQ(group_by_prefix(windows), (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
+  EXPECT_EQ(group_by_prefix(windows),
+            (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());
 }
 
 TEST(Prefix, WhatIsContainedIsComputedOnce) {
-  const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}}, {{1, 2}, {9}},  // the first's beginnings
-                                       {{1, 2, 5}, {9}},                                         // parts ways: alone
-                                       {{7}, {9}}, {{7, 8}, {9}}};                               // longer than the one before
-  EXPECT_EQ(group_by_whole(windows), (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
+  const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}},
+                                       {{1, 2}, {9}},                        // the first's beginnings
+                                       {{1, 2, 5}, {9}},                     // parts ways: alone
+                                       {{7}, {9}},          {{7, 8}, {9}}};  // longer than the one before
+  EXPECT_EQ(group_by_whole(windows),
+            (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
   EXPECT_TRUE(group_by_whole({}).empty());
 }
 

@@ -91,7 +91,8 @@ TEST(Metrics, TiesNaNsAndLengths) {
 }
 
 TEST(Metrics, AggregatesAndChance) {
-  const std::vector<DocumentMeasure> documents = {{{1, 0, 0}, 0, 0, 4, 2}, {{1, 1, 0}, 0, 0, 4, 2}, {{0, 1, 0}, 0, 0, 2, 1}};
+  const std::vector<DocumentMeasure> documents = {
+      {{1, 0, 0}, 0, 0, 4, 2}, {{1, 1, 0}, 0, 0, 4, 2}, {{0, 1, 0}, 0, 0, 2, 1}};
   const auto metrics = aggregate(choice_task(), documents);
   EXPECT_DOUBLE_EQ(metrics[0].value, 2.0 / 3);
   EXPECT_DOUBLE_EQ(*metrics[0].standard_error, 1.0 / 3);

@@ -9,8 +9,14 @@ namespace lazy::eval {
 namespace {
 
 TEST(StreamingScore, IsTokenByToken) {
-  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 4, .num_kv_heads = 2, .head_dim = 8,
-                .intermediate_size = 40, .max_length = 32};
+  ModelConfig c{.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 2,
+                .num_heads = 4,
+                .num_kv_heads = 2,
+                .head_dim = 8,
+                .intermediate_size = 40,
+                .max_length = 32};
   c.init_std = 0.2;
   c.normalizer = "elastic";
   c.distance_bias_window = 10;
@@ -32,7 +38,8 @@ TEST(StreamingScore, IsTokenByToken) {
     double sum = 0;
     bool greedy = true;
     for (size_t t = 0; t < w.input.size(); ++t) {
-      const at::Tensor logits = model.logits(model.forward(at::full({1, 1}, w.input[t], at::kLong), {.cache = &cache}).hidden)[0][0];
+      const at::Tensor logits =
+          model.logits(model.forward(at::full({1, 1}, w.input[t], at::kLong), {.cache = &cache}).hidden)[0][0];
       const auto first = w.input.size() - w.targets.size();
       if (t < first) continue;
       const int32_t target = w.targets[t - first];

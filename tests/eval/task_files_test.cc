@@ -27,10 +27,11 @@ TEST(TaskFiles, MistakesNameLineAndKey) {
             "eval: my.toml:4: unknown key headlines; did you mean 'headline'?");
   EXPECT_EQ(wrong(kHead + "[data]\nfile = \"x\"\n" + kPrompt),
             "eval: my.toml:5: unknown key data.file; did you mean 'data.files'?");
-  EXPECT_EQ(wrong(kHead + "[data]\nfiles = 3\n" + kPrompt), "eval: my.toml:5: data.files: expected text, found integer");
-  EXPECT_EQ(
-      wrong(kHead),
-      "eval: my.toml: [prompt]: multiple_choice needs label, and either context and choices or contexts and continuation");
+  EXPECT_EQ(wrong(kHead + "[data]\nfiles = 3\n" + kPrompt),
+            "eval: my.toml:5: data.files: expected text, found integer");
+  EXPECT_EQ(wrong(kHead),
+            "eval: my.toml: [prompt]: multiple_choice needs label, and either context and choices or contexts and "
+            "continuation");
   EXPECT_EQ(wrong("name = \"a\"\n"), "eval: my.toml: output_type: expected a value, found none");
   EXPECT_EQ(wrong("name = \"a b\"\n"), "eval: my.toml:1: name: expected no space and no slash, found 'a b'");
   EXPECT_THAT(wrong("name = \"a\"\noutput_type = \"choice\""),
@@ -65,15 +66,17 @@ Task own_task(const std::string& data) { return parse_task(kHead + "[data]\n" + 
 
 std::vector<std::string> found(const Task& task, const fs::path& data, bool fewshot = false) {
   std::vector<std::string> names;
-  for (const fs::path& path : find_task_files(task, data, fewshot)) names.push_back(path.lexically_relative(data).string());
+  for (const fs::path& path : find_task_files(task, data, fewshot))
+    names.push_back(path.lexically_relative(data).string());
   return names;
 }
 
 TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   const Task task = own_task("files = [\"own.jsonl\"]\nhub = [\"who/set:hard\"]\nsplit = \"test\"\n");
   const Folder folder;
-  EXPECT_THAT(error_of([&] { found(task, folder.path); }),
-              EndsWith("task mine needs one of the files own.jsonl, test of who/set:hard (.parquet, .jsonl); found none"));
+  EXPECT_THAT(
+      error_of([&] { found(task, folder.path); }),
+      EndsWith("task mine needs one of the files own.jsonl, test of who/set:hard (.parquet, .jsonl); found none"));
   for (const char* name :
        {"easy/test-00000-of-00001.parquet", "hard/train-00000-of-00001.parquet", "hard/test-00001-of-00002.parquet",
         "hard/test-00000-of-00002.parquet", "hard/testing.parquet", "hard/test.jsonl"}) {
@@ -87,7 +90,8 @@ TEST(TaskFiles, FoldersAsTheHubLaysThemOut) {
   folder.write("eval/own.jsonl.gz", "");
   EXPECT_EQ(found(task, folder.path), (std::vector<std::string>{"eval/own.jsonl.gz"}));
   EXPECT_THAT(error_of([&] { found(task, folder.path / "absent"); }), EndsWith("expected a folder, found nothing"));
-  EXPECT_THAT(error_of([&] { found(task, folder.path / "eval/own.jsonl.gz"); }), EndsWith("expected a folder, found a file"));
+  EXPECT_THAT(error_of([&] { found(task, folder.path / "eval/own.jsonl.gz"); }),
+              EndsWith("expected a folder, found a file"));
 }
 
 TEST(TaskFiles, CompressedParquetAndPlainText) {
@@ -110,8 +114,9 @@ TEST(TaskFiles, CompressedParquetAndPlainText) {
       "pq.write_table(pa.Table.from_pylist([json.loads(l) for l in open(sys.argv[1]) if l.strip()]), sys.argv[2])\n";
   folder.write("script.py", script);
   fs::create_directories(folder.path / "set");
-  const std::string command = fmt::format("'{0}' '{1}/script.py' '{1}/plain' '{1}/set/validation-0.parquet' 2> /dev/null",
-                                          LAZY_TEST_PYTHON, folder.path.string());
+  const std::string command =
+      fmt::format("'{0}' '{1}/script.py' '{1}/plain' '{1}/set/validation-0.parquet' 2> /dev/null", LAZY_TEST_PYTHON,
+                  folder.path.string());
   if (std::system(command.c_str()) != 0)
     GTEST_SKIP() << LAZY_TEST_PYTHON << " does not import pyarrow: Parquet was not read";
   ::setenv("LAZY_PYTHON", LAZY_TEST_PYTHON, 1);

@@ -36,7 +36,8 @@ void expect_pairs(const Question& question, const std::vector<std::pair<std::str
 
 TEST(Tasks, Piqa) {
   const Question q = asked("piqa", R"({"goal": "To dry a cup,", "sol1": "wipe it.", "sol2": "wet it.", "label": 1})");
-  expect_pairs(q, {{"Question: To dry a cup,\nAnswer:", " wipe it."}, {"Question: To dry a cup,\nAnswer:", " wet it."}});
+  expect_pairs(q,
+               {{"Question: To dry a cup,\nAnswer:", " wipe it."}, {"Question: To dry a cup,\nAnswer:", " wet it."}});
   EXPECT_EQ(q.choices, (std::vector<std::string>{"wipe it.", "wet it."}));
   EXPECT_EQ(q.label, 1);
   EXPECT_EQ(q.target, "1");
@@ -44,10 +45,10 @@ TEST(Tasks, Piqa) {
 
 TEST(Tasks, HellaswagFromTheHubsColumnsAndFromPreparedRows) {
   const Question q = asked(
-      "hellaswag",
-      nlohmann::json::parse(R"({"activity_label": " Making tea", "ctx_a": "[header] How to make tea [title] Boil water.",
+      "hellaswag", nlohmann::json::parse(
+                       R"({"activity_label": " Making tea", "ctx_a": "[header] How to make tea [title] Boil water.",
       "ctx_b": "she POURS  it", "endings": [" [step] out [title] now", "in", "up.", "down"], "label": "2"})")
-          .dump());
+                       .dump());
   EXPECT_EQ(q.pairs[0].context, "Making tea: How to make tea. Boil water. She pours it");
   EXPECT_EQ(q.choices, (std::vector<std::string>{" out. now", "in", "up.", "down"}));
   EXPECT_EQ(q.pairs[0].continuation, "  out. now");
@@ -60,9 +61,9 @@ TEST(Tasks, HellaswagFromTheHubsColumnsAndFromPreparedRows) {
 }
 
 TEST(Tasks, WinograndeHasTwoContexts) {
-  const Question q =
-      asked("winogrande",
-            R"({"sentence": "Ann thanked Bo because _ had helped. ", "option1": "Ann", "option2": "Bo", "answer": "2"})");
+  const Question q = asked(
+      "winogrande",
+      R"({"sentence": "Ann thanked Bo because _ had helped. ", "option1": "Ann", "option2": "Bo", "answer": "2"})");
   expect_pairs(q, {{"Ann thanked Bo because Ann", " had helped."}, {"Ann thanked Bo because Bo", " had helped."}});
   EXPECT_EQ(q.label, 1);
   EXPECT_EQ(q.target, "had helped.");
@@ -78,16 +79,18 @@ TEST(Tasks, ArcTakesLettersAndDigits) {
                      {"Question: What falls?\nAnswer:", " sky"}});
     EXPECT_EQ(q.label, 0);
   }
-  EXPECT_EQ(asked("arc_easy", R"({"question": "Q", "choices": {"text": ["r", "s"], "label": ["A", "B"]}, "answerKey": "B"})")
-                .label,
-            1);
+  EXPECT_EQ(
+      asked("arc_easy", R"({"question": "Q", "choices": {"text": ["r", "s"], "label": ["A", "B"]}, "answerKey": "B"})")
+          .label,
+      1);
 }
 
 TEST(Tasks, SocialIqaAndBoolq) {
   const Question q = asked(
       "social_iqa",
       R"({"context": "Al fell.", "question": "Why?", "answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
-  expect_pairs(q, {{"Q: Al fell. Why?\nA:", " ice"}, {"Q: Al fell. Why?\nA:", " fun"}, {"Q: Al fell. Why?\nA:", " no"}});
+  expect_pairs(q,
+               {{"Q: Al fell. Why?\nA:", " ice"}, {"Q: Al fell. Why?\nA:", " fun"}, {"Q: Al fell. Why?\nA:", " no"}});
   EXPECT_EQ(q.label, 2);
   const Question b = asked("boolq", R"({"question": "is it so", "passage": "It is.", "answer": true})");
   expect_pairs(b, {{"It is.\nQuestion: is it so?\nAnswer:", " no"}, {"It is.\nQuestion: is it so?\nAnswer:", " yes"}});
@@ -128,12 +131,14 @@ TEST(Tasks, WrongRowsNameLineAndField) {
               HasSubstr("expected a list of texts, found \"r\""));
   EXPECT_THAT(refusal("winogrande", R"({"sentence": "none", "option1": "a", "option2": "b", "answer": "1"})"),
               EndsWith("field sentence: expected text with '_', found \"none\""));
-  EXPECT_THAT(refusal("social_iqa",
-                      R"({"context": "c", "question": "q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "4"})"),
-              EndsWith("found 3"));
+  EXPECT_THAT(
+      refusal("social_iqa",
+              R"({"context": "c", "question": "q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "4"})"),
+      EndsWith("found 3"));
   EXPECT_THAT(refusal("hellaswag", R"({"query": "q", "choices": ["a"]})"),
               EndsWith("field label: expected a value, found none (the document has query, choices)"));
-  EXPECT_THAT(refusal("piqa", "{\"goal\": \"caf\xe9\"}"), HasSubstr("piqa.jsonl:1: expected a JSON object, found none: "));
+  EXPECT_THAT(refusal("piqa", "{\"goal\": \"caf\xe9\"}"),
+              HasSubstr("piqa.jsonl:1: expected a JSON object, found none: "));
   EXPECT_THAT(refusal("piqa", "[1]"), EndsWith("piqa.jsonl:1: expected a JSON object, found [1]"));
   EXPECT_THAT(refusal("piqa", "\n\n{\"goal\": "), HasSubstr("piqa.jsonl:3: expected a JSON object"));
 }

@@ -60,9 +60,9 @@ TEST(Template, Filters) {
 }
 
 TEST(Template, MistakesNameThePlace) {
-  EXPECT_EQ(
-      problem("{{gaol}}"),
-      "field gaol: expected a value, found none (the document has goal, n, yes, nothing, sentence, choices, key, tags)");
+  EXPECT_EQ(problem("{{gaol}}"),
+            "field gaol: expected a value, found none (the document has goal, n, yes, nothing, sentence, choices, key, "
+            "tags)");
   EXPECT_EQ(problem("{{n | strip}}"), "field n: expected text, found 3");
   EXPECT_EQ(problem("a {{choices.text}}"), "field choices.text: expected text, found [\"one\",\"two\"]");
   EXPECT_EQ(problem("a {{nothing}}"), "field nothing: expected text, found null");
@@ -74,7 +74,8 @@ TEST(Template, MistakesNameThePlace) {
   EXPECT_EQ(problem("{{goal | replace('a')}}"),
             "template '{{goal | replace('a')}}': filter replace: expected 2 arguments, found 1");
   EXPECT_EQ(problem("{{goal"), "template '{{goal': expected '}}' at character 7, found the end");
-  EXPECT_EQ(problem("{{}}"), "template '{{}}': expected a field, a text, a number or a list at character 3, found '}}'");
+  EXPECT_EQ(problem("{{}}"),
+            "template '{{}}': expected a field, a text, a number or a list at character 3, found '}}'");
   EXPECT_EQ(problem("{{'abc}}"), "template '{{'abc}}': expected a closing ' at character 9, found the end");
 }
 

@@ -12,7 +12,8 @@ namespace lazy::eval {
 namespace fs = std::filesystem;
 
 TEST(Wikitext, PagesStartAtSingleEqualsHeadings) {
-  const std::string raw = " \n = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n\n = Two = \n more \n";
+  const std::string raw =
+      " \n = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n\n = Two = \n more \n";
   const auto pages = wikitext_pages(raw);
   ASSERT_EQ(pages.size(), 2u);
   EXPECT_EQ(pages[0], " = One = \n \n text = with equals \n = = Section = = \n body \n = = = Sub = = = \n");
@@ -41,7 +42,9 @@ TEST(PythonText, SplitCountsEdgeStrings) {
   EXPECT_EQ(python_word_count("a b"), 2);
   EXPECT_EQ(python_word_count(" a  b \n"), 4);
   EXPECT_EQ(python_word_count(""), 1);
-  EXPECT_EQ(python_word_count("a\u00a0b\u2003c\x1f" "d"), 4);
+  EXPECT_EQ(python_word_count("a\u00a0b\u2003c\x1f"
+                              "d"),
+            4);
   EXPECT_EQ(python_word_count("a\u200bb"), 1);  // a zero-width space is no space
   EXPECT_EQ(python_strip("\u3000 a b\u0085"), "a b");
   EXPECT_EQ(python_strip(" \n"), "");
@@ -64,7 +67,8 @@ for page in pages:
     counts = process_results({'page': page}, (0.0,))
     out.append([wikitext_detokenizer({'page': page}), counts['word_perplexity'][1], counts['byte_perplexity'][1]])
 json.dump(out, open(sys.argv[1], 'w'))
-)", input.dump());
+)",
+                                       input.dump());
   const Task task = find_task("wikitext");
   const auto rows = read_rows(task, data);
   ASSERT_EQ(rows.size(), expected.size());

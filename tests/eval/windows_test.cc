@@ -22,7 +22,8 @@ Ids range(int32_t begin, int32_t end) {
 TEST(RollingWindows, HandComputed) {
   const Ids tokens = range(1, 11);  // 1..10, prefix 0
   // Windows of 4, one token of context: 4 + 4, then 2 remain, whose input is extended to the left to 4 tokens.
-  const std::vector<Window> expected = {{{0, 1, 2, 3}, {1, 2, 3, 4}}, {{4, 5, 6, 7}, {5, 6, 7, 8}}, {{6, 7, 8, 9}, {9, 10}}};
+  const std::vector<Window> expected = {
+      {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{4, 5, 6, 7}, {5, 6, 7, 8}}, {{6, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4), expected);
   // Context 2: after the first, each window predicts 3.
   const std::vector<Window> two = {{{0, 1, 2, 3}, {1, 2, 3, 4}}, {{3, 4, 5, 6}, {5, 6, 7}}, {{6, 7, 8, 9}, {8, 9, 10}}};

@@ -1,5 +1,5 @@
-// A TOML configuration; then the one it may extend ("base.toml") and lines of --set overrides. Everything that `lazy train`
-// reads of it is read.
+// A TOML configuration; then the one it may extend ("base.toml") and lines of --set overrides. Everything that `lazy
+// train` reads of it is read.
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
@@ -24,6 +24,7 @@ LAZY_FUZZ_TARGET(configuration) {
   const std::string again = Config::parse(text, "written").to_toml();
   fuzz::require(text == again, "written and read: " + text + " / " + again);
   const auto copy = fuzz::put("copy.toml", config.toml);
-  fuzz::require(train::TrainConfig::load(copy).settings() == config.settings(), "the resolved configuration is the same run");
+  fuzz::require(train::TrainConfig::load(copy).settings() == config.settings(),
+                "the resolved configuration is the same run");
   count_parameters(config.model);
 }

@@ -27,7 +27,8 @@ LAZY_FUZZ_TARGET(corpus_text) {
     for (const std::string& document : found.documents) {
       fuzz::require(!document.empty(), "no document is empty");
       fuzz::require(to_valid_utf8(document) == document, "documents are valid UTF-8");
-      fuzz::require(!text || options.max_bytes == 0 || document.size() <= static_cast<size_t>(std::max<int64_t>(options.max_bytes, 4)),
+      fuzz::require(!text || options.max_bytes == 0 ||
+                        document.size() <= static_cast<size_t>(std::max<int64_t>(options.max_bytes, 4)),
                     "documents are cut at the limit");
     }
   }

@@ -24,6 +24,7 @@ LAZY_FUZZ_TARGET(safetensors) {
   fuzz::require(again.metadata == header.metadata && again.entries.size() == header.entries.size(), "written and read");
   for (size_t i = 0; i < again.entries.size(); ++i) {
     const SafetensorsEntry &a = again.entries[i], &b = header.entries[i];
-    fuzz::require(a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin, "written and read");
+    fuzz::require(a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin,
+                  "written and read");
   }
 }

@@ -25,7 +25,8 @@ namespace {
 
 std::string in_parts(const std::vector<std::string>& files) { return fmt::format("{}", fmt::join(files, kPart)); }
 
-std::string safetensors_file(const std::map<std::string, std::string>& metadata, const std::vector<SafetensorsEntry>& entries) {
+std::string safetensors_file(const std::map<std::string, std::string>& metadata,
+                             const std::vector<SafetensorsEntry>& entries) {
   return format_safetensors_header(metadata, entries) + std::string(entries.empty() ? 0 : entries.back().end, 'x');
 }
 
@@ -89,24 +90,30 @@ void add_configurations(Seeds& seeds) {
     return read_file(train::write_tiny_config(folder.path(), kind, more));
   };
   seeds["configuration"]["lazy"] = in_parts({tiny("lazy"), "", ""});
-  seeds["configuration"]["transformer"] = in_parts({tiny("transformer", "peak_tflops = 1.5\n"), "", "training.steps=7\noptimizer.lr=3e-3"});
-  seeds["configuration"]["extends"] = in_parts({"extends = \"base.toml\"\n[model]\nhidden_size = 128\n", tiny("lazy"), "training.name=try"});
+  seeds["configuration"]["transformer"] =
+      in_parts({tiny("transformer", "peak_tflops = 1.5\n"), "", "training.steps=7\noptimizer.lr=3e-3"});
+  seeds["configuration"]["extends"] =
+      in_parts({"extends = \"base.toml\"\n[model]\nhidden_size = 128\n", tiny("lazy"), "training.name=try"});
   for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".toml") continue;
     seeds["configuration"]["other-" + entry.path().stem().string()] = in_parts({read_file(entry.path()), "", ""});
   }
   for (const MixerKind* kind : mixer_kinds()) {
-    Config text = Config::parse("[model]\nkind = \"" + kind->name + "\"\nhidden_size = 384\nattention_every = 2\nnum_hidden_layers = 4\n");
+    Config text = Config::parse("[model]\nkind = \"" + kind->name +
+                                "\"\nhidden_size = 384\nattention_every = 2\nnum_hidden_layers = 4\n");
     seeds["config_json"][kind->name] = ModelConfig::from_toml(text).to_json().dump(2);
   }
   Config gpt2 = Config::parse("[model]\nkind = \"gpt2\"\n");
   ModelConfig config = ModelConfig::from_toml(gpt2);
   config.vocab_size = 300;
   seeds["config_json"]["gpt2"] = config.to_json().dump(2);
-  seeds["config_json"]["bloom"] = R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "seq_length": 32})";
-  seeds["config_json"]["transfo-xl"] = R"({"model_type": "transfo-xl", "n_token": 99, "cutoffs": [10, 40], "d_model": 16, "d_embed": 16, "div_val": 2,
+  seeds["config_json"]["bloom"] =
+      R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "seq_length": 32})";
+  seeds["config_json"]["transfo-xl"] =
+      R"({"model_type": "transfo-xl", "n_token": 99, "cutoffs": [10, 40], "d_model": 16, "d_embed": 16, "div_val": 2,
     "n_head": 2, "d_head": 8, "d_inner": 24, "n_layer": 2, "mem_len": 12, "tgt_len": 6, "clamp_len": 9, "same_length": false, "pre_lnorm": true, "untie_r": false})";
-  seeds["config_json"]["gpt_oss"] = R"({"model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+  seeds["config_json"]["gpt_oss"] =
+      R"({"model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
     "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7, "quantization_config": {"quant_method": "mxfp4"}})";
   config = {};
   seeds["config_json"]["llama"] = config.to_json().dump(2);
@@ -114,15 +121,19 @@ void add_configurations(Seeds& seeds) {
   config.distance_bias_window = 512;
   config.tokenizer_fingerprint = 0x0123456789abcdef;
   seeds["config_json"]["lazy"] = config.to_json().dump(2);
-  seeds["config_json"]["fla"] = R"({"model_type": "lazy_attention", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2,
+  seeds["config_json"]["fla"] =
+      R"({"model_type": "lazy_attention", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2,
     "num_heads": 2, "num_kv_heads": 1, "norm_eps": 1e-6, "hidden_ratio": 4, "window_size": 32, "eos_token_id": [1, 2], "bos_token_id": null})";
 }
 
 void add_texts(Seeds& seeds) {
   Random random(6);
   const std::string words = testing_support::random_text(random, 60);
-  const std::string lines = nlohmann::json{{"text", words}}.dump() + "\n\n" + R"({"id": 3, "text": "\u00e9 \ud83e\udd99"})" + "\r\n";
-  const std::string pod = "=head1 NAME\n\nlazy - B<bold> C<< a > b >> L<text|page/\"section\"> E<eacute> E<0x41>\n\n=over 4\n\n=item *\n\nOne\n\n=back\n\n  code\n\n=cut\n";
+  const std::string lines =
+      nlohmann::json{{"text", words}}.dump() + "\n\n" + R"({"id": 3, "text": "\u00e9 \ud83e\udd99"})" + "\r\n";
+  const std::string pod =
+      "=head1 NAME\n\nlazy - B<bold> C<< a > b >> L<text|page/\"section\"> E<eacute> E<0x41>\n\n=over 4\n\n=item "
+      "*\n\nOne\n\n=back\n\n  code\n\n=cut\n";
   auto& all = seeds["corpus_text"];
   all["lines"] = std::string("\x00\x00", 2) + lines;
   all["plain"] = std::string("\x05\x00", 2) + words + "\n\n\n" + words;
@@ -137,10 +148,15 @@ void add_command_lines(Seeds& seeds) {  // words of the examples in --help
   const char* const lines[] = {
       "train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --resume --threads 2",
       "data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb --validation 0.1",
-      "data prepare - --format jsonl -o corpus --tokenizer gpt2/ --text-field body --split-blank 2 --seed 1 --shard-size 1gb --force",
-      "data inspect corpus --documents 2 --split validation --json --verify", "tokenize --tokenizer tokenizer.model --decode",
-      "report runs/lazy runs/softmax --output lazy.html", "bench attention --length 64 --head-dim 64 128 --dtype fp32 --json out.json",
-      "bench decode --keys 1024 --score-scale 1.35", "--help", "-v train --help"};
+      "data prepare - --format jsonl -o corpus --tokenizer gpt2/ --text-field body --split-blank 2 --seed 1 "
+      "--shard-size 1gb --force",
+      "data inspect corpus --documents 2 --split validation --json --verify",
+      "tokenize --tokenizer tokenizer.model --decode",
+      "report runs/lazy runs/softmax --output lazy.html",
+      "bench attention --length 64 --head-dim 64 128 --dtype fp32 --json out.json",
+      "bench decode --keys 1024 --score-scale 1.35",
+      "--help",
+      "-v train --help"};
   int number = 0;
   for (std::string line : lines) {
     std::replace(line.begin(), line.end(), ' ', '\n');
@@ -152,17 +168,23 @@ void add_command_lines(Seeds& seeds) {  // words of the examples in --help
 
 Seeds make_seeds() {
   Seeds seeds;
-  seeds["safetensors"]["two"] = safetensors_file({{"format", "pt"}}, {{"a", "F32", {2, 3}, 0, 24}, {"b", "BF16", {}, 24, 26}});
+  seeds["safetensors"]["two"] =
+      safetensors_file({{"format", "pt"}}, {{"a", "F32", {2, 3}, 0, 24}, {"b", "BF16", {}, 24, 26}});
   seeds["safetensors"]["none"] = safetensors_file({}, {});
-  seeds["safetensors"]["odd"] = safetensors_file({{"k", "é\n"}}, {{"x \"quoted\"", "I64", {0, 4}, 0, 0}, {"y", "F4", {5, 2}, 0, 5}});
+  seeds["safetensors"]["odd"] =
+      safetensors_file({{"k", "é\n"}}, {{"x \"quoted\"", "I64", {0, 4}, 0, 0}, {"y", "F4", {5, 2}, 0, 5}});
   using testing::dict_of, testing::item, testing::torch_file;
-  seeds["torch_file"]["two"] = torch_file(dict_of(item("a", {}) + item("b", {.offset = 3, .size = {3}, .stride = {1}})));
+  seeds["torch_file"]["two"] =
+      torch_file(dict_of(item("a", {}) + item("b", {.offset = 3, .size = {3}, .stride = {1}})));
   seeds["torch_file"]["wide"] = torch_file(dict_of(item("a", {.type = "HalfStorage", .elements = 12})), true);
   seeds["torch_file"]["none"] = torch_file(dict_of(""));
   seeds["torch_file"]["bad-outside"] = torch_file(dict_of(item("a", {.offset = 1})));
-  seeds["torch_file"]["bad-global"] = torch_file("\x80\x02" "cos\nsystem\n)R.");
+  seeds["torch_file"]["bad-global"] = torch_file(
+      "\x80\x02"
+      "cos\nsystem\n)R.");
   const std::vector<std::vector<int32_t>> documents = {{1, 2, 3, 4, 5}, {6}, {}, {7, 8, 9, 10, 11, 12, 13}, {0, 299}};
-  const std::string narrow = shard_file(300, 1, documents), wide = shard_file(70000, 69998, documents), bare = shard_file(300, -1, documents);
+  const std::string narrow = shard_file(300, 1, documents), wide = shard_file(70000, 69998, documents),
+                    bare = shard_file(300, -1, documents);
   seeds["shard"]["narrow"] = "\x3F" + narrow;
   seeds["shard"]["wide"] = "\x13" + wide;
   seeds["shard"]["bare"] = "\x49" + bare;
@@ -208,11 +230,18 @@ TEST(Fuzz, DamagedSeedsAreReadOrRefused) {
       for (int n = 0; n < 100; ++n, ++rounds) {
         std::string damaged = input;
         for (uint64_t changes = 1 + random.below(3); changes > 0; --changes) {
-          const size_t at = random.below(damaged.size() + 1), size = std::min<size_t>(1 + random.below(8), damaged.size() - at);
+          const size_t at = random.below(damaged.size() + 1),
+                       size = std::min<size_t>(1 + random.below(8), damaged.size() - at);
           switch (random.below(4)) {
-            case 0: damaged.erase(at, size); break;
-            case 1: damaged.insert(at, damaged.substr(random.below(damaged.size() + 1), size)); break;
-            case 2: damaged.insert(at, 1, static_cast<char>(random.below(256))); break;
+            case 0:
+              damaged.erase(at, size);
+              break;
+            case 1:
+              damaged.insert(at, damaged.substr(random.below(damaged.size() + 1), size));
+              break;
+            case 2:
+              damaged.insert(at, 1, static_cast<char>(random.below(256)));
+              break;
             default:
               if (size > 0) damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
           }

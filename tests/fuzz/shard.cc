@@ -32,7 +32,8 @@ void read_sequences(const std::filesystem::path& path, const SequenceOptions& op
   for (int64_t n = 0; n < std::min<int64_t>(2 * sequences.size(), 64); ++n) {
     sequences.read(n, ids.data());
     for (const int64_t id : ids) {
-      fuzz::require(id >= 0 && id < sequences.vocab_size(), "ids lie in the vocabulary, an embedding is looked up with them");
+      fuzz::require(id >= 0 && id < sequences.vocab_size(),
+                    "ids lie in the vocabulary, an embedding is looked up with them");
     }
   }
 }

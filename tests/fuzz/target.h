@@ -76,26 +76,27 @@ inline const std::filesystem::path& scratch() {
 }
 inline std::filesystem::path put(const std::string& name, std::string_view content) {
   const std::filesystem::path path = scratch() / name;
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(content.data(), static_cast<std::streamsize>(content.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(content.data(), static_cast<std::streamsize>(content.size()));
   return path;
 }
 
 }  // namespace lazy::fuzz
 
 #ifdef LAZY_LIBFUZZER
-#define LAZY_FUZZ_TARGET(name)                                                               \
-  static void run_##name(std::string_view input);                                            \
-  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {                  \
-    ::lazy::fuzz::outcome(run_##name, {reinterpret_cast<const char*>(data), size});          \
-    return 0;                                                                                \
-  }                                                                                          \
+#define LAZY_FUZZ_TARGET(name)                                                      \
+  static void run_##name(std::string_view input);                                   \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {         \
+    ::lazy::fuzz::outcome(run_##name, {reinterpret_cast<const char*>(data), size}); \
+    return 0;                                                                       \
+  }                                                                                 \
   static void run_##name(std::string_view input)
 #else
-#define LAZY_FUZZ_TARGET(name)                                                               \
-  static void run_##name(std::string_view input);                                            \
-  static const bool registered_##name = [] {                                                 \
-    ::lazy::fuzz::targets().push_back({#name, run_##name});                                  \
-    return true;                                                                             \
-  }();                                                                                       \
+#define LAZY_FUZZ_TARGET(name)                              \
+  static void run_##name(std::string_view input);           \
+  static const bool registered_##name = [] {                \
+    ::lazy::fuzz::targets().push_back({#name, run_##name}); \
+    return true;                                            \
+  }();                                                      \
   static void run_##name(std::string_view input)
 #endif

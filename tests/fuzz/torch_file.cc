@@ -14,7 +14,8 @@ LAZY_FUZZ_TARGET(torch_file) {
     unsigned __int128 last = 0;
     for (size_t i = 0; i < entry.shape.size(); ++i) {
       fuzz::require(entry.shape[i] >= 0 && entry.strides[i] >= 0, "sizes and strides of at least 0");
-      if (entry.elements > 0) last += static_cast<unsigned __int128>(entry.shape[i] - 1) * static_cast<uint64_t>(entry.strides[i]);
+      if (entry.elements > 0)
+        last += static_cast<unsigned __int128>(entry.shape[i] - 1) * static_cast<uint64_t>(entry.strides[i]);
     }
     fuzz::require(entry.elements == 0 || last < entry.elements, "elements are counted to the last one");
     fuzz::require(entry.begin + entry.elements * bytes <= input.size(), "tensors lie in the file");

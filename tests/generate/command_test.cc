@@ -81,7 +81,8 @@ TEST_F(Commands, InfoPrintsLayersThatAreAlikeOnce) {
   EXPECT_THAT(hybrid, HasSubstr(" x 6"));
   const json pure = json::parse(lazy("info " + models + "retnet-340m.toml --json").second);
   EXPECT_EQ(pure["kv_cache_bytes_per_token"]["fp32"], 0);
-  const json mixed = json::parse(lazy("info " + models + "retnet-340m.toml --json --set model.attention_every=4").second);
+  const json mixed =
+      json::parse(lazy("info " + models + "retnet-340m.toml --json --set model.attention_every=4").second);
   EXPECT_EQ(mixed["kv_cache_bytes_per_token"]["fp32"], 6 * 2 * 4 * 1024);
 }
 

@@ -1,4 +1,5 @@
-// A model folder of transformers' own making beside what transformers computes from it: logits, states, attention, gradients.
+// A model folder of transformers' own making beside what transformers computes from it: logits, states, attention,
+// gradients.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -15,8 +16,9 @@
 
 namespace lazy::testing {
 
-// make(name, configuration, **how) saves a model with random weights as FOLDER/name, and beside it out.safetensors: ids, and what
-// transformers makes of them by its plain ("eager") operations in fp32 and in float64. reopened(where) is a folder's model.
+// make(name, configuration, **how) saves a model with random weights as FOLDER/name, and beside it out.safetensors:
+// ids, and what transformers makes of them by its plain ("eager") operations in fp32 and in float64. reopened(where) is
+// a folder's model.
 inline constexpr char kMakeFolders[] = R"(
 import json, sys, torch
 from pathlib import Path
@@ -90,9 +92,13 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
     const at::NoGradGuard guard;
     Probes probes;
     const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };  // layers.N.place
-    probes.read("layers.*.residual", [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
-    probes.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& t) { out["attention." + layer(name)] = t; });
-    probes.read("final.hidden", [&](const std::string&, const at::Tensor& t) { out["hidden." + std::to_string(model.config().num_layers)] = t; });
+    probes.read("layers.*.residual",
+                [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
+    probes.read("layers.*.attention.weights",
+                [&](const std::string& name, const at::Tensor& t) { out["attention." + layer(name)] = t; });
+    probes.read("final.hidden", [&](const std::string&, const at::Tensor& t) {
+      out["hidden." + std::to_string(model.config().num_layers)] = t;
+    });
     ForwardOptions options;
     options.probes = &probes;
     model.forward(ids, options);
@@ -116,15 +122,17 @@ inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // As close to float64 as twice what transformers' fp32 is, or as rounding alone is.
-inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact, const std::string& name) {
+inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact,
+                            const std::string& name) {
   ASSERT_EQ(ours.sizes(), exact.sizes()) << name;
-  const double size = exact.square().mean().sqrt().item<double>(), rounding = 2 * std::numeric_limits<float>::epsilon() * size;
+  const double size = exact.square().mean().sqrt().item<double>(),
+               rounding = 2 * std::numeric_limits<float>::epsilon() * size;
   EXPECT_LE(rms_distance(ours, exact), 2 * rms_distance(single, exact) + rounding)
       << name << ": largest difference " << (ours - exact).abs().max().item<double>() << ", size " << size;
 }
 
-// How many of the file's things were compared. A gradient passes through every layer's rounding, and one of a few numbers is a
-// chance sample of it: each must be near, all together as close as transformers' own.
+// How many of the file's things were compared. A gradient passes through every layer's rounding, and one of a few
+// numbers is a chance sample of it: each must be near, all together as close as transformers' own.
 inline int expect_as_transformers(const Observed& ours, const Observed& theirs) {
   int compared = 0;
   std::vector<at::Tensor> gradients[3];
@@ -140,11 +148,14 @@ inline int expect_as_transformers(const Observed& ours, const Observed& theirs) 
       expect_as_close(mine->second, single, exact, what);
       continue;
     }
-    EXPECT_LE(rms_distance(mine->second, exact), 2 * rms_distance(single, exact) + 1e-5 * exact.square().mean().sqrt().item<double>()) << what;
+    EXPECT_LE(rms_distance(mine->second, exact),
+              2 * rms_distance(single, exact) + 1e-5 * exact.square().mean().sqrt().item<double>())
+        << what;
     int n = 0;
     for (const at::Tensor& t : {mine->second, single, exact}) gradients[n++].push_back(t.flatten().to(at::kDouble));
   }
-  if (!gradients[0].empty()) expect_as_close(at::cat(gradients[0]), at::cat(gradients[1]), at::cat(gradients[2]), "gradients");
+  if (!gradients[0].empty())
+    expect_as_close(at::cat(gradients[0]), at::cat(gradients[1]), at::cat(gradients[2]), "gradients");
   return compared;
 }
 

@@ -157,9 +157,14 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"max_window_layers", 1}}), (std::vector<int64_t>{-1, 8, 8}));
   const json types = {"sliding_attention", "full_attention", "sliding_attention"};
   EXPECT_EQ(windows({{"use_sliding_window", true}, {"layer_types", types}}), (std::vector<int64_t>{8, -1, 8}));
-  EXPECT_THAT(error_of([&] { windows({{"layer_types", types}}); }), AllOf(HasSubstr("layer_types"), HasSubstr("sliding_window")));
+  EXPECT_THAT(error_of([&] {
+                windows({{"layer_types", types}});
+              }),
+              AllOf(HasSubstr("layer_types"), HasSubstr("sliding_window")));
   EXPECT_THAT(error_of([&] { windows({{"layer_types", json::array({"full_attention"})}}); }), HasSubstr("layer_types"));
-  EXPECT_THAT(error_of([&] { windows({{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}}); }),
+  EXPECT_THAT(error_of([&] {
+                windows({{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}});
+              }),
               AllOf(HasSubstr("layer_types"), HasSubstr("chunked_attention")));
 }
 
@@ -194,20 +199,27 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error("hidden_act", "gelu"), AllOf(HasSubstr("hidden_act"), HasSubstr("gelu")));
   EXPECT_THAT(error("attention_bias", 1), AllOf(HasSubstr("attention_bias"), HasSubstr("true or false")));
   EXPECT_THAT(error("mlp_bias", true), HasSubstr("mlp_bias"));
-  EXPECT_THAT(error("quantization_config", {{"bits", 4}}), AllOf(HasSubstr("quantization_config"), HasSubstr("quantized weights")));
-  EXPECT_THAT(error("model_type", "mixtral"), AllOf(HasSubstr("llama, mistral, qwen2, qwen3, lazy_attention"), HasSubstr("mixtral")));
+  EXPECT_THAT(error("quantization_config", {{"bits", 4}}),
+              AllOf(HasSubstr("quantization_config"), HasSubstr("quantized weights")));
+  EXPECT_THAT(error("model_type", "mixtral"),
+              AllOf(HasSubstr("llama, mistral, qwen2, qwen3, lazy_attention"), HasSubstr("mixtral")));
   EXPECT_THAT(error("partial_rotary_factor", 0.5), AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("0.5")));
   EXPECT_THAT(error("rope_parameters", 4), HasSubstr("rope_parameters"));
   EXPECT_THAT(error("tokenizer_fingerprint", "xyz"), HasSubstr("tokenizer_fingerprint"));
   const auto rope = [&](const json& value) { return error("rope_scaling", value); };
-  EXPECT_THAT(rope({{"rope_type", "longrope"}, {"factor", 2}}), AllOf(HasSubstr("rope_scaling.rope_type"), HasSubstr("longrope")));
+  EXPECT_THAT(rope({{"rope_type", "longrope"}, {"factor", 2}}),
+              AllOf(HasSubstr("rope_scaling.rope_type"), HasSubstr("longrope")));
   EXPECT_THAT(rope({{"type", "linear"}}), HasSubstr("rope_scaling.factor: expected a number, found nothing"));
-  EXPECT_THAT(rope({{"type", "linear"}, {"factor", 0.5}}), AllOf(HasSubstr("rope_scaling.factor"), HasSubstr("at least 1"), HasSubstr("0.5")));
+  EXPECT_THAT(rope({{"type", "linear"}, {"factor", 0.5}}),
+              AllOf(HasSubstr("rope_scaling.factor"), HasSubstr("at least 1"), HasSubstr("0.5")));
   EXPECT_THAT(rope({{"type", "linear"}, {"factor", "2"}}), AllOf(HasSubstr("factor"), HasSubstr("a number")));
-  EXPECT_THAT(rope({{"type", "yarn"}, {"factor", 2}, {"original_max_position_embeddings", 0}}), HasSubstr("original_max_position_embeddings"));
+  EXPECT_THAT(rope({{"type", "yarn"}, {"factor", 2}, {"original_max_position_embeddings", 0}}),
+              HasSubstr("original_max_position_embeddings"));
   EXPECT_THAT(rope({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 0.5}}), HasSubstr("beta_fast"));
-  EXPECT_THAT(rope({{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}), HasSubstr("high_freq_factor"));
-  EXPECT_THAT(error("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}), HasSubstr("one RoPE for all layers"));
+  EXPECT_THAT(rope({{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
+              HasSubstr("high_freq_factor"));
+  EXPECT_THAT(error("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}),
+              HasSubstr("one RoPE for all layers"));
   for (const char* key :
        {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "model_type"}) {
     EXPECT_THAT(error(key, nullptr), AllOf(HasSubstr(key), HasSubstr("found nothing"))) << key;
@@ -219,7 +231,8 @@ TEST(ModelConfig, BadJsonFieldsAreNamed) {
   EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }),
               AllOf(HasSubstr("config.json"), HasSubstr("JSON")));
   testing::write_text(folder / "config.json", "{\"vocab_size\": 1e999}");
-  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }), AllOf(HasSubstr("config.json"), HasSubstr("1e999")));
+  EXPECT_THAT(error_of([&] { ModelConfig::from_directory(folder.path()); }),
+              AllOf(HasSubstr("config.json"), HasSubstr("1e999")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The families of Llama in transformers' own folders: equal logits, states, attention and gradients, and saved again they are the same
-// model to transformers.
+// The families of Llama in transformers' own folders: equal logits, states, attention and gradients, and saved again
+// they are the same model to transformers.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
@@ -20,8 +20,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-// Every shape that differs in what is computed. Sizes are odd on purpose; 150 tokens pass the windows and the length from
-// which scaled RoPE differs.
+// Every shape that differs in what is computed. Sizes are odd on purpose; 150 tokens pass the windows and the length
+// from which scaled RoPE differs.
 constexpr char kCases[] = R"(
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -59,8 +59,14 @@ for seed in (0, 1):
 TEST(Families, AreTransformersAndSavedAgainToo) { testing::expect_folders(kCases, 32); }
 
 ModelConfig biased() {
-  ModelConfig c{.vocab_size = 31, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .num_kv_heads = 1, .head_dim = 8,
-                .intermediate_size = 24, .max_length = 64};
+  ModelConfig c{.vocab_size = 31,
+                .hidden_size = 16,
+                .num_layers = 2,
+                .num_heads = 2,
+                .num_kv_heads = 1,
+                .head_dim = 8,
+                .intermediate_size = 24,
+                .max_length = 64};
   c.family = "qwen3";
   c.attention_bias = c.output_bias = c.qk_norm = true;
   return c;
@@ -77,7 +83,8 @@ TEST(FamilyFolder, MissingAndUnexpectedTensorsAreNamed) {
   tensors["model.layers.0.mlp.experts.0.gate_proj.weight"] = at::zeros({2, 2});
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
   const std::string text = error_of([&] { LanguageModel::load(folder.path()); });
-  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("layers.0.self_attn.q_norm.weight"), HasSubstr("layers.1.self_attn.o_proj.bias")));
+  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("layers.0.self_attn.q_norm.weight"),
+                          HasSubstr("layers.1.self_attn.o_proj.bias")));
   EXPECT_THAT(text, AllOf(HasSubstr("1 unexpected: "), HasSubstr("mlp.experts.0.gate_proj.weight")));
   EXPECT_THAT(text, HasSubstr("layers.1.self_attn.k_proj.bias expected [8], found [16]"));
 }
@@ -99,8 +106,10 @@ TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
     tensors[of_layer.back() + ".more"] = at::zeros({3, 5});
     write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
     const std::string text = error_of([&] { LanguageModel::load(folder.path()); });
-    EXPECT_THAT(text, AllOf(HasSubstr("1 missing: " + of_layer.front() + ";"), HasSubstr("1 unexpected: " + of_layer.back() + ".more;"),
-                            HasSubstr("1 of the wrong shape: " + of_layer.back() + " expected ["), HasSubstr("found [3, 5]")));
+    EXPECT_THAT(
+        text, AllOf(HasSubstr("1 missing: " + of_layer.front() + ";"),
+                    HasSubstr("1 unexpected: " + of_layer.back() + ".more;"),
+                    HasSubstr("1 of the wrong shape: " + of_layer.back() + " expected ["), HasSubstr("found [3, 5]")));
     EXPECT_EQ(error_of([&] { LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat); }), text);
   }
 }

@@ -1,13 +1,14 @@
-// Families whose folders are laid out otherwise than Llama's: what transformers computes from a folder is what we compute.
+// Families whose folders are laid out otherwise than Llama's: what transformers computes from a folder is what we
+// compute.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
 #include "as_transformers.h"
-#include "family_folders.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "family_folders.h"
 #include "model/mxfp4.h"
 #include "support/error_of.h"
 #include "temporary_folder.h"
@@ -102,8 +103,11 @@ TEST(Layouts, Bloom) { testing::expect_folders(kBloom, 8); }
 TEST(Layouts, GptOss) { testing::expect_folders(kGptOss, 10); }
 
 ModelConfig gpt2(const std::string& more = "") {
-  Config config = Config::parse("[model]\nkind = \"gpt2\"\nvocab_size = 31\nhidden_size = 20\nnum_hidden_layers = 2\nnum_heads = 4\n"
-                                "max_position_embeddings = 16\n" + more, "gpt2.toml");
+  Config config = Config::parse(
+      "[model]\nkind = \"gpt2\"\nvocab_size = 31\nhidden_size = 20\nnum_hidden_layers = 2\nnum_heads = 4\n"
+      "max_position_embeddings = 16\n" +
+          more,
+      "gpt2.toml");
   return ModelConfig::from_toml(config);
 }
 
@@ -113,8 +117,10 @@ TEST(Gpt2, IsOneFromAConfiguration) {
   EXPECT_EQ(c.kind(), "gpt2");
   EXPECT_EQ(c.intermediate(), 80);
   // wte, wpe; of a layer two norms, c_attn, c_proj, the MLP; the last norm.
-  EXPECT_EQ(count_parameters(c).total, 31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
-  EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("alibi")));
+  EXPECT_EQ(count_parameters(c).total,
+            31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
+  EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }),
+              AllOf(HasSubstr("gpt2"), HasSubstr("learned"), HasSubstr("alibi")));
   EXPECT_THAT(error_of([] { gpt2("normalizer = \"elastic\""); }), AllOf(HasSubstr("gpt2"), HasSubstr("elastic")));
   EXPECT_THAT(error_of([] { gpt2("num_kv_heads = 2"); }), AllOf(HasSubstr("num_kv_heads"), HasSubstr("found 2")));
   EXPECT_THAT(error_of([] { gpt2("head_dim = 6"); }), AllOf(HasSubstr("head_dim"), HasSubstr("found 6")));
@@ -126,7 +132,8 @@ TEST(Gpt2, StartsAsPublished) {
   const LanguageModel model(c, 3);
   for (const auto& [name, p] : model.parameters()) {
     const double mean = p.mean().item<double>(), std = p.std().item<double>();
-    const bool branch = name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
+    const bool branch =
+        name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
     if (p.dim() == 2) {
       EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: 1 / sqrt(4)
     } else {
@@ -160,7 +167,8 @@ TEST(Gpt2, CheckpointingGivesTheSameGradients) {
     model.loss(ids, ids).backward();
     gradients.emplace_back();
     for (const auto& [name, p] : model.parameters()) gradients.back().push_back(p.grad());
-    for (size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(at::equal(gradients.back()[i], gradients[0][i])) << name(how);
+    for (size_t i = 0; i < gradients[0].size(); ++i)
+      EXPECT_TRUE(at::equal(gradients.back()[i], gradients[0][i])) << name(how);
   }
 }
 
@@ -186,7 +194,8 @@ TEST(Gpt2, MissingAndUnexpectedTensorsAreNamed) {
   tensors["transformer.h.2.ln_1.weight"] = at::zeros({20});
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
   const std::string text = error_of([&] { LanguageModel::load(folder.path()); });
-  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("transformer.h.0.attn.c_attn.weight"), HasSubstr("transformer.ln_f.bias")));
+  EXPECT_THAT(text, AllOf(HasSubstr("2 missing: "), HasSubstr("transformer.h.0.attn.c_attn.weight"),
+                          HasSubstr("transformer.ln_f.bias")));
   EXPECT_THAT(text, AllOf(HasSubstr("1 unexpected: "), HasSubstr("transformer.h.2.ln_1.weight")));
   EXPECT_THAT(text, HasSubstr("transformer.h.1.mlp.c_fc.weight expected [20, 80], found [80, 20]"));
 }
@@ -207,14 +216,16 @@ TEST(Gpt2, WhatIsNotComputedIsNamed) {
 // A halved byte each: 16 values, the low half first, times a power of two for 32 of them.
 TEST(Mxfp4, IsTheValuesThatItStandsFor) {
   const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  const at::Tensor blocks = at::randint(0, 256, {3, 5, 2, 16}, at::kByte), scales = at::randint(100, 150, {3, 5, 2}, at::kByte);
+  const at::Tensor blocks = at::randint(0, 256, {3, 5, 2, 16}, at::kByte),
+                   scales = at::randint(100, 150, {3, 5, 2}, at::kByte);
   const at::Tensor all = from_mxfp4(blocks, scales);
   ASSERT_EQ(all.sizes(), (std::vector<int64_t>{3, 64, 5}));
   for (int64_t e = 0; e < 3; ++e) {
     for (int64_t row = 0; row < 5; ++row) {
       for (int64_t in = 0; in < 64; ++in) {
         const int byte = blocks[e][row][in / 32][in % 32 / 2].item<int>(), half = in % 2 ? byte >> 4 : byte & 15;
-        const double value = (half & 8 ? -1 : 1) * values[half & 7] * std::exp2(scales[e][row][in / 32].item<int>() - 127);
+        const double value =
+            (half & 8 ? -1 : 1) * values[half & 7] * std::exp2(scales[e][row][in / 32].item<int>() - 127);
         ASSERT_EQ(all[e][in][row].item<double>(), value);
       }
     }
@@ -224,26 +235,30 @@ TEST(Mxfp4, IsTheValuesThatItStandsFor) {
 TEST(Mxfp4, WhatDoesNotFitIsNamed) {
   const TemporaryFolder folder;
   const auto error = [&](at::IntArrayRef blocks, at::IntArrayRef scales, at::ScalarType type) {
-    write_safetensors(folder / "model.safetensors", {{"e.down_proj_blocks", at::zeros(blocks, type)}, {"e.down_proj_scales", at::zeros(scales, type)}});
+    write_safetensors(folder / "model.safetensors", {{"e.down_proj_blocks", at::zeros(blocks, type)},
+                                                     {"e.down_proj_scales", at::zeros(scales, type)}});
     const auto file = without_mxfp4(std::make_unique<SafetensorsFile>(folder / "model.safetensors"));
     EXPECT_EQ(file->names(), std::vector<std::string>{"e.down_proj"});
     return error_of([&] { file->tensor("e.down_proj"); });
   };
   EXPECT_EQ(error({2, 3, 1, 16}, {2, 3, 1}, at::kByte), "");
-  EXPECT_THAT(error({2, 3, 1, 8}, {2, 3, 1}, at::kByte), AllOf(HasSubstr("model.safetensors"), HasSubstr("e.down_proj"), HasSubstr("groups, 16")));
+  EXPECT_THAT(error({2, 3, 1, 8}, {2, 3, 1}, at::kByte),
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("e.down_proj"), HasSubstr("groups, 16")));
   EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 2}, at::kByte), HasSubstr("e.down_proj"));
   EXPECT_THAT(error({2, 3, 1, 16}, {2, 3, 1}, at::kChar), HasSubstr("type U8"));
 }
 
 TEST(GptOss, WhatIsNotComputedIsNamed) {
   const auto error = [](const char* key, const nlohmann::json& value) {
-    nlohmann::json config = {{"model_type", "gpt_oss"}, {"vocab_size", 9}, {"hidden_size", 64}, {"num_hidden_layers", 3},
-                             {"num_attention_heads", 8}, {"intermediate_size", 96}, {"num_local_experts", 8}};
+    nlohmann::json config = {{"model_type", "gpt_oss"}, {"vocab_size", 9},          {"hidden_size", 64},
+                             {"num_hidden_layers", 3},  {"num_attention_heads", 8}, {"intermediate_size", 96},
+                             {"num_local_experts", 8}};
     config[key] = value;
     return error_of([&] { ModelConfig::from_json(config, "config.json"); });
   };
   EXPECT_EQ(error("quantization_config", {{"quant_method", "mxfp4"}}), "");
-  EXPECT_THAT(error("quantization_config", {{"quant_method", "fp8"}}), AllOf(HasSubstr("quantization_config"), HasSubstr("mxfp4"), HasSubstr("fp8")));
+  EXPECT_THAT(error("quantization_config", {{"quant_method", "fp8"}}),
+              AllOf(HasSubstr("quantization_config"), HasSubstr("mxfp4"), HasSubstr("fp8")));
   EXPECT_THAT(error("num_experts_per_tok", 9), AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("found 9")));
   EXPECT_THAT(error("num_local_experts", 0), HasSubstr("num_local_experts"));
   EXPECT_THAT(error("swiglu_limit", 0), HasSubstr("swiglu_limit"));

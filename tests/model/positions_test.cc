@@ -19,7 +19,10 @@ namespace {
 using ::testing::HasSubstr;
 
 ModelConfig from_toml(const std::string& text) {
-  Config config = Config::parse("[model]\nvocab_size = 40\nhidden_size = 32\nnum_hidden_layers = 2\nnum_heads = 2\nmax_position_embeddings = 24\n" + text);
+  Config config = Config::parse(
+      "[model]\nvocab_size = 40\nhidden_size = 32\nnum_hidden_layers = 2\nnum_heads = 2\nmax_position_embeddings = "
+      "24\n" +
+      text);
   const ModelConfig m = ModelConfig::from_toml(config);
   config.check_all_used();
   return m;
@@ -65,8 +68,9 @@ TEST(Positions, LearnedOnesEnd) {
 }
 
 TEST(Positions, ASavedModelComesBack) {
-  for (const char* keys : {"positions = \"learned\"", "positions = \"sinusoidal\"", "positions = \"alibi\"\nalibi_trainable = true",
-                           "positions = \"none\"", "positions = \"transformer_xl\"\nsegment_length = 8\nmemory_length = 5\nclamp_length = 9",
+  for (const char* keys : {"positions = \"learned\"", "positions = \"sinusoidal\"",
+                           "positions = \"alibi\"\nalibi_trainable = true", "positions = \"none\"",
+                           "positions = \"transformer_xl\"\nsegment_length = 8\nmemory_length = 5\nclamp_length = 9",
                            "partial_rotary_factor = 0.5\nrope_interleaved = true", "normalizer = \"softmax_sink\""}) {
     const ModelConfig config = from_toml("kind = \"transformer\"\n" + std::string(keys));
     EXPECT_EQ(config.architecture(), "LazyForCausalLM") << keys;
@@ -83,7 +87,8 @@ TEST(Positions, ASavedModelComesBack) {
 
 TEST(Positions, FixedSlopesAreNotTrained) {
   for (const bool trained : {false, true}) {
-    LanguageModel model(from_toml(std::string("positions = \"alibi\"\nalibi_trainable = ") + (trained ? "true" : "false")), 1);
+    LanguageModel model(
+        from_toml(std::string("positions = \"alibi\"\nalibi_trainable = ") + (trained ? "true" : "false")), 1);
     size_t found = 0;
     for (const auto& item : model.parameters()) found += item.first.find("alibi_slopes") != std::string::npos;
     EXPECT_EQ(found, trained ? 2u : 0u);
@@ -97,8 +102,10 @@ TEST(Positions, FixedSlopesAreNotTrained) {
 }
 
 TEST(Positions, WhatTheyRefuse) {
-  EXPECT_THAT(error("positions = \"absolute\""), HasSubstr("expected one of rope, none, learned, sinusoidal, alibi, transformer_xl"));
-  EXPECT_THAT(error("partial_rotary_factor = 0.2"), HasSubstr("partial_rotary_factor: expected an even number of head_dim's 16"));
+  EXPECT_THAT(error("positions = \"absolute\""),
+              HasSubstr("expected one of rope, none, learned, sinusoidal, alibi, transformer_xl"));
+  EXPECT_THAT(error("partial_rotary_factor = 0.2"),
+              HasSubstr("partial_rotary_factor: expected an even number of head_dim's 16"));
   EXPECT_THAT(error("partial_rotary_factor = 2"), HasSubstr("partial_rotary_factor"));
   LanguageModel model(from_toml("positions = \"alibi\""), 1);
   KVCache cache{.streaming = StreamingCache{.sinks = 2, .recent = 4}};

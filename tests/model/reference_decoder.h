@@ -100,7 +100,8 @@ class ReferenceDecoder {
     at::Tensor out = at::zeros({n, c_.hidden_size}, at::kDouble);
     for (int64_t i = 0; i < n && c_.positions == "sinusoidal"; ++i) {
       for (int64_t d = 0; d < c_.hidden_size; ++d) {
-        const double angle = static_cast<double>(i) * std::pow(10000.0, -static_cast<double>(d / 2 * 2) / static_cast<double>(c_.hidden_size));
+        const double angle = static_cast<double>(i) *
+                             std::pow(10000.0, -static_cast<double>(d / 2 * 2) / static_cast<double>(c_.hidden_size));
         out[i][d] = d % 2 ? std::cos(angle) : std::sin(angle);
       }
     }
@@ -124,16 +125,18 @@ class ReferenceDecoder {
       const at::Tensor k = at::arange(1, s.size(3) + 1, s.options());
       const at::Tensor mean = sorted.cumsum(-1) / k;
       const at::Tensor theta =
-          sparsemax ? mean - 1 / k : mean - ((1 - ((sorted * sorted).cumsum(-1) - k * mean * mean)) / k).clamp_min(0).sqrt();
+          sparsemax ? mean - 1 / k
+                    : mean - ((1 - ((sorted * sorted).cumsum(-1) - k * mean * mean)) / k).clamp_min(0).sqrt();
       const at::Tensor support = (sparsemax ? sorted > theta : theta <= sorted).sum(-1, true);
       const at::Tensor p = at::relu(x - theta.gather(-1, support - 1));
       return (sparsemax ? p : p * p) * visible;
     }
     const at::Tensor p = at::softmax(masked, 3);
     if (!c_.has_offset()) return p;
-    const at::Tensor tau = c_.offset_trainable ? w_.at(prefix + "softmax_offset")
-                                               : at::full({c_.num_heads}, c_.offset_init, p.options());
-    return at::relu(p + tau.view({1, -1, 1, 1}) / (c_.offset == "per_visible" ? count : at::ones_like(count))) * visible;
+    const at::Tensor tau =
+        c_.offset_trainable ? w_.at(prefix + "softmax_offset") : at::full({c_.num_heads}, c_.offset_init, p.options());
+    return at::relu(p + tau.view({1, -1, 1, 1}) / (c_.offset == "per_visible" ? count : at::ones_like(count))) *
+           visible;
   }
 
   // Transformer-XL: (q + v) W_r r of every pair, by distance.
@@ -142,9 +145,11 @@ class ReferenceDecoder {
     const auto wide = at::TensorOptions().dtype(at::kDouble);
     at::Tensor steps = at::arange(n, wide);
     if (c_.clamp_length > 0) steps = steps.clamp_max(static_cast<double>(c_.clamp_length));
-    const at::Tensor angles = steps.unsqueeze(1) * at::pow(10000.0, at::arange(0, c_.hidden_size, 2, wide) / -static_cast<double>(c_.hidden_size));
+    const at::Tensor angles = steps.unsqueeze(1) * at::pow(10000.0, at::arange(0, c_.hidden_size, 2, wide) /
+                                                                        -static_cast<double>(c_.hidden_size));
     const at::Tensor encodings = at::cat({angles.sin(), angles.cos()}, 1).to(q.scalar_type());
-    const at::Tensor r = heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0), c_.num_heads);  // (1, heads, n, head_dim)
+    const at::Tensor r =
+        heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0), c_.num_heads);  // (1, heads, n, head_dim)
     const at::Tensor by_distance = at::matmul(q + w_.at(prefix + "r_r_bias").unsqueeze(1), r.transpose(2, 3));
     return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.num_heads, n, n}));
   }
@@ -169,7 +174,8 @@ class ReferenceDecoder {
     }
     const bool relative = c_.positions == "transformer_xl";
     const at::Tensor asks = relative ? q + w_.at(prefix + "r_w_bias").unsqueeze(1) : q;
-    at::Tensor s = at::where(own, at::matmul(asks, keys(x).transpose(2, 3)), at::matmul(asks, keys(remembered).transpose(2, 3)));
+    at::Tensor s =
+        at::where(own, at::matmul(asks, keys(x).transpose(2, 3)), at::matmul(asks, keys(remembered).transpose(2, 3)));
     if (relative) s = s + position_scores(q, distance, prefix);
     s = s / std::sqrt(static_cast<double>(c_.head_dim));
     if (c_.window > 0) visible = visible & distance.lt(c_.window);

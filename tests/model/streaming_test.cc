@@ -1,4 +1,5 @@
-// A streaming cache: the definition in plain float64 loops, the fast form for long texts, models, and StreamingLLM's own rule.
+// A streaming cache: the definition in plain float64 loops, the fast form for long texts, models, and StreamingLLM's
+// own rule.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
@@ -37,7 +38,8 @@ std::vector<double> rotated(const float* x, int64_t dim, int64_t place, const op
   std::vector<double> out(static_cast<size_t>(dim));
   const int64_t half = dim / 2;
   for (int64_t p = 0; p < half; ++p) {
-    const double angle = static_cast<double>(place) * f.per_pair[p], c = f.attention_factor * std::cos(angle), s = f.attention_factor * std::sin(angle);
+    const double angle = static_cast<double>(place) * f.per_pair[p], c = f.attention_factor * std::cos(angle),
+                 s = f.attention_factor * std::sin(angle);
     out[p] = c * x[p] - s * x[p + half];
     out[p + half] = s * x[p] + c * x[p + half];
   }
@@ -77,7 +79,8 @@ at::Tensor by_loops(const StreamingInputs& in, const Case& c) {
         for (const double s : score) sum += std::exp(s - largest);
         for (size_t j = 0; j < score.size(); ++j) {
           double weight = std::exp(score[j] - largest) / sum;
-          if (std::string(c.normalizer) == "elastic") weight = std::max(0.0, weight + in.tau[h].item<double>() / (std::string(c.offset) == "constant" ? 1 : n));
+          if (std::string(c.normalizer) == "elastic")
+            weight = std::max(0.0, weight + in.tau[h].item<double>() / (std::string(c.offset) == "constant" ? 1 : n));
           if (std::string(c.normalizer) == "sigmoid") weight = 1 / (1 + std::exp(std::log(n) - score[j]));
           out[b][t][h] += weight * in.v[b][token[j]][g].to(at::kDouble);
         }
@@ -136,7 +139,8 @@ TEST(StreamingAttention, IsTheLoop) {
                         {"sigmoid", NAN, "per_visible", 6},
                         {"softmax", NAN, "per_visible", 0, -1, 2, 2, {2, 150}, 300}};  // several blocks of queries
   for (const Case& c : cases) {
-    SCOPED_TRACE(fmt::format("{} tau {} {} bias {} window {} cache {}", c.normalizer, c.tau, c.offset, c.bias, c.window, c.cache.name()));
+    SCOPED_TRACE(fmt::format("{} tau {} {} bias {} window {} cache {}", c.normalizer, c.tau, c.offset, c.bias, c.window,
+                             c.cache.name()));
     const StreamingInputs in = inputs(c);
     const at::Tensor exact = by_loops(in, c);
     const double tolerance = 64 * std::numeric_limits<float>::epsilon() * exact.abs().max().item<double>();
@@ -155,8 +159,15 @@ TEST(StreamingAttention, OtherNormalizersGoTokenByToken) {
 }
 
 ModelConfig small(const char* kind) {
-  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 3, .num_heads = 4, .num_kv_heads = 2, .head_dim = 8,
-                .intermediate_size = 40, .rope_base = 1e3, .max_length = 32};
+  ModelConfig c{.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 3,
+                .num_heads = 4,
+                .num_kv_heads = 2,
+                .head_dim = 8,
+                .intermediate_size = 40,
+                .rope_base = 1e3,
+                .max_length = 32};
   c.init_std = 0.2;
   if (std::string(kind) == "lazy") {
     c.normalizer = "elastic";
@@ -175,7 +186,8 @@ at::Tensor streamed(LanguageModel& model, const at::Tensor& ids, const Streaming
   KVCache cache{.streaming = keep};
   std::vector<at::Tensor> out;
   for (int64_t begin = 0; begin < ids.size(1); begin += part) {
-    out.push_back(model.logits(model.forward(ids.narrow(1, begin, std::min(part, ids.size(1) - begin)), {.cache = &cache}).hidden));
+    out.push_back(model.logits(
+        model.forward(ids.narrow(1, begin, std::min(part, ids.size(1) - begin)), {.cache = &cache}).hidden));
     EXPECT_LE(cache.length, keep.size());
     EXPECT_EQ(cache.keys[0].size(1), cache.length);
   }
@@ -249,12 +261,15 @@ TEST(StreamingModel, IsThePublishedRuleOnLlama) {
   const at::NoGradGuard guard;
   KVCache cache{.streaming = StreamingCache{4, 11}};
   const at::Tensor theirs = read_safetensors(folder / "out.safetensors").at("hidden");
-  EXPECT_LT(largest_difference(model.forward(ids, {.cache = &cache}).hidden, theirs), 1e-5 * theirs.abs().max().item<double>());
+  EXPECT_LT(largest_difference(model.forward(ids, {.cache = &cache}).hidden, theirs),
+            1e-5 * theirs.abs().max().item<double>());
 }
 
 TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   const ModelConfig model = small("lazy");
-  const auto applied = [&](const std::string& positions, double base = 0) { return ModelOptions{positions, base, ""}.apply(model); };
+  const auto applied = [&](const std::string& positions, double base = 0) {
+    return ModelOptions{positions, base, ""}.apply(model);
+  };
   EXPECT_EQ(applied("yarn:4").rope_scaling.type, "yarn");
   EXPECT_EQ(applied("yarn:4").rope_scaling.original_length, 32);
   EXPECT_EQ(applied("linear:2.5").rope_scaling.factor, 2.5);
@@ -272,13 +287,20 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
     return "";
   };
   for (const char* bad : {"yarn", "yarn:", "yarn:0.5", "yarn:nan", "yarn:4x", "llama3:4", ":4"}) {
-    EXPECT_THAT(error([&] { applied(bad); }), ::testing::AllOf(HasSubstr("--positions: expected yarn:FACTOR"), HasSubstr(bad))) << bad;
+    EXPECT_THAT(error([&] { applied(bad); }),
+                ::testing::AllOf(HasSubstr("--positions: expected yarn:FACTOR"), HasSubstr(bad)))
+        << bad;
   }
   EXPECT_THAT(error([&] { applied("", 0.5); }), HasSubstr("--rope-base: expected more than 1, found 0.5"));
   EXPECT_EQ((ModelOptions{"", 0, "streaming:4+508"}.streaming()), (StreamingCache{4, 508}));
   EXPECT_EQ((StreamingCache{4, 508}.name()), "streaming:4+508");
-  for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5", "streaming:99999999999999999999+5"}) {
-    EXPECT_THAT(error([&] { (ModelOptions{"", 0, bad}.streaming()); }), ::testing::AllOf(HasSubstr("--cache: expected streaming:"), HasSubstr(bad))) << bad;
+  for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
+                          "streaming:99999999999999999999+5"}) {
+    EXPECT_THAT(error([&] {
+                  (ModelOptions{"", 0, bad}.streaming());
+                }),
+                ::testing::AllOf(HasSubstr("--cache: expected streaming:"), HasSubstr(bad)))
+        << bad;
   }
 }
 

@@ -15,9 +15,9 @@ namespace lazy {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::dict_of;
 using testing::global;
+using ::testing::HasSubstr;
 using testing::integer;
 using testing::item;
 using testing::TemporaryFolder;
@@ -58,7 +58,8 @@ TEST(TorchFile, WhatPyTorchSavesIsRead) {
   const TemporaryFolder folder;
   const auto [status, out] = testing::run_python(folder, kSave, fmt::format("'{}'", folder.path().string()));
   ASSERT_EQ(status, 0) << out;
-  for (const auto& [file, same] : {std::pair{"2.bin", "tensors"}, {"4.bin", "tensors"}, {"5.bin", "tensors"}, {"module.bin", "module"}}) {
+  for (const auto& [file, same] :
+       {std::pair{"2.bin", "tensors"}, {"4.bin", "tensors"}, {"5.bin", "tensors"}, {"module.bin", "module"}}) {
     const auto read = open_torch_file(folder / file);
     const auto expected = read_safetensors(folder / fmt::format("{}.safetensors", same));
     ASSERT_EQ(read->names().size(), expected.size()) << file;
@@ -71,7 +72,8 @@ TEST(TorchFile, WhatPyTorchSavesIsRead) {
     EXPECT_THAT(error_of([&] { read->tensor("other"); }), HasSubstr("no tensor 'other'"));
   }
   const auto refused = [&](const char* file) { return error_of([&] { open_torch_file(folder / file); }); };
-  EXPECT_THAT(refused("older.bin"), AllOf(HasSubstr("older.bin"), HasSubstr("PyTorch 1.6"), HasSubstr("save it again")));
+  EXPECT_THAT(refused("older.bin"),
+              AllOf(HasSubstr("older.bin"), HasSubstr("PyTorch 1.6"), HasSubstr("save it again")));
   EXPECT_THAT(refused("code.bin"), AllOf(HasSubstr("global '"), HasSubstr("nothing else is run")));
   EXPECT_THAT(refused("parameter.bin"), HasSubstr("torch._utils _rebuild_parameter"));
   EXPECT_THAT(refused("number.bin"), HasSubstr("step: expected a tensor, found an integer"));
@@ -79,7 +81,8 @@ TEST(TorchFile, WhatPyTorchSavesIsRead) {
 
 TEST(TorchFile, BothFormsOfTheDirectoryAreRead) {
   for (const bool wide : {false, true}) {
-    const auto entries = parse_torch_file(torch_file(dict_of(item("w", {}) + item("v", {.offset = 2, .size = {2, 2}, .stride = {1, 2}})), wide), "m.bin");
+    const auto entries = parse_torch_file(
+        torch_file(dict_of(item("w", {}) + item("v", {.offset = 2, .size = {2, 2}, .stride = {1, 2}})), wide), "m.bin");
     ASSERT_EQ(entries.size(), 2);
     EXPECT_EQ(entries[0].name, "v");
     EXPECT_EQ(entries[0].begin, entries[1].begin + 8);
@@ -94,14 +97,19 @@ TEST(TorchFile, BothFormsOfTheDirectoryAreRead) {
 TEST(TorchFile, NothingIsRun) {
   const auto of = [](const std::string& pickle) { return refusal(torch_file(pickle)); };
   const std::string call = testing::text("touch /tmp/x") + "\x85R.";
-  EXPECT_THAT(of("\x80\x02" + global("os", "system") + call), AllOf(HasSubstr("global 'os system'"), HasSubstr("m.bin")));
+  EXPECT_THAT(of("\x80\x02" + global("os", "system") + call),
+              AllOf(HasSubstr("global 'os system'"), HasSubstr("m.bin")));
   EXPECT_THAT(of("\x80\x02" + global("builtins", "eval") + call), HasSubstr("builtins eval"));
   EXPECT_THAT(of("\x80\x02" + global("torch._utils", "_rebuild_parameter") + call), HasSubstr("_rebuild_parameter"));
-  EXPECT_THAT(of("\x80\x04" + testing::text("posix") + testing::text("system") + "\x93" + call), HasSubstr("posix system"));
-  EXPECT_THAT(of("\x80\x02" + global("torch", "FloatStorage") + call), AllOf(HasSubstr("torch FloatStorage"), HasSubstr("is not called")));
+  EXPECT_THAT(of("\x80\x04" + testing::text("posix") + testing::text("system") + "\x93" + call),
+              HasSubstr("posix system"));
+  EXPECT_THAT(of("\x80\x02" + global("torch", "FloatStorage") + call),
+              AllOf(HasSubstr("torch FloatStorage"), HasSubstr("is not called")));
   EXPECT_THAT(of("\x80\x02" + global("collections", "OrderedDict") + call), HasSubstr("is not called"));
-  for (const int opcode : {int{'i'}, int{'o'}, 0x81, 0x92, 0x82, int{'P'}, int{'p'}, int{'S'}, int{'I'}, int{'l'}, int{'0'}, int{'2'}, int{'1'}, 0x8f, 0x97, 0xff}) {
-    EXPECT_THAT(of(std::string("\x80\x02]") + static_cast<char>(opcode) + "os\nsystem\n."), HasSubstr(fmt::format("opcode 0x{:02x}", opcode)));
+  for (const int opcode : {int{'i'}, int{'o'}, 0x81, 0x92, 0x82, int{'P'}, int{'p'}, int{'S'}, int{'I'}, int{'l'},
+                           int{'0'}, int{'2'}, int{'1'}, 0x8f, 0x97, 0xff}) {
+    EXPECT_THAT(of(std::string("\x80\x02]") + static_cast<char>(opcode) + "os\nsystem\n."),
+                HasSubstr(fmt::format("opcode 0x{:02x}", opcode)));
   }
 }
 
@@ -110,7 +118,8 @@ TEST(TorchFile, TensorsOutsideTheirStorageAreRefused) {
   EXPECT_EQ(refused_tensor({}), "");
   EXPECT_EQ(refused_tensor({.size = {0, 3}}), "");
   EXPECT_EQ(refused_tensor({.elements = 1000}), "");  // what the file has counts, not what it says
-  EXPECT_THAT(refused_tensor({.size = {2, 4}, .stride = {4, 1}}), AllOf(HasSubstr("tensor 'w'"), HasSubstr("6 elements"), HasSubstr("8 elements")));
+  EXPECT_THAT(refused_tensor({.size = {2, 4}, .stride = {4, 1}}),
+              AllOf(HasSubstr("tensor 'w'"), HasSubstr("6 elements"), HasSubstr("8 elements")));
   EXPECT_THAT(refused_tensor({.offset = 1}), HasSubstr("offset 1, 6 elements"));
   EXPECT_THAT(refused_tensor({.offset = -1}), HasSubstr("offset -1"));
   EXPECT_THAT(refused_tensor({.offset = kHuge}), HasSubstr("within its storage"));
@@ -143,10 +152,12 @@ TEST(TorchFile, DamagedFilesAreRefused) {
   EXPECT_THAT(of(dict_of(testing::text("w") + "K\x01")), HasSubstr("w: expected a tensor, found an integer"));
   EXPECT_THAT(of("\x80\x02X" + testing::little(0xffffffff, 4) + "abc."), HasSubstr("ends before its last value"));
   EXPECT_THAT(refusal("something else"), HasSubstr("found something else"));
-  EXPECT_THAT(refusal(testing::stored_zip({{"archive/data.pkl", "}."}}, false, 8)), AllOf(HasSubstr("stored as it is"), HasSubstr("method 8")));
+  EXPECT_THAT(refusal(testing::stored_zip({{"archive/data.pkl", "}."}}, false, 8)),
+              AllOf(HasSubstr("stored as it is"), HasSubstr("method 8")));
   EXPECT_THAT(refusal(testing::stored_zip({{"archive/other", "}."}})), HasSubstr("with data.pkl, found none"));
   EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/data.pkl", "}."}})), HasSubstr("appears twice"));
-  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/byteorder", "big"}})), HasSubstr("byteorder: expected little"));
+  EXPECT_THAT(refusal(testing::stored_zip({{"a/data.pkl", "}."}, {"a/byteorder", "big"}})),
+              HasSubstr("byteorder: expected little"));
 }
 
 // Each a little program that makes much of few bytes.

@@ -1,4 +1,5 @@
-// Transformer-XL's positions and segments: the strips against sums written out in float64, gradients, documents, generation.
+// Transformer-XL's positions and segments: the strips against sums written out in float64, gradients, documents,
+// generation.
 #include "model/positions/transformer_xl.h"
 
 #include <ATen/ATen.h>
@@ -10,9 +11,9 @@
 #include <vector>
 
 #include "core/config.h"
-#include "support/error_of.h"
 #include "model/language_model.h"
 #include "model/mixers/recurrence_checks.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
@@ -34,22 +35,22 @@ struct RelativeCase {
 void PrintTo(const RelativeCase& c, std::ostream* out) { *out << c.name; }
 
 const std::vector<RelativeCase>& cases() {
-  static const std::vector<RelativeCase> all = {{"one_segment", 9, 9, 2, 2, 4, {}},
-                                                {"longer_than_a_strip", 140, 140, 2, 1, 3, {}},
-                                                {"segments", 23, 23, 2, 2, 4, {5, 3}},
-                                                {"memory_of_two_segments", 23, 23, 2, 1, 4, {4, 8}},
-                                                {"no_memory", 14, 14, 2, 2, 4, {4, 0}},
-                                                {"later_tokens", 6, 13, 2, 2, 4, {5, 7}, -1, 9},
-                                                {"window", 150, 150, 2, 2, 3, {}, 6},
-                                                {"elastic", 19, 19, 2, 2, 4, {7, 4}, -1, 0, "elastic"}};
+  static const std::vector<RelativeCase> all = {
+      {"one_segment", 9, 9, 2, 2, 4, {}},     {"longer_than_a_strip", 140, 140, 2, 1, 3, {}},
+      {"segments", 23, 23, 2, 2, 4, {5, 3}},  {"memory_of_two_segments", 23, 23, 2, 1, 4, {4, 8}},
+      {"no_memory", 14, 14, 2, 2, 4, {4, 0}}, {"later_tokens", 6, 13, 2, 2, 4, {5, 7}, -1, 9},
+      {"window", 150, 150, 2, 2, 3, {}, 6},   {"elastic", 19, 19, 2, 2, 4, {7, 4}, -1, 0, "elastic"}};
   return all;
 }
 
 Tensors random_case(const RelativeCase& c) {
   at::Generator generator = at::detail::createCPUGenerator(17);
-  const auto normal = [&](at::IntArrayRef shape) { return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)); };
+  const auto normal = [&](at::IntArrayRef shape) {
+    return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble));
+  };
   const int64_t reach = relative_reach(c.first + c.keys, c.segments, c.window);
-  Tensors t = {normal({2, c.queries, c.heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim})};
+  Tensors t = {normal({2, c.queries, c.heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim}),
+               normal({2, c.keys, c.kv_heads, c.dim})};
   t.push_back(t[kK].clone());  // the same values, gradients of their own
   t.push_back(t[kV].clone());
   t.push_back(normal({reach, c.heads, c.dim}));
@@ -61,8 +62,18 @@ Tensors random_case(const RelativeCase& c) {
 }
 
 RelativeInputs inputs(const RelativeCase& c, const Tensors& t) {
-  RelativeInputs in{.q = t[kQ], .k = t[kK], .v = t[kV], .past_k = t[kPastK], .past_v = t[kPastV], .r = t[kR], .content_bias = t[kU],
-                    .position_bias = t[kW], .distance_bias = t[kBias], .tau = t[kTau], .segments = c.segments, .first = c.first};
+  RelativeInputs in{.q = t[kQ],
+                    .k = t[kK],
+                    .v = t[kV],
+                    .past_k = t[kPastK],
+                    .past_v = t[kPastV],
+                    .r = t[kR],
+                    .content_bias = t[kU],
+                    .position_bias = t[kW],
+                    .distance_bias = t[kBias],
+                    .tau = t[kTau],
+                    .segments = c.segments,
+                    .first = c.first};
   in.attention.normalizer = c.normalizer;
   in.attention.window = c.window;
   return in;
@@ -87,7 +98,8 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
           if (c.window > 0 && i - j >= c.window) continue;
           double s = 0;
           for (int64_t d = 0; d < c.dim; ++d) {
-            s += (q[b][row][h][d] + u[h][d]) * k[b][j - c.first][g][d] + (q[b][row][h][d] + w[h][d]) * r[r.size(0) - 1 - (i - j)][h][d];
+            s += (q[b][row][h][d] + u[h][d]) * k[b][j - c.first][g][d] +
+                 (q[b][row][h][d] + w[h][d]) * r[r.size(0) - 1 - (i - j)][h][d];
           }
           s /= std::sqrt(static_cast<double>(c.dim));
           if (i - j < bias.size(1)) s += bias[h][i - j];
@@ -97,7 +109,8 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
         for (const auto& [j, s] : scores) sum += std::exp(s);
         for (const auto& [j, s] : scores) {
           double weight = std::exp(s) / sum;
-          if (c.normalizer == "elastic") weight = std::max(0.0, weight + t[kTau][h].item<double>() / static_cast<double>(scores.size()));
+          if (c.normalizer == "elastic")
+            weight = std::max(0.0, weight + t[kTau][h].item<double>() / static_cast<double>(scores.size()));
           for (int64_t d = 0; d < c.dim; ++d) o[b][row][h][d] += weight * v[b][j - c.first][g][d];
         }
       }
@@ -108,11 +121,13 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
 
 class Relative : public ::testing::TestWithParam<RelativeCase> {};
 
-INSTANTIATE_TEST_SUITE_P(TransformerXl, Relative, ::testing::ValuesIn(cases()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(TransformerXl, Relative, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Relative, StripsAreTheDefinition) {
   const Tensors t = random_case(GetParam());
-  EXPECT_LT(testing::largest_difference(relative_attention(inputs(GetParam(), t)).first, definition(GetParam(), t)), 1e-12);
+  EXPECT_LT(testing::largest_difference(relative_attention(inputs(GetParam(), t)).first, definition(GetParam(), t)),
+            1e-12);
 }
 
 TEST_P(Relative, GradientsAreSlopes) {
@@ -164,13 +179,23 @@ TEST(TransformerXl, StatisticsAreThoseOfTheWeights) {
   EXPECT_LT(testing::largest_difference(stats[1].to(at::kDouble), 1 - weights(all)), 1e-6);
   EXPECT_EQ(stats[2].max().item<double>(), std::round(stats[2].max().item<double>()));
   in.segments = {3, 1};
-  EXPECT_EQ(relative_attention(in).second[0].narrow(2, 4, 3).abs().max().item<double>(), 0) << "the first key is out of sight";
+  EXPECT_EQ(relative_attention(in).second[0].narrow(2, 4, 3).abs().max().item<double>(), 0)
+      << "the first key is out of sight";
 }
 
 // A model of these positions. Numbers large enough that a wrong place shows.
 ModelConfig relative_model(int64_t segment, int64_t memory) {
-  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 3, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .intermediate_size = 48,
-                .positions = "transformer_xl", .segment_length = segment, .memory_length = memory, .max_length = 64};
+  ModelConfig c{.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 3,
+                .num_heads = 2,
+                .num_kv_heads = 2,
+                .head_dim = 16,
+                .intermediate_size = 48,
+                .positions = "transformer_xl",
+                .segment_length = segment,
+                .memory_length = memory,
+                .max_length = 64};
   c.init_std = 0.15;
   return c;
 }
@@ -190,7 +215,8 @@ TEST(TransformerXl, AWholeTextIsItsSegmentsOneAfterTheOther) {
       for (int64_t begin = 0; begin < 42; begin += step) {
         const int64_t end = std::min<int64_t>(42, begin + step);
         const at::Tensor part = model.forward(ids.slice(1, begin, end), {.cache = &cache}).hidden;
-        EXPECT_LT(testing::largest_difference(part, whole.slice(1, begin, end)), 2e-4) << segment << " " << memory << " " << begin;
+        EXPECT_LT(testing::largest_difference(part, whole.slice(1, begin, end)), 2e-4)
+            << segment << " " << memory << " " << begin;
       }
       const int64_t most = segment > 0 ? segment + memory : 42;
       EXPECT_LE(cache.states[0][0].size(1), most) << "what is kept does not grow";
@@ -227,7 +253,8 @@ TEST(TransformerXl, DocumentsKnowNothingOfEachOther) {
   packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);
   packed.longest = 38;
   const at::Tensor together = model.forward(packed.ids.unsqueeze(0), {.packed = &packed}).hidden;
-  EXPECT_LT(testing::largest_difference(together, at::cat({model.forward(a).hidden, model.forward(b).hidden}, 1)), 1e-4);
+  EXPECT_LT(testing::largest_difference(together, at::cat({model.forward(a).hidden, model.forward(b).hidden}, 1)),
+            1e-4);
   // One that continues the first 13 tokens of another brings only its own.
   const at::Tensor more = at::cat({a.slice(1, 0, 13), b.slice(1, 0, 9)}, 1);
   packed.ids = at::cat({a, b.slice(1, 0, 9)}, 1).squeeze(0);
@@ -243,7 +270,8 @@ TEST(TransformerXl, DocumentsKnowNothingOfEachOther) {
 TEST(TransformerXl, WhatIsRefused) {
   const auto refused = [](const std::string& keys) {
     return error_of([&] {
-      Config config = Config::parse("[model]\nkind = \"transformer\"\nhidden_size = 32\nnum_heads = 2\nmax_position_embeddings = 64\n" + keys);
+      Config config = Config::parse(
+          "[model]\nkind = \"transformer\"\nhidden_size = 32\nnum_heads = 2\nmax_position_embeddings = 64\n" + keys);
       ModelConfig::from_toml(config);
     });
   };
@@ -251,15 +279,19 @@ TEST(TransformerXl, WhatIsRefused) {
   EXPECT_EQ(refused(relative + "segment_length = 16\nmemory_length = 48\nclamp_length = 40"), "");
   EXPECT_THAT(refused(relative + "memory_length = 16"), HasSubstr("memory_length: expected 0 without segment_length"));
   EXPECT_THAT(refused(relative + "segment_length = 65"), HasSubstr("segment_length: expected 0 to 64, found 65"));
-  EXPECT_THAT(refused("segment_length = 16"), HasSubstr("segment_length: expected 0, positions rope have none, found 16"));
-  EXPECT_THAT(refused(relative + "normalizer = \"sparsemax\""), HasSubstr("normalizer: expected softmax, elastic, sigmoid or softmax_sink"));
+  EXPECT_THAT(refused("segment_length = 16"),
+              HasSubstr("segment_length: expected 0, positions rope have none, found 16"));
+  EXPECT_THAT(refused(relative + "normalizer = \"sparsemax\""),
+              HasSubstr("normalizer: expected softmax, elastic, sigmoid or softmax_sink"));
   LanguageModel model(relative_model(8, 8), 1);
   KVCache streaming{.streaming = StreamingCache{.sinks = 2, .recent = 4}};
   const at::NoGradGuard no_grad;
-  EXPECT_THAT(error_of([&] { model.forward(text(1, 3), {.cache = &streaming}); }), HasSubstr("a streaming cache serves RoPE"));
+  EXPECT_THAT(error_of([&] { model.forward(text(1, 3), {.cache = &streaming}); }),
+              HasSubstr("a streaming cache serves RoPE"));
   ForwardOptions options;
   options.on_attention_input = [](int64_t, const at::Tensor&, const at::Tensor&) {};
-  EXPECT_THAT(error_of([&] { model.forward(text(1, 3), options); }), HasSubstr("maps of attention: expected other positions"));
+  EXPECT_THAT(error_of([&] { model.forward(text(1, 3), options); }),
+              HasSubstr("maps of attention: expected other positions"));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ TEST(AttentionOperator, MetaHasTheSameShapes) {
 TEST(AttentionOperator, GradientsReachTheirInputs) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;
-    for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau}) *t = t->detach().to(at::kCPU, at::kDouble).set_requires_grad(true);
+    for (at::Tensor* t : {&e.q, &e.k, &e.v, &e.bias, &e.tau})
+      *t = t->detach().to(at::kCPU, at::kDouble).set_requires_grad(true);
     return e;
   }();
   auto gradients = [](const Inputs& x, bool with_bias) {
@@ -113,24 +114,28 @@ TEST(AttentionOperator, ErrorsNameWhatWasExpectedAndReceived) {
   EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected k of type Float like q, received BFloat16"));
   bad = in;
   bad.q = in.q.select(0, 0);
-  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected q of shape (batch, length, heads, head_dim), received [9, 4, 16]"));
+  EXPECT_THAT(call(bad),
+              StartsWith("lazy::attention: expected q of shape (batch, length, heads, head_dim), received [9, 4, 16]"));
   bad = in;
   bad.bias = in.bias.slice(0, 0, 3);
   EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected distance_bias of shape (4, window), received [3, 5]"));
   bad = in;
   bad.k = at::randn({2, 9, 3, 16}, in.k.options());
   bad.v = at::randn({2, 9, 3, 8}, in.k.options());
-  EXPECT_THAT(call(bad), StartsWith("lazy::attention: expected q's heads to be a multiple of k's heads, received 4 and 3"));
+  EXPECT_THAT(call(bad),
+              StartsWith("lazy::attention: expected q's heads to be a multiple of k's heads, received 4 and 3"));
   AttentionOptions options;
   options.window = 0;
-  EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected window to be -1 (none) or at least 1, received 0"));
+  EXPECT_THAT(call(in, options),
+              StartsWith("lazy::attention: expected window to be -1 (none) or at least 1, received 0"));
   options = {};
   options.normalizer = "soft";
   EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected normalizer to be"));
   options = {};
   for (const double scale : {double{NAN}, double{INFINITY}, -1e300}) {
     options.scale = scale;
-    EXPECT_THAT(call(in, options), StartsWith("lazy::attention: expected scale to be a finite number in float32's range, received"));
+    EXPECT_THAT(call(in, options),
+                StartsWith("lazy::attention: expected scale to be a finite number in float32's range, received"));
   }
   options = {};
   options.normalizer = "sigmoid";
@@ -168,16 +173,19 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
                              .typed<BackwardOutputs(LAZY_ATTENTION_BACKWARD_PARAMETERS)>();
   auto call = [&](const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
     return message_of([&] {
-      op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, true, -1, {}, {}, false,
-              {true, true, true, true, true, false, false});
+      op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, true, -1,
+              {}, {}, false, {true, true, true, true, true, false, false});
     });
   };
   using testing::StartsWith;
   EXPECT_EQ(call(out, out, lse), "no error");
-  EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on " + test::test_device().str() + ", received [2, 0, 4, 8]"));
+  EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse),
+              StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on " +
+                         test::test_device().str() + ", received [2, 0, 4, 8]"));
   EXPECT_THAT(call(out.select(0, 0), out, lse), StartsWith("lazy::attention_backward: expected d_out of shape"));
   EXPECT_THAT(call(out, out.to(at::kHalf), lse), StartsWith("lazy::attention_backward: expected out of shape"));
-  EXPECT_THAT(call(out, out, lse.to(at::kDouble)), StartsWith("lazy::attention_backward: expected lse of shape [2, 4, 9] and type Float"));
+  EXPECT_THAT(call(out, out, lse.to(at::kDouble)),
+              StartsWith("lazy::attention_backward: expected lse of shape [2, 4, 9] and type Float"));
   EXPECT_THAT(call(out, out, lse.narrow(2, 0, 3)), StartsWith("lazy::attention_backward: expected lse of shape"));
 }
 

@@ -1,5 +1,5 @@
-// lazy::decode as an operator: equal to lazy::attention with a cache offset, and clear errors. Numbers are tested with the
-// kernels (tests/attention/decode_test.cc).
+// lazy::decode as an operator: equal to lazy::attention with a cache offset, and clear errors. Numbers are tested with
+// the kernels (tests/attention/decode_test.cc).
 #include "ops/decode.h"
 
 #include <ATen/ATen.h>
@@ -18,8 +18,10 @@ using testing::HasSubstr;
 
 struct DecodeOperator : testing::Test {
   static at::Tensor here(const at::Tensor& t) { return t.to(test::test_device()); }
-  at::Tensor q = here(at::randn({2, 3, 4, 16})), k = here(at::randn({2, 40, 2, 16})), v = here(at::randn({2, 40, 2, 8}));
-  at::Tensor lengths = here(at::full({2}, 40, at::kInt)), bias = here(at::randn({4, 5})), tau = here(at::full({4}, -1.0));
+  at::Tensor q = here(at::randn({2, 3, 4, 16})), k = here(at::randn({2, 40, 2, 16})),
+             v = here(at::randn({2, 40, 2, 8}));
+  at::Tensor lengths = here(at::full({2}, 40, at::kInt)), bias = here(at::randn({4, 5})),
+             tau = here(at::full({4}, -1.0));
   AttentionOptions options;
 
   std::string refusal(const std::function<void()>& call) {
@@ -43,7 +45,10 @@ TEST_F(DecodeOperator, IsAttentionWithACache) {
     EXPECT_EQ(out.sizes(), out_a.sizes());
     EXPECT_EQ(out.scalar_type(), type);
     // Different orders of some 40 terms near one, rounded to the type.
-    const double rounding = type == at::kDouble ? 0x1p-50 : type == at::kFloat ? 0x1p-18 : type == at::kHalf ? 0x1p-9 : 0x1p-6;
+    const double rounding = type == at::kDouble  ? 0x1p-50
+                            : type == at::kFloat ? 0x1p-18
+                            : type == at::kHalf  ? 0x1p-9
+                                                 : 0x1p-6;
     EXPECT_TRUE(at::allclose(out, out_a, rounding, rounding)) << type;
     EXPECT_TRUE(at::allclose(lse, lse_a, 1e-5, 1e-5));
     EXPECT_TRUE(at::allclose(stats, stats_a, 1e-5, 1e-5));
@@ -62,7 +67,8 @@ TEST_F(DecodeOperator, PagedIsContiguous) {
   }
   const auto contiguous = std::get<0>(decode(q, k, v, lengths, bias, tau, options));
   EXPECT_TRUE(at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table))));
-  EXPECT_TRUE(at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table.to(at::kInt)))));
+  EXPECT_TRUE(
+      at::equal(contiguous, std::get<0>(decode(q, k_pages, v_pages, lengths, bias, tau, options, table.to(at::kInt)))));
 }
 
 TEST_F(DecodeOperator, MistakesAreNamed) {
@@ -73,17 +79,22 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
   EXPECT_THAT(with(at::full({3}, 4, at::kInt)), HasSubstr("cache_lengths of shape (batch)"));
   EXPECT_THAT(with(at::full({2}, 4.0)), HasSubstr("int32 or int64"));
   EXPECT_THAT(with(lengths, at::zeros({2, 1})), HasSubstr("block_table of shape (batch, pages)"));
-  EXPECT_THAT(refusal([&] { decode(q, k.narrow(0, 0, 1), v, lengths, bias, tau, options); }), HasSubstr("lazy::decode: expected k of batch size 2"));
-  EXPECT_THAT(refusal([&] { decode(q.to(at::kInt), k, v, lengths, bias, tau, options); }), HasSubstr("lazy::decode: expected"));
+  EXPECT_THAT(refusal([&] { decode(q, k.narrow(0, 0, 1), v, lengths, bias, tau, options); }),
+              HasSubstr("lazy::decode: expected k of batch size 2"));
+  EXPECT_THAT(refusal([&] { decode(q.to(at::kInt), k, v, lengths, bias, tau, options); }),
+              HasSubstr("lazy::decode: expected"));
   // Beyond the length nothing is looked at: neither a wild page nor a NaN.
   const at::Tensor wild = here(at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2}));
   EXPECT_NO_THROW(decode(q, k, v, lengths, bias, tau, options, wild));
-  if (q.is_cuda()) return;                  // numbers on a GPU are not looked at before the kernel runs
-  EXPECT_THAT(with(at::full({2}, 41, at::kInt)), HasSubstr("lazy::decode: expected cache_lengths from 0 to the capacity of 40, received cache_lengths[0] = 41"));
+  if (q.is_cuda()) return;  // numbers on a GPU are not looked at before the kernel runs
+  EXPECT_THAT(
+      with(at::full({2}, 41, at::kInt)),
+      HasSubstr("lazy::decode: expected cache_lengths from 0 to the capacity of 40, received cache_lengths[0] = 41"));
   EXPECT_THAT(with(at::full({2}, -1, at::kInt)), HasSubstr("received cache_lengths[0] = -1"));
   EXPECT_THAT(with(lengths, {}, at::full({2}, 2, at::kInt)), HasSubstr("visible_count of at least q's rows, 3"));
   const at::Tensor pages = at::tensor({0L, 2L}).view({2, 1});
-  EXPECT_THAT(with(lengths, pages), HasSubstr("lazy::decode: expected block_table from 0 to 1, received block_table[1][0] = 2"));
+  EXPECT_THAT(with(lengths, pages),
+              HasSubstr("lazy::decode: expected block_table from 0 to 1, received block_table[1][0] = 2"));
 }
 
 TEST_F(DecodeOperator, GradientsAreRefused) {

@@ -27,7 +27,7 @@ class Device : public testing::Environment {
       load_cuda();
     } catch (const std::exception& e) {
       std::printf("skipped: LAZY_TEST_DEVICE=cuda, and %s\n", e.what());
-      std::exit(0);                         // a skipped environment would have its tests counted as passed
+      std::exit(0);  // a skipped environment would have its tests counted as passed
     }
   }
 };

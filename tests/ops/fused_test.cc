@@ -1,6 +1,6 @@
-// The fused operators, on the CPU or where LAZY_TEST_DEVICE says, against float64 compositions of ATen operations, values
-// and gradients. An error may be twice what the same composition has when its inputs and outputs are rounded to the type,
-// plus one rounding.
+// The fused operators, on the CPU or where LAZY_TEST_DEVICE says, against float64 compositions of ATen operations,
+// values and gradients. An error may be twice what the same composition has when its inputs and outputs are rounded to
+// the type, plus one rounding.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -63,7 +63,8 @@ void expect_matches(const Function& ours, const Function& plain, const Tensors& 
   ASSERT_EQ(found.size(), truth.size());
   const double rounding = type == at::kFloat ? 0x1p-24 : type == at::kHalf ? 0x1p-11 : 0x1p-8;
   for (size_t n = 0; n < found.size(); ++n) {
-    EXPECT_LE(error(found[n], truth[n]), 2 * error(second[n], truth[n]) + 2 * rounding) << "result " << n << " in " << type;
+    EXPECT_LE(error(found[n], truth[n]), 2 * error(second[n], truth[n]) + 2 * rounding)
+        << "result " << n << " in " << type;
   }
 }
 
@@ -73,8 +74,8 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
 
 class Fused : public testing::TestWithParam<at::ScalarType> {};
 
-// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds. None of one or two
-// numbers: a weight's gradient would be that of so few, and the second reference may have them exact by luck.
+// Row lengths: of one warp and of several on a GPU, not a multiple of a vector, longer than a block holds. None of one
+// or two numbers: a weight's gradient would be that of so few, and the second reference may have them exact by luck.
 std::vector<int64_t> row_lengths() {
   return kOnGpu ? std::vector<int64_t>{7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{7, 64, 200};
 }
@@ -96,12 +97,15 @@ TEST_P(Fused, AddRmsNorm) {
     // Sums that a rounding does not change, so that both references see the same sum.
     const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
     const at::Tensor x = thirty_seconds(), r = thirty_seconds();
-    expect_matches([](const Tensors& t) {
-                     auto [y, sum] = add_rms_norm(t[0], t[1], t[2], 1e-6);
-                     return Tensors{y, sum};
-                   },
-                   [](const Tensors& t) { return Tensors{plain_norm(t[0] + t[1], t[2]), t[0] + t[1]}; },
-                   {x, r, random({dim})}, GetParam());
+    expect_matches(
+        [](const Tensors& t) {
+          auto [y, sum] = add_rms_norm(t[0], t[1], t[2], 1e-6);
+          return Tensors{y, sum};
+        },
+        [](const Tensors& t) {
+          return Tensors{plain_norm(t[0] + t[1], t[2]), t[0] + t[1]};
+        },
+        {x, r, random({dim})}, GetParam());
   }
 }
 
@@ -109,7 +113,8 @@ TEST_P(Fused, AddRmsNorm) {
 TEST_P(Fused, RmsNormWithWeightsInFloat32) {
   at::manual_seed(6);
   const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
-  const at::Tensor x = random({37, 1536}).to(GetParam()).set_requires_grad(true), w = random({1536}).set_requires_grad(true);
+  const at::Tensor x = random({37, 1536}).to(GetParam()).set_requires_grad(true),
+                   w = random({1536}).set_requires_grad(true);
   const at::Tensor x64 = exact(x), w64 = exact(w);
   const at::Tensor d = random({37, 1536}).to(GetParam());
   const at::Tensor y = rms_norm(x, w, 1e-6), y64 = plain_norm(x64, w64);
@@ -173,12 +178,14 @@ TEST_P(Fused, SwigluOfHalves) {
 TEST_P(Fused, ShortConvolution) {
   at::manual_seed(11);
   const at::Tensor starts = at::tensor({0L, 1L, 3L, 3L, 31L, 32L, 64L, 200L});
-  const at::Tensor place = at::arange(200) - starts.index_select(0, at::searchsorted(starts, at::arange(200), false, true) - 1);
+  const at::Tensor place =
+      at::arange(200) - starts.index_select(0, at::searchsorted(starts, at::arange(200), false, true) - 1);
   for (const bool packed : {false, true}) {
-    for (const auto& [length, channels, taps] :
-         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{200, 264, 4}, {200, 7, 4}, {200, 16, 1}, {200, 24, 2}, {200, 8, 8}, {2, 64, 4}}) {
+    for (const auto& [length, channels, taps] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {200, 264, 4}, {200, 7, 4}, {200, 16, 1}, {200, 24, 2}, {200, 8, 8}, {2, 64, 4}}) {
       if (packed && length != 200) continue;
-      SCOPED_TRACE(std::to_string(length) + " " + std::to_string(channels) + " " + std::to_string(taps) + (packed ? " packed" : ""));
+      SCOPED_TRACE(std::to_string(length) + " " + std::to_string(channels) + " " + std::to_string(taps) +
+                   (packed ? " packed" : ""));
       const int64_t L = length, D = channels, n = taps;
       const std::optional<at::Tensor> cu_seqlens = packed ? std::optional(here(starts.to(at::kInt))) : std::nullopt;
       const auto plain = [&](const Tensors& t) {
@@ -192,8 +199,10 @@ TEST_P(Fused, ShortConvolution) {
         return Tensors{at::silu(sum)};
       };
       expect_matches(
-          [&](const Tensors& t) { return Tensors{short_convolution(t[0].narrow(2, 8, D), t[1], t[2], {}, cu_seqlens)}; }, plain,
-          {random({packed ? 1 : 2, L, D + 16}), random({D, 1, n}), random({D})}, GetParam());
+          [&](const Tensors& t) {
+            return Tensors{short_convolution(t[0].narrow(2, 8, D), t[1], t[2], {}, cu_seqlens)};
+          },
+          plain, {random({packed ? 1 : 2, L, D + 16}), random({D, 1, n}), random({D})}, GetParam());
     }
   }
 }
@@ -205,10 +214,13 @@ TEST_P(Fused, ShortConvolutionContinues) {
   const at::Tensor whole = short_convolution(x, w, b, {}, {});
   for (const int64_t first : {3, 33}) {
     const at::Tensor past = x.narrow(1, first - 3, 3);
-    EXPECT_TRUE(at::allclose(short_convolution(x.slice(1, first), w, b, past, {}), whole.slice(1, first), 1e-6, 1e-6)) << first;
+    EXPECT_TRUE(at::allclose(short_convolution(x.slice(1, first), w, b, past, {}), whole.slice(1, first), 1e-6, 1e-6))
+        << first;
   }
   const at::Tensor weight = w.detach().set_requires_grad(true), d = random({2, 70, 40}).to(GetParam());
-  const auto gradient = [&] { return torch::autograd::grad({short_convolution(x, weight, b, {}, {})}, {weight}, {d})[0]; };
+  const auto gradient = [&] {
+    return torch::autograd::grad({short_convolution(x, weight, b, {}, {})}, {weight}, {d})[0];
+  };
   EXPECT_EQ(gradient().scalar_type(), at::kFloat);
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
@@ -229,7 +241,8 @@ TEST_P(Fused, Rope) {
         options.scaling.original_length = 64;
         if (interleaved) options.positions = here(at::tensor({0L, 3L, 1L, 1L, 70L, 2L, 5L, 8L, 400L}));
         const int64_t offset = interleaved ? 0 : 5;
-        const at::Tensor places = interleaved ? options.positions : here(at::arange(offset, offset + length, at::kLong));
+        const at::Tensor places =
+            interleaved ? options.positions : here(at::arange(offset, offset + length, at::kLong));
         auto plain = [&](const Tensors& t) {
           const auto [frequencies, factor] = rope_frequencies(1.5e5, rotary, options.scaling);
           const at::Tensor angle = places.to(at::kDouble).unsqueeze(1) * here(at::tensor(frequencies, at::kDouble));
@@ -239,10 +252,12 @@ TEST_P(Fused, Rope) {
           const at::Tensor a = interleaved ? turned.slice(-1, 0, rotary, 2) : turned.slice(-1, 0, rotary / 2);
           const at::Tensor b = interleaved ? turned.slice(-1, 1, rotary, 2) : turned.slice(-1, rotary / 2);
           const at::Tensor first = a * c - b * s, second = b * c + a * s;
-          const at::Tensor both = interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
+          const at::Tensor both =
+              interleaved ? at::stack({first, second}, -1).flatten(-2) : at::cat({first, second}, -1);
           return Tensors{at::cat({both, rest}, -1)};
         };
-        SCOPED_TRACE(type + (interleaved ? " interleaved " : " halves ") + std::to_string(rotary) + " " + std::to_string(dim));
+        SCOPED_TRACE(type + (interleaved ? " interleaved " : " halves ") + std::to_string(rotary) + " " +
+                     std::to_string(dim));
         expect_matches([&](const Tensors& t) { return Tensors{rope(t[0], 1.5e5, offset, options)}; }, plain,
                        {random({2, length, 3, dim})}, GetParam());
       }
@@ -282,7 +297,7 @@ TEST_P(Fused, RopeTakesAnyPosition) {
 
 TEST_P(Fused, LinearCrossEntropy) {
   at::manual_seed(5);
-  for (int64_t vocabulary : {3, 1001, 60000}) {   // the last needs several chunks
+  for (int64_t vocabulary : {3, 1001, 60000}) {  // the last needs several chunks
     SCOPED_TRACE(vocabulary);
     at::Tensor labels = here(at::randint(vocabulary, {150}, at::kLong));
     labels[3] = -100;
@@ -300,7 +315,8 @@ TEST_P(Fused, LinearCrossEntropyOfManyTokens) {
   at::Tensor labels = here(at::randint(vocabulary, {tokens}, at::kLong));
   labels.slice(0, 0, 50).copy_(at::mm(hidden.slice(0, 0, 50).to(at::kDouble), weight.t().to(at::kDouble)).argmax(-1));
   labels.slice(0, 0, tokens, 7).fill_(-1);
-  const at::Tensor h = hidden.to(at::kDouble).set_requires_grad(true), w = weight.to(at::kDouble).set_requires_grad(true);
+  const at::Tensor h = hidden.to(at::kDouble).set_requires_grad(true),
+                   w = weight.to(at::kDouble).set_requires_grad(true);
   const at::Tensor h0 = hidden.detach().set_requires_grad(true), w0 = weight.detach().set_requires_grad(true);
   const auto [loss, log_prob, correct] = linear_cross_entropy(h0, w0, labels, -1);
   const at::Tensor all = at::log_softmax(at::mm(h, w.t()), -1), counted = labels.ne(-1);
@@ -341,7 +357,8 @@ TEST(FusedValues, LinearCrossEntropyReportsTokens) {
 TEST(FusedDeathTest, LabelsOutsideTheVocabulary) {
   const auto outcome = [](int64_t label) {
     try {
-      std::get<0>(linear_cross_entropy(here(at::eye(3)), here(at::eye(3)), here(at::tensor({0L, label, 1L})))).item<float>();
+      std::get<0>(linear_cross_entropy(here(at::eye(3)), here(at::eye(3)), here(at::tensor({0L, label, 1L}))))
+          .item<float>();
     } catch (const c10::Error& e) {
       return std::string(e.what_without_backtrace());
     }
@@ -368,8 +385,11 @@ TEST(FusedValues, MistakesAreNamed) {
     }
     return std::string("no error");
   };
-  EXPECT_EQ(message([&] { rms_norm(x, random({7}), 1e-6); }), "lazy::rms_norm: expected weight of shape (8), received [7]");
-  EXPECT_EQ(message([&] { add_rms_norm(x, random({4, 7}), w, 1e-6); }),
+  EXPECT_EQ(message([&] { rms_norm(x, random({7}), 1e-6); }),
+            "lazy::rms_norm: expected weight of shape (8), received [7]");
+  EXPECT_EQ(message([&] {
+              add_rms_norm(x, random({4, 7}), w, 1e-6);
+            }),
             "lazy::add_rms_norm: expected residual like x, [4, 8] of Float, received [4, 7] of Float");
   EXPECT_EQ(message([&] { swiglu(x, x.to(at::kDouble)); }),
             "lazy::swiglu: expected up like gate, [4, 8] of Float, received [4, 8] of Double");
@@ -382,7 +402,9 @@ TEST(FusedValues, MistakesAreNamed) {
     return;
   }
   EXPECT_EQ(message([&] { rms_norm(x, w.cpu(), 1e-6); }), "lazy::rms_norm: expected weight on cuda:0, received cpu");
-  EXPECT_EQ(message([&] { linear_cross_entropy(x, random({5, 8}), at::zeros({4}, at::kLong)); }),
+  EXPECT_EQ(message([&] {
+              linear_cross_entropy(x, random({5, 8}), at::zeros({4}, at::kLong));
+            }),
             "lazy::linear_cross_entropy: expected labels on cuda:0, received cpu");
 }
 
@@ -427,11 +449,19 @@ TEST(FusedValues, RopeMistakesAreNamed) {
   const auto none = [](RopeOptions&) {};
   EXPECT_EQ(refusal(1e4, -1, none), "lazy::rope: expected offset of at least 0, received -1");
   EXPECT_EQ(refusal(0.5, 0, none), "lazy::rope: expected base above 1, received 0.5");
-  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.rotary_dim = 18; }), "lazy::rope: expected an even rotary_dim from 2 to head_dim, 16, received 18");
+  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.rotary_dim = 18; }),
+            "lazy::rope: expected an even rotary_dim from 2 to head_dim, 16, received 18");
   EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling.type = "ntk"; }),
             "lazy::rope: expected scaling to be \"none\", \"linear\", \"llama3\" or \"yarn\", received \"ntk\"");
-  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.scaling = {"yarn", 4}; }), "lazy::rope: expected original_length above 0 for scaling \"yarn\", received 0");
-  EXPECT_EQ(refusal(1e4, 0, [](RopeOptions& o) { o.positions = here(at::tensor({0L, 1L})); }),
+  EXPECT_EQ(refusal(1e4, 0,
+                    [](RopeOptions& o) {
+                      o.scaling = {"yarn", 4};
+                    }),
+            "lazy::rope: expected original_length above 0 for scaling \"yarn\", received 0");
+  EXPECT_EQ(refusal(1e4, 0,
+                    [](RopeOptions& o) {
+                      o.positions = here(at::tensor({0L, 1L}));
+                    }),
             "lazy::rope: expected positions of shape (length) or (batch, length), received [2] for x of [2, 5, 3, 16]");
   EXPECT_EQ(refusal(1e4, int64_t{1} << 40, none).substr(0, 38), "lazy::rope: expected positions below 1");
   const auto below_zero = [](RopeOptions& o) { o.positions = here(at::tensor({0L, 1L, -3L, 2L, 3L})); };
@@ -450,11 +480,13 @@ TEST(FusedValues, SecondDerivativesAreRefused) {
   const std::vector<std::pair<const char*, Function>> operators{
       {"rms_norm", [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1][0], 1e-6)}; }},
       {"swiglu", [](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }},
-      {"linear_cross_entropy", [&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; }}};
+      {"linear_cross_entropy",
+       [&](const Tensors& t) { return Tensors{std::get<0>(linear_cross_entropy(t[0], t[1], labels))}; }}};
   for (const auto& [name, function] : operators) {
     SCOPED_TRACE(name);
     const Tensors leaves{random({2, 8}).set_requires_grad(true), random({2, 8}).set_requires_grad(true)};
-    const Tensors first = torch::autograd::grad({function(leaves)[0].square().sum()}, leaves, {}, {}, /*create_graph=*/true);
+    const Tensors first =
+        torch::autograd::grad({function(leaves)[0].square().sum()}, leaves, {}, {}, /*create_graph=*/true);
     try {
       torch::autograd::grad({first[0].sum()}, leaves, {}, {}, false, /*allow_unused=*/true);
       ADD_FAILURE() << "expected an error";

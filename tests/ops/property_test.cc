@@ -1,6 +1,7 @@
-// Random calls of lazy::attention, its backward and lazy::decode, right and wrong: each equals the float64 definition within
-// the two-reference rule (tests/attention/compare.cc) or throws c10::Error whose first line begins with "lazy::".
-// LAZY_PROPERTY_CALLS (default 10000) calls, from LAZY_PROPERTY_SEED. A failure, a crash too, prints the call.
+// Random calls of lazy::attention, its backward and lazy::decode, right and wrong: each equals the float64 definition
+// within the two-reference rule (tests/attention/compare.cc) or throws c10::Error whose first line begins with
+// "lazy::". LAZY_PROPERTY_CALLS (default 10000) calls, from LAZY_PROPERTY_SEED. A failure, a crash too, prints the
+// call.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -52,15 +53,21 @@ struct Draw {
   T of(std::initializer_list<T> choices) {
     return choices.begin()[random.below(choices.size())];
   }
-  int64_t between(int64_t low, int64_t high) { return low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low + 1))); }
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low + 1)));
+  }
 };
 
 at::ScalarType torch_type(DType type) {
   switch (type) {
-    case DType::f64: return at::kDouble;
-    case DType::f32: return at::kFloat;
-    case DType::bf16: return at::kBFloat16;
-    case DType::f16: return at::kHalf;
+    case DType::f64:
+      return at::kDouble;
+    case DType::f32:
+      return at::kFloat;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::f16:
+      return at::kHalf;
   }
   return at::kFloat;
 }
@@ -120,15 +127,21 @@ at::Tensor restrided(const at::Tensor& t, Draw& draw) {
 Shape random_shape(Draw& draw) {
   Shape s;
   s.dtype = draw.of({DType::f32, DType::f32, DType::bf16, DType::f16});
-  s.normalizer = draw.of({Normalizer::elastic, Normalizer::elastic, Normalizer::softmax, Normalizer::softmax_sink, Normalizer::sigmoid,
-                          Normalizer::sparsemax, Normalizer::entmax15});
-  const auto length = [&] { return draw.chance(25) ? 0 : draw.chance(20) ? draw.between(33, 90) : draw.between(1, 16); };
+  s.normalizer = draw.of({Normalizer::elastic, Normalizer::elastic, Normalizer::softmax, Normalizer::softmax_sink,
+                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15});
+  const auto length = [&] {
+    return draw.chance(25) ? 0 : draw.chance(20) ? draw.between(33, 90) : draw.between(1, 16);
+  };
   s.batch = draw.chance(40) ? 0 : draw.between(1, 2);
   s.q_length = length();
   s.k_length = draw.chance(2) ? s.q_length : length();
   s.kv_heads = draw.between(1, 3);
   s.heads = draw.chance(50) ? 0 : s.kv_heads * draw.between(1, s.kv_heads == 1 ? 4 : 2);
-  const auto dim = [&] { return draw.chance(20) ? draw.between(65, 256) : draw.chance(3) ? draw.of<int64_t>({16, 32, 64}) : draw.between(1, 32); };
+  const auto dim = [&] {
+    return draw.chance(20)  ? draw.between(65, 256)
+           : draw.chance(3) ? draw.of<int64_t>({16, 32, 64})
+                            : draw.between(1, 32);
+  };
   s.head_dim = dim();
   s.value_dim = draw.chance(2) ? s.head_dim : dim();
   s.causal = !draw.chance(4);
@@ -178,8 +191,8 @@ std::map<std::string, at::Tensor> run(const Call& c) {
   const auto x = [&](const char* name) { return c.tensor(name); };
   std::map<std::string, at::Tensor> r;
   if (c.kind == Call::decode) {
-    std::tie(r["out"], r["lse"], r["stats"]) =
-        decode(x("q"), x("k"), x("v"), x("cache_lengths"), x("distance_bias"), x("tau"), o, x("block_table"), x("visible_count"));
+    std::tie(r["out"], r["lse"], r["stats"]) = decode(x("q"), x("k"), x("v"), x("cache_lengths"), x("distance_bias"),
+                                                      x("tau"), o, x("block_table"), x("visible_count"));
     return r;
   }
   if (c.kind == Call::autograd) {
@@ -193,10 +206,11 @@ std::map<std::string, at::Tensor> run(const Call& c) {
       names.push_back(name);
     }
     const AttentionOptions all = leaf.options();
-    std::tie(r["out"], r["lse"], r["stats"]) =
-        attention(leaf.tensor("q"), leaf.tensor("k"), leaf.tensor("v"), leaf.tensor("distance_bias"), leaf.tensor("tau"), all);
+    std::tie(r["out"], r["lse"], r["stats"]) = attention(leaf.tensor("q"), leaf.tensor("k"), leaf.tensor("v"),
+                                                         leaf.tensor("distance_bias"), leaf.tensor("tau"), all);
     at::Tensor d_out = x("d_out");  // a wrong one is PyTorch's to refuse
-    if (d_out.sizes() != r["out"].sizes() || d_out.options().type_equal(r["out"].options()) == false) d_out = at::ones_like(r["out"]);
+    if (d_out.sizes() != r["out"].sizes() || d_out.options().type_equal(r["out"].options()) == false)
+      d_out = at::ones_like(r["out"]);
     const auto gradients = torch::autograd::grad({r["out"]}, leaves, {d_out});
     for (size_t n = 0; n < names.size(); ++n) r["d_" + names[n]] = gradients[n];
     for (auto& [name, tensor] : r) tensor = tensor.detach();
@@ -207,26 +221,32 @@ std::map<std::string, at::Tensor> run(const Call& c) {
   static const auto backward = c10::Dispatcher::singleton()
                                    .findSchemaOrThrow("lazy::attention_backward", "")
                                    .typed<BackwardOutputs(LAZY_ATTENTION_BACKWARD_PARAMETERS)>();
-  const auto optional = [&](const char* name) { return c.t.contains(name) ? OptionalTensor(x(name)) : OptionalTensor(); };
+  const auto optional = [&](const char* name) {
+    return c.t.contains(name) ? OptionalTensor(x(name)) : OptionalTensor();
+  };
   std::array<bool, 7> mask;
   for (size_t n = 0; n < 7; ++n) mask[n] = c.t.contains(kInputs[n]);
   // Wrong results of a forward pass may be handed to the backward pass too.
   const at::Tensor out = c.t.contains("out") ? x("out") : r["out"], lse = c.t.contains("lse") ? x("lse") : r["lse"];
-  std::tie(r["d_q"], r["d_k"], r["d_v"], r["d_distance_bias"], r["d_tau"], r["d_sink"], r["d_alibi_slopes"]) = backward.call(
-      x("d_out"), out, lse, x("q"), x("k"), x("v"), optional("distance_bias"), optional("tau"), optional("sink"),
-      optional("alibi_slopes"), o.normalizer, o.offset, o.sigmoid_bias, o.scale, o.causal, o.window, optional("cu_seqlens_q"),
-      optional("cu_seqlens_k"), o.deterministic, mask);
+  std::tie(r["d_q"], r["d_k"], r["d_v"], r["d_distance_bias"], r["d_tau"], r["d_sink"], r["d_alibi_slopes"]) =
+      backward.call(x("d_out"), out, lse, x("q"), x("k"), x("v"), optional("distance_bias"), optional("tau"),
+                    optional("sink"), optional("alibi_slopes"), o.normalizer, o.offset, o.sigmoid_bias, o.scale,
+                    o.causal, o.window, optional("cu_seqlens_q"), optional("cu_seqlens_k"), o.deterministic, mask);
   return r;
 }
 
 void describe(Call& c, int64_t number, const std::string& what) {
   std::ostringstream s;
-  s << "call " << number << " (" << what << "): " << std::array{"attention", "attention + autograd", "attention_backward", "decode"}[c.kind];
+  s << "call " << number << " (" << what
+    << "): " << std::array{"attention", "attention + autograd", "attention_backward", "decode"}[c.kind];
   for (const auto& [name, t] : c.t) {
     s << ' ' << name << ' ' << t.scalar_type() << t.sizes() << " strides ";
-    if (t.is_meta()) s << "meta";
-    else s << t.strides();
-    if (t.defined() && !t.is_floating_point() && !t.is_complex() && !t.is_meta() && t.numel() <= 16 && !t.is_quantized()) {
+    if (t.is_meta())
+      s << "meta";
+    else
+      s << t.strides();
+    if (t.defined() && !t.is_floating_point() && !t.is_complex() && !t.is_meta() && t.numel() <= 16 &&
+        !t.is_quantized()) {
       s << " =";
       for (const double value : values(t)) s << ' ' << static_cast<int64_t>(value);
     }
@@ -234,8 +254,8 @@ void describe(Call& c, int64_t number, const std::string& what) {
   }
   s << " normalizer \"" << c.o.normalizer << "\" offset \"" << c.o.offset << "\" sigmoid_bias "
     << (c.o.sigmoid_bias ? std::to_string(*c.o.sigmoid_bias) : "None") << " scale "
-    << (c.o.scale ? std::to_string(*c.o.scale) : "None") << " causal " << c.o.causal << " window " << c.o.window << " return_stats "
-    << c.o.return_stats << " deterministic " << c.o.deterministic << '\n';
+    << (c.o.scale ? std::to_string(*c.o.scale) : "None") << " causal " << c.o.causal << " window " << c.o.window
+    << " return_stats " << c.o.return_stats << " deterministic " << c.o.deterministic << '\n';
   c.text = s.str();
   std::snprintf(current_call, sizeof current_call, "%s", c.text.c_str());
 }
@@ -244,7 +264,9 @@ void describe(Call& c, int64_t number, const std::string& what) {
 Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_scale) {
   Call c;
   const auto type = torch_type(s.dtype), real = s.dtype == DType::f64 ? at::kDouble : at::kFloat;
-  const auto put = [&](const char* name, at::Tensor t) { c.t[name] = restrided(s.cu_q.empty() || t.dim() != 4 ? t : t.squeeze(0), draw); };
+  const auto put = [&](const char* name, at::Tensor t) {
+    c.t[name] = restrided(s.cu_q.empty() || t.dim() != 4 ? t : t.squeeze(0), draw);
+  };
   gradient_scale = 1;
   at::Tensor q = to_torch(in.q, type);
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
@@ -260,7 +282,9 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   put("d_out", to_torch(in.d_out, type));
   if (s.bias_window > 0) put("distance_bias", to_torch(in.distance_bias, {s.heads, s.bias_window}, real));
   if (s.normalizer == Normalizer::elastic) {
-    c.t["tau"] = draw.chance(3) && s.heads > 0 ? at::full({1}, s.tau, at::TensorOptions(test_device()).dtype(real)).expand({s.heads}) : restrided(to_torch(in.tau, {s.heads}, real), draw);
+    c.t["tau"] = draw.chance(3) && s.heads > 0
+                     ? at::full({1}, s.tau, at::TensorOptions(test_device()).dtype(real)).expand({s.heads})
+                     : restrided(to_torch(in.tau, {s.heads}, real), draw);
   }
   if (s.normalizer == Normalizer::softmax_sink) put("sink", to_torch(in.sink, {s.heads}, real));
   if (s.alibi) put("alibi_slopes", to_torch(in.alibi_slopes, {s.heads}, real));
@@ -282,8 +306,8 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   return c;
 }
 
-// The packed problem `s` as a call of decode: every document has `rows` queries; its keys lie in a cache, paged or not, that
-// is NaN elsewhere.
+// The packed problem `s` as a call of decode: every document has `rows` queries; its keys lie in a cache, paged or not,
+// that is NaN elsewhere.
 void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
   c.kind = Call::decode;
   c.t.erase("d_out");
@@ -295,10 +319,13 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
     longest = std::max(longest, lengths.back());
   }
   c.t["q"] = restrided(c.t["q"].reshape({batch, rows, s.heads, s.head_dim}).contiguous(), draw);
-  const auto integers = [&](const at::Tensor& t) { return restrided((draw.chance(2) ? t.to(at::kInt) : t).to(test_device()), draw); };
+  const auto integers = [&](const at::Tensor& t) {
+    return restrided((draw.chance(2) ? t.to(at::kInt) : t).to(test_device()), draw);
+  };
   c.t["cache_lengths"] = integers(at::tensor(lengths, at::kLong));
   const bool paged = draw.chance(2);
-  const int64_t page = paged ? draw.between(1, 9) : longest + draw.between(0, 3), pages = paged ? longest / page + 1 + draw.between(0, 1) : 1;
+  const int64_t page = paged ? draw.between(1, 9) : longest + draw.between(0, 3),
+                pages = paged ? longest / page + 1 + draw.between(0, 1) : 1;
   std::vector<int64_t> table(static_cast<size_t>(batch * pages));
   for (size_t n = 0; n < table.size(); ++n) table[n] = static_cast<int64_t>(n);
   if (paged) draw.random.shuffle(std::span(table));
@@ -307,14 +334,16 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
     at::Tensor cache = at::full({batch * pages, page, tokens.size(1), tokens.size(2)}, NAN, tokens.options());
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t j = 0; j < lengths[static_cast<size_t>(b)]; ++j) {
-        cache[table[static_cast<size_t>(b * pages + j / page)]][j % page].copy_(tokens[s.cu_k[static_cast<size_t>(b)] + j]);
+        cache[table[static_cast<size_t>(b * pages + j / page)]][j % page].copy_(
+            tokens[s.cu_k[static_cast<size_t>(b)] + j]);
       }
     }
     c.t[name] = restrided(cache, draw);
   }
   if (paged) {
     for (int64_t b = 0; b < batch; ++b) {  // entries beyond the length may be anything
-      for (int64_t n = (lengths[static_cast<size_t>(b)] + page - 1) / page; n < pages; ++n) table[static_cast<size_t>(b * pages + n)] = draw.of<int64_t>({-1, 1 << 30, 0});
+      for (int64_t n = (lengths[static_cast<size_t>(b)] + page - 1) / page; n < pages; ++n)
+        table[static_cast<size_t>(b * pages + n)] = draw.of<int64_t>({-1, 1 << 30, 0});
     }
     c.t["block_table"] = integers(at::tensor(table, at::kLong).view({batch, pages}));
   }
@@ -323,7 +352,8 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
 }
 
 // Results as the comparison wants them: (batch, tokens, heads, dim), (heads, tokens) rows.
-Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, double gradient_scale, int64_t decode_rows) {
+Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, double gradient_scale,
+                int64_t decode_rows) {
   Results x;
   const auto get = [&](const char* name) { return r.contains(name) ? r.at(name) : at::Tensor(); };
   const auto tensor = [&](const char* name, int64_t tokens, int64_t heads, int64_t dim) {
@@ -333,7 +363,9 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
     out.data = values(get(name));
     return out;
   };
-  const auto numbers = [&](const char* name) { return get(name).defined() ? values(get(name)) : std::vector<double>(); };
+  const auto numbers = [&](const char* name) {
+    return get(name).defined() ? values(get(name)) : std::vector<double>();
+  };
   x.out = tensor("out", s.q_length, s.heads, s.value_dim);
   x.d_q = tensor("d_q", s.q_length, s.heads, s.head_dim);
   for (double& value : x.d_q.data) value *= gradient_scale;
@@ -364,11 +396,12 @@ std::string make_mistake(Call& c, Draw& draw) {
   at::Tensor& t = c.t[name];
   switch (draw.between(0, 11)) {
     case 0:
-      t = t.to(draw.of({at::kInt, at::kLong, at::kBool, at::kByte, at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kComplexFloat,
-                        at::kFloat8_e5m2, at::kShort}));
+      t = t.to(draw.of({at::kInt, at::kLong, at::kBool, at::kByte, at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                        at::kComplexFloat, at::kFloat8_e5m2, at::kShort}));
       return name + " of another type";
     case 1:
-      t = draw.chance(2) || t.dim() == 0 ? t.unsqueeze(draw.between(0, t.dim())) : t.sum(draw.between(0, t.dim() - 1), false, t.scalar_type());
+      t = draw.chance(2) || t.dim() == 0 ? t.unsqueeze(draw.between(0, t.dim()))
+                                         : t.sum(draw.between(0, t.dim() - 1), false, t.scalar_type());
       return name + " of another rank";
     case 2: {
       if (t.dim() == 0) return name;
@@ -384,14 +417,17 @@ std::string make_mistake(Call& c, Draw& draw) {
       c.t.erase(name == "q" || name == "k" || name == "v" || name == "d_out" || name == "cache_lengths" ? "tau" : name);
       return "without " + name;
     case 4: {
-      const std::string extra = draw.of<std::string>({"tau", "sink", "alibi_slopes", "distance_bias", "cu_seqlens_q", "cu_seqlens_k",
-                                                      c.kind == Call::decode ? "block_table" : "lse", "visible_count", "out"});
-      c.t[extra] = draw.chance(2) ? at::zeros({draw.between(0, 4)}) : at::ones({draw.between(0, 4), draw.between(0, 4)}, at::kInt);
+      const std::string extra =
+          draw.of<std::string>({"tau", "sink", "alibi_slopes", "distance_bias", "cu_seqlens_q", "cu_seqlens_k",
+                                c.kind == Call::decode ? "block_table" : "lse", "visible_count", "out"});
+      c.t[extra] = draw.chance(2) ? at::zeros({draw.between(0, 4)})
+                                  : at::ones({draw.between(0, 4), draw.between(0, 4)}, at::kInt);
       return "with " + extra;
     }
     case 5:
-      c.o.normalizer = draw.of<std::string>({"", "softmax1", "SOFTMAX", "softmax", "elastic", "sigmoid", "sparsemax", "entmax15",
-                                             std::string(5000, 'x'), "soft\nmax", std::string("elastic\0x", 9)});
+      c.o.normalizer =
+          draw.of<std::string>({"", "softmax1", "SOFTMAX", "softmax", "elastic", "sigmoid", "sparsemax", "entmax15",
+                                std::string(5000, 'x'), "soft\nmax", std::string("elastic\0x", 9)});
       return "another normalizer";
     case 6:
       c.o.offset = draw.of<std::string>({"", "none", "per visible", "constant", "per_visible", "\xff\xfe"});
@@ -448,7 +484,9 @@ void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& fou
     // What float64 still holds may overflow in the type.
     const double limit = t.scalar_type() == at::kHalf ? 6e4 : 1e37;
     if (!(exact_values.isinf() | exact_values.lt(limit)).all().item<bool>()) continue;
-    EXPECT_FALSE((t.to(at::kCPU).isnan() & reference.at(name).isnan().logical_not()).any().item<bool>()) << name << " is NaN\n" << c.text;
+    EXPECT_FALSE((t.to(at::kCPU).isnan() & reference.at(name).isnan().logical_not()).any().item<bool>())
+        << name << " is NaN\n"
+        << c.text;
   }
 }
 
@@ -470,7 +508,8 @@ TEST(OperatorProperties, EveryCallIsRightOrRefused) {
       shape.batch = 1;
       decode_rows = draw.between(1, 3);
       shape.q_length = decode_rows * static_cast<int64_t>(documents);
-      for (size_t n = 0; n <= documents; ++n) shape.cu_q.push_back(static_cast<int32_t>(n) * static_cast<int32_t>(decode_rows));
+      for (size_t n = 0; n <= documents; ++n)
+        shape.cu_q.push_back(static_cast<int32_t>(n) * static_cast<int32_t>(decode_rows));
       shape.cu_k = random_cumulative(draw, shape.k_length, documents);
     } else if (draw.chance(4)) {
       const auto documents = static_cast<size_t>(draw.between(1, 4));
@@ -524,7 +563,8 @@ TEST(OperatorProperties, EveryCallIsRightOrRefused) {
   }
   at::set_num_threads(threads);
   if (!testing::Test::HasFailure()) comparison.check();
-  std::printf("%ld right, %ld unusual and accepted, %ld refused\n", static_cast<long>(right), static_cast<long>(unusual), static_cast<long>(refused));
+  std::printf("%ld right, %ld unusual and accepted, %ld refused\n", static_cast<long>(right),
+              static_cast<long>(unusual), static_cast<long>(refused));
   EXPECT_GT(right, done / 4);
   EXPECT_GT(refused, done / 8);
 }

@@ -1,4 +1,5 @@
-// From Python: PyTorch's opcheck, torch.compile's graph capture and gradcheck on every operator; parity with transformers.
+// From Python: PyTorch's opcheck, torch.compile's graph capture and gradcheck on every operator; parity with
+// transformers.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // The C++ side of the parity tests of LazyForCausalLM.
-//   write_models write FOLDER             FOLDER/NAME/ models of several kinds, FOLDER/NAME.safetensors: ids, logits, text
-//   write_models read MODEL IDS OUT       logits of a model folder for `ids` of the file IDS
+//   write_models write FOLDER             FOLDER/NAME/ models of several kinds, FOLDER/NAME.safetensors: ids, logits,
+//   text write_models read MODEL IDS OUT       logits of a model folder for `ids` of the file IDS
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -32,8 +32,15 @@ at::Tensor greedy(LanguageModel& model, const at::Tensor& ids) {
 }
 
 void write(const std::filesystem::path& folder) {
-  ModelConfig base{.vocab_size = kVocabulary, .hidden_size = 64, .num_layers = 3, .num_heads = 4, .num_kv_heads = 4,
-                   .head_dim = 16, .intermediate_size = 96, .rope_base = 1.5e5, .max_length = 128};
+  ModelConfig base{.vocab_size = kVocabulary,
+                   .hidden_size = 64,
+                   .num_layers = 3,
+                   .num_heads = 4,
+                   .num_kv_heads = 4,
+                   .head_dim = 16,
+                   .intermediate_size = 96,
+                   .rope_base = 1.5e5,
+                   .max_length = 128};
   base.init_std = 0.12;
   base.normalizer = "elastic";
   base.distance_bias_window = 40;

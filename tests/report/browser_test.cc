@@ -28,14 +28,16 @@ TEST_F(Browser, LazyBesideSoftmax) {
 TEST_F(Browser, OneRun) { check("one", {run({})}, 3 + 3 + 2 + 4 + 2); }
 
 TEST_F(Browser, ThreeRunsWithLongNames) {
-  check("three", {run({.name = "lazy-large-rope-base-and-a-long-name"}), run({.name = "softmax", .lazy = false, .seed = 2}),
-                  run({.name = "lazy_without_distance_bias", .layers = 4, .seed = 5})},
+  check("three",
+        {run({.name = "lazy-large-rope-base-and-a-long-name"}), run({.name = "softmax", .lazy = false, .seed = 2}),
+         run({.name = "lazy_without_distance_bias", .layers = 4, .seed = 5})},
         3 * 3 + 3);
 }
 
 TEST_F(Browser, DeepModelsAndLongMaps) {
-  check("deep", {run({.name = "lazy-340m", .layers = 24, .heads = 16, .window = 512, .map_tokens = 64}),
-                 run({.name = "softmax-340m", .lazy = false, .layers = 24, .heads = 16, .map_tokens = 64, .seed = 2})},
+  check("deep",
+        {run({.name = "lazy-340m", .layers = 24, .heads = 16, .window = 512, .map_tokens = 64}),
+         run({.name = "softmax-340m", .lazy = false, .layers = 24, .heads = 16, .map_tokens = 64, .seed = 2})},
         3 * 2 + 3);
 }
 

@@ -36,7 +36,8 @@ TEST(Scale, TicksAreRoundAndInside) {
   EXPECT_EQ(values(linear_ticks(3.41, 5.62, 5)), (std::vector<std::string>{"3.5", "4.0", "4.5", "5.0", "5.5"}));
   EXPECT_EQ(values(linear_ticks(-1.2, 0.3, 4)), (std::vector<std::string>{"\u22121.0", "\u22120.5", "0.0"}));
   EXPECT_EQ(values(count_ticks(0, 2e6, 4)), (std::vector<std::string>{"0", "500k", "1.00M", "1.50M", "2.00M"}));
-  EXPECT_EQ(values(distance_ticks(255, 10)), (std::vector<std::string>{"0", "1", "2", "4", "8", "16", "32", "64", "128"}));
+  EXPECT_EQ(values(distance_ticks(255, 10)),
+            (std::vector<std::string>{"0", "1", "2", "4", "8", "16", "32", "64", "128"}));
   EXPECT_EQ(values(distance_ticks(511, 6)), (std::vector<std::string>{"0", "1", "4", "16", "64", "256"}));
   for (double low : {-3.0, 0.0, 0.001, 17.0}) {
     for (double span : {1e-6, 0.3, 1.0, 12345.0}) {
@@ -66,7 +67,8 @@ TEST(Scale, LogAxisStartsAtZero) {
 // What makes the ramp safe for colour-blind readers and for grey printers: lightness alone orders it.
 TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
   for (bool dark : {false, true}) {
-    const Rgb ink = dark ? Rgb{0xf1, 0xee, 0xe6} : Rgb{0x22, 0x27, 0x2b}, inverse = dark ? Rgb{0x15, 0x18, 0x1b} : Rgb{255, 255, 255};
+    const Rgb ink = dark ? Rgb{0xf1, 0xee, 0xe6} : Rgb{0x22, 0x27, 0x2b},
+              inverse = dark ? Rgb{0x15, 0x18, 0x1b} : Rgb{255, 255, 255};
     for (int i = 0; i < kRampLevels; ++i) {
       const Rgb color = ramp(i / double(kRampLevels - 1), dark);
       if (i > 0) {
@@ -74,7 +76,8 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
         EXPECT_GT((luminance(color) - before) * (dark ? 1 : -1), 0) << i << (dark ? " dark" : " light");
       }
       // 3:1 is WCAG's bound for large text and graphics; it holds at the switch and is exceeded elsewhere.
-      EXPECT_GE(contrast(color, plain_text_on(i) ? ink : inverse), 3.0) << i << (dark ? " dark" : " light") << hex(color);
+      EXPECT_GE(contrast(color, plain_text_on(i) ? ink : inverse), 3.0)
+          << i << (dark ? " dark" : " light") << hex(color);
     }
   }
   const Rgb pages[2] = {{0xfd, 0xfc, 0xf9}, {0x15, 0x18, 0x1b}};
@@ -84,7 +87,8 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
   }
   std::set<std::pair<int, int>> seen;
   for (int i = 0; i < kSeriesColors * kSeriesMarks; ++i) {
-    EXPECT_TRUE(seen.emplace(i % kSeriesColors, series_mark(static_cast<size_t>(i))).second) << i << " looks like one before it";
+    EXPECT_TRUE(seen.emplace(i % kSeriesColors, series_mark(static_cast<size_t>(i))).second)
+        << i << " looks like one before it";
   }
   EXPECT_EQ(ramp_level(-1), 0);
   EXPECT_EQ(ramp_level(NAN), 0);

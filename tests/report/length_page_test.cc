@@ -46,11 +46,14 @@ Json study() {
           {"skipped": [], "lengths": [{"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}, {"depth": 1, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}]}]}]}}})");
 }
 
-std::string page_of(const Json& json) { return render_lengths(json, "lengths.json", {"lazy eval lazy <soft> --lengths 256,512,1024", "2026-01-02"}); }
+std::string page_of(const Json& json) {
+  return render_lengths(json, "lengths.json", {"lazy eval lazy <soft> --lengths 256,512,1024", "2026-01-02"});
+}
 
 TEST(LengthPage, ShowsEveryTaskAndFetchesNothing) {
   const std::string page = page_of(study());
-  for (const char* id : {"models", "wikitext", "lambada_openai", "passkey", "run"}) EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
+  for (const char* id : {"models", "wikitext", "lambada_openai", "passkey", "run"})
+    EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
   EXPECT_THAT(page, HasSubstr("&lt;soft&gt;"));
   EXPECT_THAT(page, Not(HasSubstr("<soft>")));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
@@ -78,11 +81,15 @@ TEST(LengthPage, AStudyThatIsBrokenIsNamed) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(message([](Json& j) { j["schema"] = "lazy.length/9"; }), HasSubstr("lengths.json: schema: expected \"lazy.length/1\""));
+  EXPECT_THAT(message([](Json& j) { j["schema"] = "lazy.length/9"; }),
+              HasSubstr("lengths.json: schema: expected \"lazy.length/1\""));
   EXPECT_THAT(message([](Json& j) { j["models"] = Json::array(); }), HasSubstr("models: expected a model at least"));
-  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"].erase(1); }), HasSubstr("results.passkey.models: expected one entry a model"));
-  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"][0]["lengths"][1]["depths"][0]["exact"] = 3; }), HasSubstr("expected a share"));
-  EXPECT_THAT(message([](Json& j) { j["results"]["wikitext"]["models"][0]["lengths"][0].erase("length"); }), HasSubstr("lengths[0].length is missing"));
+  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"].erase(1); }),
+              HasSubstr("results.passkey.models: expected one entry a model"));
+  EXPECT_THAT(message([](Json& j) { j["results"]["passkey"]["models"][0]["lengths"][1]["depths"][0]["exact"] = 3; }),
+              HasSubstr("expected a share"));
+  EXPECT_THAT(message([](Json& j) { j["results"]["wikitext"]["models"][0]["lengths"][0].erase("length"); }),
+              HasSubstr("lengths[0].length is missing"));
 }
 
 TEST(LengthPage, TicksOfLengthsAndOfLogarithms) {

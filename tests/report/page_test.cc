@@ -35,7 +35,8 @@ class Page : public testing::Test {
 
 TEST_F(Page, ThePairHasEverySection) {
   const std::string page = render({softmax(), lazy()}, {"lazy report runs/lazy runs/softmax", "2026-01-02"});
-  for (const char* id : {"curves", "layers", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
+  for (const char* id :
+       {"curves", "layers", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
     EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
   }
   EXPECT_THAT(page, HasSubstr("lazy report runs/lazy runs/softmax"));
@@ -105,7 +106,9 @@ TEST_F(Page, BenchmarksAndLengthsHaveARowARun) {
     eval["chance"]["hellaswag"] = {{"random", 0.25}};
     write_file_atomic(folder / "eval.json", eval.dump());
     Json lengths{{"command", "lazy eval"}};
-    for (const int64_t n : {256, 4096}) lengths["results"]["heldout"]["models"][0]["lengths"].push_back({{"length", n}, {"loss", 5.0 + static_cast<double>(n) / 65536}});
+    for (const int64_t n : {256, 4096})
+      lengths["results"]["heldout"]["models"][0]["lengths"].push_back(
+          {{"length", n}, {"loss", 5.0 + static_cast<double>(n) / 65536}});
     write_file_atomic(folder / "lengths.json", lengths.dump());
     return load_run(folder);
   };
@@ -118,7 +121,8 @@ TEST_F(Page, BenchmarksAndLengthsHaveARowARun) {
   EXPECT_THAT(render({softmax()}, {}), Not(HasSubstr("id=\"benchmarks\"")));
   const fs::path folder = folder_ / "one";
   write_file_atomic(folder / "lengths.json", R"({"results": {"heldout": {"models": []}}})");
-  EXPECT_THAT(error_of([&] { load_run(folder); }), HasSubstr("lengths.json: results.heldout.models: expected one model"));
+  EXPECT_THAT(error_of([&] { load_run(folder); }),
+              HasSubstr("lengths.json: results.heldout.models: expected one model"));
 }
 
 TEST_F(Page, ManyRunsHaveARowEach) {
@@ -128,7 +132,9 @@ TEST_F(Page, ManyRunsHaveARowEach) {
   runs.push_back(run({.name = "g", .lazy = false, .seed = 9}));
   runs.back().heldout_loss = 1.25;
   const std::string page = render(runs, {});
-  EXPECT_THAT(page, HasSubstr("<table class=\"results wide\"><thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Held-out loss"));
+  EXPECT_THAT(
+      page,
+      HasSubstr("<table class=\"results wide\"><thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Held-out loss"));
   EXPECT_THAT(page, HasSubstr("<td class=\"best\">1.2500</td>"));
 }
 
@@ -141,7 +147,8 @@ TEST_F(Page, MissingPartsAreLeftOutWithANote) {
   }
   const fs::path folder = folder_ / "only_log";
   fs::create_directories(folder);
-  write_file_atomic(folder / "log.jsonl", "{\"step\":1,\"tokens\":10,\"loss_metrics/global_avg_loss\":9.5}\n{\"step\":2,");
+  write_file_atomic(folder / "log.jsonl",
+                    "{\"step\":1,\"tokens\":10,\"loss_metrics/global_avg_loss\":9.5}\n{\"step\":2,");
   const RunData run = load_run(folder);
   EXPECT_EQ(run.train_loss.size(), 1u);  // the line under way is passed over
   EXPECT_THAT(render({run}, {}), HasSubstr("only_log"));
@@ -159,7 +166,8 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   };
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":10}\n{\"step\":\n"), HasSubstr("log.jsonl:2: not JSON"));
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1}\n"), HasSubstr("log.jsonl:1: tokens is missing"));
-  EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":\"ten\"}\n"), HasSubstr("tokens: expected a number, found string"));
+  EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":\"ten\"}\n"),
+              HasSubstr("tokens: expected a number, found string"));
   EXPECT_THAT(error_with("eval.json", "{\"results\": 3}"), HasSubstr("eval.json: results: expected an object"));
   EXPECT_THAT(error_with("eval.json", "{\"results\""), HasSubstr("eval.json: not JSON"));
   EXPECT_THAT(error_with("eval.json", "{\"results\": 1e999}"), HasSubstr("eval.json: not JSON: number overflow"));
@@ -167,7 +175,8 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   EXPECT_THAT(error_with("samples.json", "[{\"prompt\": \"a\"}]"), HasSubstr("samples[0].text is missing"));
   Json sinks = load_json(folder / "sinks.json");
   sinks["per_head"]["density"][1].erase(0);
-  EXPECT_THAT(error_with("sinks.json", sinks.dump()), HasSubstr("per_head.density[1]: expected as many numbers as in the first row"));
+  EXPECT_THAT(error_with("sinks.json", sinks.dump()),
+              HasSubstr("per_head.density[1]: expected as many numbers as in the first row"));
   sinks = load_json(folder / "sinks.json");
   sinks["attention_maps"][0]["weights"][3].push_back(0.5);
   EXPECT_THAT(error_with("sinks.json", sinks.dump()), HasSubstr("attention_maps[0].weights[3]: expected 4 weights"));

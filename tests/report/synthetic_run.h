@@ -9,7 +9,7 @@ namespace lazy::report {
 
 struct SyntheticRun {
   std::string name = "lazy";
-  bool lazy = true;       // false: the softmax twin
+  bool lazy = true;  // false: the softmax twin
   int layers = 4, heads = 4, window = 256, map_tokens = 24;
   uint64_t seed = 1;
 };

@@ -74,7 +74,8 @@ TEST(Recipes, CostsFollowWhatWasMeasured) {
   const TemporaryFolder configs;
   const Conditions conditions{find_scale("small"), {}, {}, {}, 1, "cuda"};
   // Two of Table 2's seven need more than what softmax does, most of Table 1's much more.
-  const double table1 = cost(find_recipe("table1"), conditions, configs.path).seconds / 13, table2 = cost(find_recipe("table2"), conditions, configs.path).seconds / 7,
+  const double table1 = cost(find_recipe("table1"), conditions, configs.path).seconds / 13,
+               table2 = cost(find_recipe("table2"), conditions, configs.path).seconds / 7,
                parity = cost(find_recipe("parity"), conditions, configs.path).seconds / 3;
   EXPECT_GT(table2, parity);
   EXPECT_GT(table1, 3 * parity);
@@ -83,21 +84,30 @@ TEST(Recipes, CostsFollowWhatWasMeasured) {
 TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
   const TemporaryFolder configs;
   write_configs(configs.path);
-  const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"}, {"softmax", "transformer-340m-15b.toml"},
-                                                         {"softmax-rope150k", "transformer-340m-15b-rope150k.toml"}, {"no-elastic", "lazy-340m-15b-no-elastic.toml"},
-                                                         {"no-positional", "lazy-340m-15b-no-positional.toml"}, {"sigmoid", "sigmoid-340m-15b.toml"},
-                                                         {"gated-deltanet", "gated-deltanet-340m-15b.toml"}, {"titans-mag", "titans-mag-340m-15b.toml"},
-                                                         {"gated-deltanet-760m", "gated-deltanet-760m-30b.toml"}, {"retnet-760m", "retnet-760m-30b.toml"},
-                                                         {"mamba2-760m", "mamba2-760m-30b.toml"}, {"deltanet-760m", "deltanet-760m-30b.toml"},
-                                                         {"ttt-linear-760m", "ttt-linear-760m-30b.toml"}, {"titans-lmm-760m", "titans-lmm-760m-30b.toml"},
-                                                         {"lazy-760m", "lazy-760m-30b.toml"}, {"softmax-760m", "transformer-760m-30b.toml"}};
+  const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"},
+                                                         {"softmax", "transformer-340m-15b.toml"},
+                                                         {"softmax-rope150k", "transformer-340m-15b-rope150k.toml"},
+                                                         {"no-elastic", "lazy-340m-15b-no-elastic.toml"},
+                                                         {"no-positional", "lazy-340m-15b-no-positional.toml"},
+                                                         {"sigmoid", "sigmoid-340m-15b.toml"},
+                                                         {"gated-deltanet", "gated-deltanet-340m-15b.toml"},
+                                                         {"titans-mag", "titans-mag-340m-15b.toml"},
+                                                         {"gated-deltanet-760m", "gated-deltanet-760m-30b.toml"},
+                                                         {"retnet-760m", "retnet-760m-30b.toml"},
+                                                         {"mamba2-760m", "mamba2-760m-30b.toml"},
+                                                         {"deltanet-760m", "deltanet-760m-30b.toml"},
+                                                         {"ttt-linear-760m", "ttt-linear-760m-30b.toml"},
+                                                         {"titans-lmm-760m", "titans-lmm-760m-30b.toml"},
+                                                         {"lazy-760m", "lazy-760m-30b.toml"},
+                                                         {"softmax-760m", "transformer-760m-30b.toml"}};
   size_t compared = 0;
   for (const Step& step : find_recipe("table1").plan(at("paper"))) {
     for (const auto& [id, file] : shipped) {
       if (step.id != id) continue;
       ++compared;
       const auto ours = train_config(step, configs.path, "corpus", "run");
-      const auto theirs = train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs" / file, {"data.corpus=corpus"});
+      const auto theirs =
+          train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs" / file, {"data.corpus=corpus"});
       EXPECT_EQ(ours.settings(), theirs.settings()) << id;
       EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << id;
     }
@@ -112,37 +122,56 @@ TEST(Recipes, MixersOfTable1HaveAsManyParametersAsTransformer) {
     std::map<std::string, ModelConfig> models;
     std::set<std::string> with_sinks, streaming;
     for (const Step& step : find_recipe("table1").plan(at(scale))) {
-      if (step.kind == StepKind::train) models[step.id] = train_config(step, configs.path, "corpus", "run", {"model.vocab_size=2048"}).model;
+      if (step.kind == StepKind::train)
+        models[step.id] = train_config(step, configs.path, "corpus", "run", {"model.vocab_size=2048"}).model;
       if (step.kind == StepKind::sinks) with_sinks.insert(step.model);
-      if (step.settings.contains("cache")) streaming.insert(step.model + " " + step.settings["cache"].get<std::string>());
+      if (step.settings.contains("cache"))
+        streaming.insert(step.model + " " + step.settings["cache"].get<std::string>());
     }
     const auto wanted = static_cast<double>(count_parameters(models.at("softmax")).total);
-    for (const char* name : {"retnet", "mamba2", "deltanet", "gated-deltanet", "ttt-linear", "titans-mag", "titans-lmm"}) {
+    for (const char* name :
+         {"retnet", "mamba2", "deltanet", "gated-deltanet", "ttt-linear", "titans-mag", "titans-lmm"}) {
       const ModelConfig& model = models.at(name);
       EXPECT_FALSE(model.all_attention()) << name;
       EXPECT_NEAR(static_cast<double>(count_parameters(model).total) / wanted, 1, 0.03) << scale << " " << name;
       EXPECT_FALSE(with_sinks.contains(name)) << name << " has no weights of attention to measure";
     }
     EXPECT_TRUE(with_sinks.contains("softmax"));
-    EXPECT_EQ(streaming, std::set<std::string>{std::string("softmax streaming:4+") + (std::string(scale) == "tiny" ? "28" : "60")});
+    EXPECT_EQ(streaming, std::set<std::string>{std::string("softmax streaming:4+") +
+                                               (std::string(scale) == "tiny" ? "28" : "60")});
   }
 }
 
 TEST(Recipes, Table1ComparesMixersByTheirOwnRows) {
   const Recipe& recipe = find_recipe("table1");
-  const auto losses = [](double value) { return Json{{"loss", std::vector<double>{value, value + 0.1, value + 0.2, value, value + 0.1, value, value, value}}}; };
-  const Results results(1, {{"lazy.heldout", losses(3)}, {"retnet.heldout", losses(4)}, {"mamba2.heldout", losses(2)}, {"softmax.heldout", losses(3.5)},
+  const auto losses = [](double value) {
+    return Json{
+        {"loss", std::vector<double>{value, value + 0.1, value + 0.2, value, value + 0.1, value, value, value}}};
+  };
+  const Results results(1, {{"lazy.heldout", losses(3)},
+                            {"retnet.heldout", losses(4)},
+                            {"mamba2.heldout", losses(2)},
+                            {"softmax.heldout", losses(3.5)},
                             {"streaming.heldout", losses(3.6)}});
   const auto findings = recipe.judge(at("small"), results);
   EXPECT_EQ(about(findings, "held-out loss is below that of RetNet 760M").verdict, Verdict::reproduced);
   EXPECT_EQ(about(findings, "held-out loss is above that of Mamba2 760M").verdict, Verdict::reproduced);
-  EXPECT_EQ(about(findings, "StreamingLLM 340M's held-out loss is above that of Transformer++ 340M").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "StreamingLLM 340M's held-out loss is above that of Transformer++ 340M").verdict,
+            Verdict::reproduced);
   EXPECT_EQ(about(findings, "that of DeltaNet 760M, as").verdict, Verdict::open);
 }
 
 Json mask_values(double first, double masked) {
-  const auto list = [](double value) { return std::vector<double>{value, value + 0.001, value, value - 0.001, value, value, value + 0.002, value}; };
-  return {{"position", 2}, {"even", 0.02}, {"first", list(first)}, {"masked", list(masked)}, {"sink_first", list(first)}, {"sink_masked", list(masked)}, {"alpha", {first, masked}}};
+  const auto list = [](double value) {
+    return std::vector<double>{value, value + 0.001, value, value - 0.001, value, value, value + 0.002, value};
+  };
+  return {{"position", 2},
+          {"even", 0.02},
+          {"first", list(first)},
+          {"masked", list(masked)},
+          {"sink_first", list(first)},
+          {"sink_masked", list(masked)},
+          {"alpha", {first, masked}}};
 }
 
 TEST(Recipes, Figure2aAsksWhoIsTheSink) {
@@ -153,12 +182,16 @@ TEST(Recipes, Figure2aAsksWhoIsTheSink) {
       EXPECT_EQ(step.settings.at("position"), 17);
     }
   }
-  const Results results(1, {{"mask-at-2.mask", mask_values(0.05, 0.3)}, {"mask-at-5.mask", mask_values(0.3, 0.05)}, {"mask-at-17.mask", mask_values(0.3, 0.05)},
+  const Results results(1, {{"mask-at-2.mask", mask_values(0.05, 0.3)},
+                            {"mask-at-5.mask", mask_values(0.3, 0.05)},
+                            {"mask-at-17.mask", mask_values(0.3, 0.05)},
                             {"mask-at-65.mask", mask_values(0.01, 0.012)}});
   const auto findings = recipe.judge(at("small"), results);
-  EXPECT_EQ(about(findings, "Mask@2: the fixed token receives more than the first position").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "Mask@2: the fixed token receives more than the first position").verdict,
+            Verdict::reproduced);
   EXPECT_EQ(about(findings, "Mask@5: the fixed token receives more than the first position").verdict, Verdict::refuted);
-  EXPECT_EQ(about(findings, "Mask@17: the first position receives more than the fixed token").verdict, Verdict::reproduced);
+  EXPECT_EQ(about(findings, "Mask@17: the first position receives more than the fixed token").verdict,
+            Verdict::reproduced);
   EXPECT_EQ(about(findings, "Mask@65: the first position receives more than an even share").verdict, Verdict::refuted);
   EXPECT_EQ(about(findings, "Mask@2: share of layers and heads").verdict, Verdict::open) << "another size";
   EXPECT_EQ(about(findings, "Mask@9: who is the sink").verdict, Verdict::open) << "not measured";
@@ -170,16 +203,19 @@ TEST(Recipes, AGivenModelTakesItsTrainingsPlace) {
   conditions.models = {{"lazy", "runs/lazy"}, {"gpt2", "models/gpt2"}};
   conditions.corpus = "corpus";
   std::map<std::string, Step> steps;
-  for (const Step& step : find_recipe("fig7").plan(conditions)) EXPECT_TRUE(steps.emplace(step.id, step).second) << step.id << " comes twice";
+  for (const Step& step : find_recipe("fig7").plan(conditions))
+    EXPECT_TRUE(steps.emplace(step.id, step).second) << step.id << " comes twice";
   EXPECT_EQ(given_folder(steps.at("lazy")), fs::absolute("runs/lazy"));
   EXPECT_EQ(given_folder(steps.at("softmax-rope150k")), fs::path());
   EXPECT_EQ(steps.at("lazy.repetition").model, "lazy") << "on the corpus, as if it had been trained here";
   EXPECT_EQ(steps.at("gpt2.repetition").model, "");
-  EXPECT_EQ(steps.at("gpt2.repetition").settings.at("corpus"), fs::absolute("corpus").string()) << "no --text: the corpus' held-out text";
+  EXPECT_EQ(steps.at("gpt2.repetition").settings.at("corpus"), fs::absolute("corpus").string())
+      << "no --text: the corpus' held-out text";
   const TemporaryFolder configs;
   EXPECT_EQ(cost(find_recipe("fig7"), conditions, configs.path).trainings, 1);
   conditions.seeds = 2;
-  EXPECT_THAT(message_of([&] { find_recipe("fig7").plan(conditions); }), HasSubstr("takes the place of one training, expected --seeds 1, found 2"));
+  EXPECT_THAT(message_of([&] { find_recipe("fig7").plan(conditions); }),
+              HasSubstr("takes the place of one training, expected --seeds 1, found 2"));
 }
 
 TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
@@ -224,14 +260,21 @@ TEST(Recipes, Figure4JudgesSyntheticBiases) {
 TEST(Recipes, Table2IsTheShippedConfigurations) {
   const TemporaryFolder configs;
   write_configs(configs.path);
-  const std::map<std::string, const char*> shipped{{"softmax", "softmax"}, {"sparsemax", "sparsemax"}, {"entmax15", "entmax15"}, {"elastic-constant", "elastic-constant"},
-                                                   {"tau0.0", "elastic-from-0"}, {"elastic", "elastic"}, {"elastic-fixed", "elastic-fixed"}};
+  const std::map<std::string, const char*> shipped{{"softmax", "softmax"},
+                                                   {"sparsemax", "sparsemax"},
+                                                   {"entmax15", "entmax15"},
+                                                   {"elastic-constant", "elastic-constant"},
+                                                   {"tau0.0", "elastic-from-0"},
+                                                   {"elastic", "elastic"},
+                                                   {"elastic-fixed", "elastic-fixed"}};
   size_t compared = 0;
   for (const Step& step : find_recipe("table2").plan(at("paper"))) {
     if (step.kind != StepKind::train) continue;
     ++compared;
     const auto ours = train_config(step, configs.path, "corpus", "run");
-    const auto theirs = train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs/table2" / fmt::format("{}.toml", shipped.at(step.id)), {"data.corpus=corpus"});
+    const auto theirs = train::TrainConfig::load(
+        fs::path(LAZY_SOURCE_DIR) / "configs/table2" / fmt::format("{}.toml", shipped.at(step.id)),
+        {"data.corpus=corpus"});
     EXPECT_EQ(ours.settings(), theirs.settings()) << step.id;
     EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << step.id;
   }
@@ -244,7 +287,9 @@ TEST(Recipes, Table2JudgesSyntheticMeasures) {
     for (int n = 0; n < 32; ++n) sinks.push_back(sink + 1e-4 * n), densities.push_back(density - 1e-4 * n);
     return Json{{"sink_ratio", sinks}, {"density", densities}};
   };
-  const Results results(1, {{"softmax.sinks", samples(0.05, 0.94)}, {"sparsemax.sinks", samples(0.06, 0.93)}, {"elastic.sinks", samples(0.002, 0.4)},
+  const Results results(1, {{"softmax.sinks", samples(0.05, 0.94)},
+                            {"sparsemax.sinks", samples(0.06, 0.93)},
+                            {"elastic.sinks", samples(0.002, 0.4)},
                             {"entmax15.sinks", samples(0.01, 0.9)}});
   const auto findings = find_recipe("table2").judge(at("small"), results);
   EXPECT_EQ(about(findings, "tau from -1: the density is below softmax's").verdict, Verdict::reproduced);
@@ -260,12 +305,15 @@ TEST(Recipes, Table2JudgesSyntheticMeasures) {
 Json reaching(size_t distance, size_t window) {
   std::vector<double> curve(window, 0.0);
   std::fill(curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(std::min(distance + 1, window)), -1.0);
-  return {{"distance_bias", std::vector<std::vector<std::vector<double>>>(4, std::vector<std::vector<double>>(4, curve))}};
+  return {
+      {"distance_bias", std::vector<std::vector<std::vector<double>>>(4, std::vector<std::vector<double>>(4, curve))}};
 }
 
 TEST(Recipes, Figure9ComparesRangesWithinOneWindow) {
   const auto judged = [](const Json& alone, const Json& with_rope) {
-    return about(find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", alone}, {"rope-bias.learned", with_rope}})), "reaches less far");
+    return about(find_recipe("fig9").judge(
+                     at("tiny"), Results(1, {{"bias-alone.learned", alone}, {"rope-bias.learned", with_rope}})),
+                 "reaches less far");
   };
   EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).verdict, Verdict::reproduced);
   EXPECT_EQ(judged(reaching(100, 1024), reaching(18, 512)).estimate->value, -82);
@@ -282,7 +330,8 @@ TEST(Recipes, Figure9JudgesAlibi) {
     return Json{{"alibi_slopes", {layer, layer}}};
   };
   const auto judged = [&](double factor) {
-    return about(find_recipe("fig9").judge(at("tiny"), Results(1, {{"alibi-trained.learned", slopes(factor)}})), "ALiBi with trainable slopes");
+    return about(find_recipe("fig9").judge(at("tiny"), Results(1, {{"alibi-trained.learned", slopes(factor)}})),
+                 "ALiBi with trainable slopes");
   };
   EXPECT_EQ(judged(1.02).verdict, Verdict::reproduced);
   EXPECT_NEAR(judged(1.02).estimate->value, -0.08, 1e-12);
@@ -292,7 +341,8 @@ TEST(Recipes, Figure9JudgesAlibi) {
 }
 
 TEST(Recipes, AlibiThatWasNotTrainedIsOpen) {
-  const auto findings = find_recipe("fig9").judge(at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}, {"rope-bias.learned", learned(4, 4, 1)}}));
+  const auto findings = find_recipe("fig9").judge(
+      at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}, {"rope-bias.learned", learned(4, 4, 1)}}));
   EXPECT_EQ(about(findings, "ALiBi with trainable slopes").verdict, Verdict::open);
   EXPECT_THAT(about(findings, "ALiBi + bias").reason, HasSubstr("not trained"));
   EXPECT_EQ(about(findings, "reaches less far").verdict, Verdict::reproduced);
@@ -311,8 +361,10 @@ TEST(Recipes, Figure10TellsLayersApart) {
 
 TEST(Recipes, PairedDifferencesUseEveryTextAndSeed) {
   const auto heldout = [](std::vector<double> loss) { return Json{{"loss", std::move(loss)}}; };
-  const std::map<std::string, Json> values{{"a.heldout", heldout({1, 2, 3})}, {"b.heldout", heldout({1.5, 2.5, 3.5})},
-                                           {"a.seed2.heldout", heldout({2, 2, 2})}, {"b.seed2.heldout", heldout({2.1, 2.1, 2.1})}};
+  const std::map<std::string, Json> values{{"a.heldout", heldout({1, 2, 3})},
+                                           {"b.heldout", heldout({1.5, 2.5, 3.5})},
+                                           {"a.seed2.heldout", heldout({2, 2, 2})},
+                                           {"b.seed2.heldout", heldout({2.1, 2.1, 2.1})}};
   const Results two(2, values);
   const auto difference = two.paired_difference("a", "b", StepKind::heldout, "loss");
   ASSERT_TRUE(difference);
@@ -325,7 +377,8 @@ TEST(Recipes, PairedDifferencesUseEveryTextAndSeed) {
 }
 
 TEST(Recipes, Table3KnowsSplitsFromSets) {
-  const Json counts{{"piqa", {{"samples", 1838}, {"files", "piqa.jsonl"}}}, {"arc", {{"samples", 7787}, {"files", "arc_easy.jsonl"}}},
+  const Json counts{{"piqa", {{"samples", 1838}, {"files", "piqa.jsonl"}}},
+                    {"arc", {{"samples", 7787}, {"files", "arc_easy.jsonl"}}},
                     {"boolq", {{"samples", 15943}, {"files", "boolq.jsonl"}}}};
   const auto findings = find_recipe("table3").judge(at("tiny"), Results(1, {{"datasets", counts}}));
   EXPECT_EQ(about(findings, "PIQA").verdict, Verdict::open);
@@ -335,7 +388,8 @@ TEST(Recipes, Table3KnowsSplitsFromSets) {
   EXPECT_THAT(about(findings, "SIQA").reason, HasSubstr("no file"));
 }
 
-// Table 2's four columns: loss, average score, density, sink ratio. The score is the mean of what each task is known by.
+// Table 2's four columns: loss, average score, density, sink ratio. The score is the mean of what each task is known
+// by.
 TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
   RecipeRun run{&find_recipe("table2"), at("tiny"), {}, {}, "lazy repro table2 --scale tiny", "2026-01-01"};
   const auto done = [&](const std::string& id, StepKind kind, Json values) {
@@ -346,7 +400,9 @@ TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
   done("softmax.heldout", StepKind::heldout, {{"loss", {2, 3}}});
   const auto metric = [](double value) { return Json{{"value", value}, {"n", 100}}; };
   done("softmax.tasks", StepKind::tasks,
-       {{"hellaswag", {{"acc", metric(0.9)}, {"acc_norm", metric(0.25)}}}, {"boolq", {{"acc", metric(0.5)}}}, {"wikitext", {{"word_perplexity", metric(34.5)}}}});
+       {{"hellaswag", {{"acc", metric(0.9)}, {"acc_norm", metric(0.25)}}},
+        {"boolq", {{"acc", metric(0.5)}}},
+        {"wikitext", {{"word_perplexity", metric(34.5)}}}});
   const auto rows = measured_rows(run);
   ASSERT_EQ(rows.size(), 2u);
   for (const MeasuredRow& row : rows) ASSERT_EQ(row.cells.size(), kMeasuredColumns.size());
@@ -359,10 +415,12 @@ TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
 
 TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
-  run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"}, {-0.25, -0.5, -0.125, 9}, Sign::below_zero),
+  run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"},
+                             {-0.25, -0.5, -0.125, 9}, Sign::below_zero),
                   undecided({"not <tested>", "said", "", ""}, "no --data DIR was given")};
   const std::string markdown = to_markdown(run), html = to_html(run);
-  EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 9 texts | reproduced at tiny scale"));
+  EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 9 "
+                                  "texts | reproduced at tiny scale"));
   EXPECT_THAT(markdown, HasSubstr("1 reproduced, 0 refuted, 1 open"));
   EXPECT_THAT(markdown, HasSubstr("| Titans 760M | 20.04 | 21.96 |"));
   EXPECT_THAT(markdown, HasSubstr("says nothing certain of the paper's"));

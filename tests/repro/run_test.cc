@@ -30,10 +30,13 @@ class ReproRun : public testing::Test {
 };
 
 Model small(const char* name, const char* kind, int steps) {
-  return {name, kind,
-          {"model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64", "model.max_position_embeddings=32",
-           "model.distance_bias_window=" + std::string(std::string(kind) == "lazy" ? "16" : "0"), "training.seq_len=32", "training.batch_size=4",
-           "training.steps=" + std::to_string(steps), "checkpoint.every=5", "metrics.log_every=1", "lr_scheduler.warmup_steps=2"},
+  return {name,
+          kind,
+          {"model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64",
+           "model.max_position_embeddings=32",
+           "model.distance_bias_window=" + std::string(std::string(kind) == "lazy" ? "16" : "0"), "training.seq_len=32",
+           "training.batch_size=4", "training.steps=" + std::to_string(steps), "checkpoint.every=5",
+           "metrics.log_every=1", "lr_scheduler.warmup_steps=2"},
           Budget::ablation};
 }
 
@@ -44,12 +47,21 @@ Recipe recipe(int steps) {
   r.title = "a probe";
   r.source = "nothing";
   r.plan = [steps](const Conditions& c) {
-    return Plan(c).train(small("a", "lazy", steps)).train(small("b", "transformer", steps)).measure(StepKind::heldout, {{"sequences", 8}})
-        .measure(StepKind::sinks, {{"samples", 4}}).measure(StepKind::learned).measure(StepKind::lengths, {{"lengths", {32, 64}}, {"blocks", 3}})
-        .measure(StepKind::domain, {{"blocks", 3}}).once(StepKind::latency, "latency", {{"what", "ever"}}).steps();
+    return Plan(c)
+        .train(small("a", "lazy", steps))
+        .train(small("b", "transformer", steps))
+        .measure(StepKind::heldout, {{"sequences", 8}})
+        .measure(StepKind::sinks, {{"samples", 4}})
+        .measure(StepKind::learned)
+        .measure(StepKind::lengths, {{"lengths", {32, 64}}, {"blocks", 3}})
+        .measure(StepKind::domain, {{"blocks", 3}})
+        .once(StepKind::latency, "latency", {{"what", "ever"}})
+        .steps();
   };
   r.judge = [](const Conditions&, const Results& results) {
-    return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"}, results.paired_difference("a", "b", StepKind::heldout, "loss"), Sign::below_zero, "missing")};
+    return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"},
+                                      results.paired_difference("a", "b", StepKind::heldout, "loss"), Sign::below_zero,
+                                      "missing")};
   };
   return r;
 }
@@ -78,7 +90,9 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
   EXPECT_EQ(values.at("a.heldout").at("loss").size(), 8u);
   EXPECT_EQ(values.at("a.sinks").at("sink_ratio").size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    const auto at = [&](const char* model, const char* field) { return values.at(model).at(field).at(i).get<double>(); };
+    const auto at = [&](const char* model, const char* field) {
+      return values.at(model).at(field).at(i).get<double>();
+    };
     EXPECT_NEAR(at("a.sinks", "sink_ratio") + at("a.sinks", "density") + at("a.sinks", "released_mass"), 1, 1e-6);
     EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "softmax gives all its weight away";
   }
@@ -98,13 +112,16 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
 TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   fs::create_directories(folder_ / "data");
   const auto write = [&](const char* name, const std::string& answer) {
-    std::ofstream(folder_ / "data" / name) << Json{{"goal", "to open a jar"}, {"sol1", answer}, {"sol2", "pull it"}, {"label", 0}}.dump() << "\n";
+    std::ofstream(folder_ / "data" / name)
+        << Json{{"goal", "to open a jar"}, {"sol1", answer}, {"sol2", "pull it"}, {"label", 0}}.dump() << "\n";
   };
   write("piqa.jsonl", std::string(2000, 'y'));
   std::ofstream(folder_ / "data" / "boolq.jsonl")
       << Json{{"question", "is it"}, {"passage", "It is."}, {"label", 1}}.dump() << "\n";
   Recipe probe = recipe(2);
-  probe.plan = [](const Conditions& c) { return Plan(c).train(small("a", "lazy", 2)).measure(StepKind::tasks).steps(); };
+  probe.plan = [](const Conditions& c) {
+    return Plan(c).train(small("a", "lazy", 2)).measure(StepKind::tasks).steps();
+  };
   probe.judge = [](const Conditions&, const Results&) { return std::vector<Finding>{}; };
   RunOptions o = options(folder_);
   o.conditions.data = folder_ / "data";
@@ -146,7 +163,8 @@ TEST_F(ReproRun, DividesAmongProcesses) {
   const RecipeRun first = run_recipe(probe, part);
   EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2) << "all but the model and its loss";
   EXPECT_TRUE(first.findings.empty());
-  for (const StepRun& s : plan_recipe(probe, part).steps) EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
+  for (const StepRun& s : plan_recipe(probe, part).steps)
+    EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   part.only = {"nothing"};
   try {
     run_recipe(probe, part);
@@ -187,7 +205,9 @@ TEST_F(ReproRun, ReportsOnWhatIsDone) {
   EXPECT_THAT(text, HasSubstr("left out: not run yet"));
   EXPECT_THAT(to_html(both), HasSubstr("steps have not run yet"));
   EXPECT_EQ(to_json(both).at("unfinished"), both.unfinished);
-  for (const StepRun& s : plan_recipe(probe, part).steps) EXPECT_EQ(s.found, s.step.model.empty() ? s.step.kind == StepKind::train : s.step.id.ends_with(".heldout")) << s.step.id;
+  for (const StepRun& s : plan_recipe(probe, part).steps)
+    EXPECT_EQ(s.found, s.step.model.empty() ? s.step.kind == StepKind::train : s.step.id.ends_with(".heldout"))
+        << s.step.id;
 }
 
 constexpr int kWorkerSteps = 60;
@@ -203,7 +223,8 @@ TEST(ReproWorker, DISABLED_Run) {
   std::_Exit(0);
 }
 
-// Starts the worker, sends it `signal` once its first training has passed `line` lines of log; the status it ended with.
+// Starts the worker, sends it `signal` once its first training has passed `line` lines of log; the status it ended
+// with.
 int stopped_worker(const fs::path& folder, int signal, size_t lines) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -211,7 +232,8 @@ int stopped_worker(const fs::path& folder, int signal, size_t lines) {
     const int null = ::open("/dev/null", O_WRONLY);
     ::dup2(null, 1);
     ::dup2(null, 2);
-    ::execl("/proc/self/exe", "repro_tests", "--gtest_filter=ReproWorker.DISABLED_Run", "--gtest_also_run_disabled_tests", nullptr);
+    ::execl("/proc/self/exe", "repro_tests", "--gtest_filter=ReproWorker.DISABLED_Run",
+            "--gtest_also_run_disabled_tests", nullptr);
     ::_exit(127);
   }
   const auto logged = [&] {
@@ -251,7 +273,8 @@ TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
   ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
   const Recipe probe = recipe(kWorkerSteps);
   for (const StepRun& s : plan_recipe(probe, options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
-  const RecipeRun resumed = run_recipe(probe, options(folder_, "killed")), whole = run_recipe(probe, options(folder_, "whole"));
+  const RecipeRun resumed = run_recipe(probe, options(folder_, "killed")),
+                  whole = run_recipe(probe, options(folder_, "whole"));
   EXPECT_EQ(losses(resumed, "a").size(), size_t{kWorkerSteps});
   EXPECT_EQ(losses(resumed, "a"), losses(whole, "a")) << "a resumed training is the same training";
   EXPECT_EQ(resumed.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
@@ -283,7 +306,8 @@ TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
   const Json list = Json::parse(ended.output);
   EXPECT_EQ(list.size(), recipes().size());
   for (const Json& item : list) {
-    for (const char* scale : {"tiny", "small", "paper"}) EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
+    for (const char* scale : {"tiny", "small", "paper"})
+      EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
   }
   EXPECT_THAT(lazy("repro list").output, HasSubstr("| fig6 | length extrapolation |"));
 }
@@ -301,7 +325,8 @@ TEST(ReproCommand, BadInputIsNamed) {
   says("table1 --data nowhere --output build/repro-test", "--data nowhere: expected a folder, found nothing");
   says("cross-domain --domain code", "expected NAME=DIR, found 'code'");
   says("cross-domain --domain code=nowhere --output build/repro-test", "--domain code=nowhere");
-  says("table3 --report --output build/repro-test", "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
+  says("table3 --report --output build/repro-test",
+       "--report: expected steps of table3 that are done below build/repro-test, found none of 1");
   says("table3 --report --dry-run", "--report runs nothing: expected neither --dry-run nor --only, found --dry-run");
   says("fig6 --text nowhere.txt --output build/repro-test", "nowhere.txt");
 }
@@ -319,20 +344,25 @@ TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
 // `lazy bench sinks` times nothing whose statistics are not those of full matrices.
 TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
   const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
-  for (const char* model : {"--set model.kind=lazy --set model.num_heads=4", "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",
+  for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",
+                            "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",
                             "--set model.kind=gpt2 --set model.num_heads=4"}) {
-    const Ended ended = lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/repro-tiny.toml " + model +
-                             " --set model.vocab_size=300 --device cpu --dtype fp32 --length 128 --check 70 --repeats 1 --json " + json.string());
+    const Ended ended =
+        lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/repro-tiny.toml " + model +
+             " --set model.vocab_size=300 --device cpu --dtype fp32 --length 128 --check 70 --repeats 1 --json " +
+             json.string());
     ASSERT_EQ(ended.exit_code, 0) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr("statistics of 70 tokens are the definition's"));
     const Json figures = Json::parse(read_file(json));
     EXPECT_EQ(figures.at("length"), 128);
     EXPECT_GT(figures.at("plain_ms").get<double>(), 0);
-    EXPECT_NEAR(figures.at("time_ratio").get<double>(), figures.at("measured_ms").get<double>() / figures.at("plain_ms").get<double>(), 1e-9);
+    EXPECT_NEAR(figures.at("time_ratio").get<double>(),
+                figures.at("measured_ms").get<double>() / figures.at("plain_ms").get<double>(), 1e-9);
     EXPECT_EQ(figures.at("alive_fraction").get<double>() < 1, std::string(model).find("lazy") != std::string::npos);
   }
   fs::remove(json);
-  const Ended mixer = lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/models/retnet-340m.toml --device cpu");
+  const Ended mixer =
+      lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/models/retnet-340m.toml --device cpu");
   EXPECT_EQ(mixer.exit_code, 2);
   EXPECT_THAT(mixer.output, HasSubstr("expected attention in every layer"));
 }

@@ -156,7 +156,9 @@ TEST_F(Studies, MaskAgainstFullMatrices) {
   double even = 0;
   for (int i = 5; i <= 20; ++i) even += 1.0 / i / 16;
   EXPECT_NEAR(values.at("even").get<double>(), even, 1e-12);
-  EXPECT_THAT(error_of([&] { run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 20}})); }),
+  EXPECT_THAT(error_of([&] {
+                run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 20}}));
+              }),
               HasSubstr("position: expected 1 to 19, found 20"));
 }
 

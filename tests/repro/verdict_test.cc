@@ -20,8 +20,10 @@ TEST(Verdict, ARelationFollowsFromTheWholeInterval) {
   EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, Sign::below_zero).verdict, Verdict::refuted);
   EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.5, 0.1, 9}, Sign::below_zero).verdict, Verdict::open);
   EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, Sign::above_zero).verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_sign(kClaim, {0, 0, 0, 9}, Sign::above_zero).verdict, Verdict::open) << "no difference decides nothing";
-  EXPECT_EQ(judge_sign(kClaim, {0.1, 0, 0.2, 9}, Sign::above_zero).verdict, Verdict::open) << "an interval that touches zero contains it";
+  EXPECT_EQ(judge_sign(kClaim, {0, 0, 0, 9}, Sign::above_zero).verdict, Verdict::open)
+      << "no difference decides nothing";
+  EXPECT_EQ(judge_sign(kClaim, {0.1, 0, 0.2, 9}, Sign::above_zero).verdict, Verdict::open)
+      << "an interval that touches zero contains it";
 }
 
 TEST(Verdict, AFewTextsOrHeadsDecideNothing) {
@@ -123,8 +125,8 @@ TEST(BiasCurves, InhibitionOfReturnByItsFourConditions) {
 TEST(BiasCurves, TheEffectiveRangeIsTheLastDistanceAboveFivePercent) {
   Curve c(300, 0.0);
   c[0] = -2;
-  c[40] = 0.11;   // above 5 % of 2
-  c[200] = 0.1;   // not above
+  c[40] = 0.11;  // above 5 % of 2
+  c[200] = 0.1;  // not above
   EXPECT_EQ(effective_range(c), 40);
   EXPECT_EQ(effective_range(Curve(10, 0.0)), 0);
   EXPECT_EQ(effective_range(Curve(10, -1.0)), 9);

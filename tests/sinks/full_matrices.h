@@ -11,7 +11,8 @@
 
 namespace lazy::sinks {
 
-inline LanguageModel small_model(const std::string& normalizer, double tau = -1, int64_t window = -1, int64_t kv_heads = 4) {
+inline LanguageModel small_model(const std::string& normalizer, double tau = -1, int64_t window = -1,
+                                 int64_t kv_heads = 4) {
   ModelConfig config;
   config.vocab_size = 300;
   config.hidden_size = 64;
@@ -38,7 +39,8 @@ inline std::vector<std::vector<at::Tensor>> full_weights(LanguageModel& model, c
   options.on_attention_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
     const int64_t n = q.size(1);
     for (int64_t head = 0; head < c.num_heads; ++head) {
-      const at::Tensor Q = q[0].select(1, head).to(at::kDouble), K = k[0].select(1, head / (c.num_heads / c.num_kv_heads)).to(at::kDouble);
+      const at::Tensor Q = q[0].select(1, head).to(at::kDouble),
+                       K = k[0].select(1, head / (c.num_heads / c.num_kv_heads)).to(at::kDouble);
       at::Tensor s = at::mm(Q, K.t()) / std::sqrt(double(c.head_dim));
       at::Tensor w = at::zeros({n, n}, at::kDouble);
       for (int64_t i = 0; i < n; ++i) {
@@ -46,7 +48,8 @@ inline std::vector<std::vector<at::Tensor>> full_weights(LanguageModel& model, c
         at::Tensor row = s[i].slice(0, begin, i + 1).clone();
         if (model.distance_bias(layer).defined()) {
           for (int64_t j = begin; j <= i; ++j) {
-            if (i - j < c.distance_bias_window) row[j - begin] += model.distance_bias(layer)[head][i - j].to(at::kDouble);
+            if (i - j < c.distance_bias_window)
+              row[j - begin] += model.distance_bias(layer)[head][i - j].to(at::kDouble);
           }
         }
         at::Tensor p = at::softmax(row, 0);

@@ -9,7 +9,9 @@
 
 namespace lazy::sinks {
 
-at::Tensor some_ids(int64_t length, int64_t seed) { return at::remainder(at::arange(length, at::kLong) * (37 + 2 * seed) + seed, 300); }
+at::Tensor some_ids(int64_t length, int64_t seed) {
+  return at::remainder(at::arange(length, at::kLong) * (37 + 2 * seed) + seed, 300);
+}
 
 struct Case {
   const char* normalizer;
@@ -71,14 +73,19 @@ TEST_P(MeasuresOf, FullMatrices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
-                         testing::Values(Case{"softmax", 0, -1, 4}, Case{"elastic", -1, -1, 4}, Case{"elastic", -2.5, -1, 2},
-                                         Case{"elastic", 0.5, -1, 4}, Case{"elastic", -1, 7, 4}, Case{"softmax", 0, 7, 1}),
-                         [](const auto& info) { return std::string(info.param.normalizer) + std::to_string(info.index); });
+                         testing::Values(Case{"softmax", 0, -1, 4}, Case{"elastic", -1, -1, 4},
+                                         Case{"elastic", -2.5, -1, 2}, Case{"elastic", 0.5, -1, 4},
+                                         Case{"elastic", -1, 7, 4}, Case{"softmax", 0, 7, 1}),
+                         [](const auto& info) {
+                           return std::string(info.param.normalizer) + std::to_string(info.index);
+                         });
 
 TEST(Measures, HandComputed) {
   // One layer, one sample, two heads, three queries: first-key weight, released mass, alive count.
-  const at::Tensor stats = at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
-                                       /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f}).reshape({3, 1, 2, 3});
+  const at::Tensor stats =
+      at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
+                  /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})
+          .reshape({3, 1, 2, 3});
   MeasureSum sums;
   sums.add({stats}, {-1});
   const Measures m = sums.result();
@@ -112,7 +119,10 @@ TEST(AttentionWeights, EqualTheFullMatrices) {
       for (size_t i = 0; i < 30; ++i) {
         ASSERT_EQ(rows[n][i].size(), i + 1);
         for (size_t j = 0; j <= i; ++j) {
-          EXPECT_NEAR(rows[n][i][j], full[heads[n].first][heads[n].second][static_cast<int64_t>(i)][static_cast<int64_t>(j)].item<double>(), 1e-12);
+          EXPECT_NEAR(
+              rows[n][i][j],
+              full[heads[n].first][heads[n].second][static_cast<int64_t>(i)][static_cast<int64_t>(j)].item<double>(),
+              1e-12);
         }
       }
     }

@@ -23,8 +23,9 @@ using testing::HasSubstr;
 const std::string kText = [] {
   std::string text = "NAME\n  tool - does things\n\n";
   for (int i = 0; i < 40; ++i) {
-    text += "The quick brown fox jumps over the lazy dog, and the dog, who has seen it all before, sleeps on in the sun "
-            "without so much as a glance at the fox. Nobody minds.\n\n";
+    text +=
+        "The quick brown fox jumps over the lazy dog, and the dog, who has seen it all before, sleeps on in the sun "
+        "without so much as a glance at the fox. Nobody minds.\n\n";
   }
   return text;
 }();
@@ -91,18 +92,23 @@ TEST(Study, ChosenHeadsAndBadInput) {
   ASSERT_EQ(result.maps.size(), 2u);
   EXPECT_EQ(result.maps[0].layer, 3);
   EXPECT_EQ(result.maps[1].head, 4);
-  EXPECT_EQ(result.maps[0].tokens, (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
+  EXPECT_EQ(result.maps[0].tokens,
+            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
   for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
-    EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected auto, all, none or LAYER:HEAD")) << bad;
+    EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
+                HasSubstr("expected auto, all, none or LAYER:HEAD"))
+        << bad;
   }
   options.maps = "all";
   EXPECT_EQ(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.size(), 12u);
   options.maps = "none";
   EXPECT_TRUE(study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.empty());
-  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }), HasSubstr("s.txt: expected at least 64 tokens"));
+  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }),
+              HasSubstr("s.txt: expected at least 64 tokens"));
   options.length = 100000;
-  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }), HasSubstr("expected at least 100000 tokens"));
+  EXPECT_THAT(error_of([&] { study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
+              HasSubstr("expected at least 100000 tokens"));
 }
 
 // Under an intervention every number and map is that of the changed model; afterwards the model is what it was.
@@ -115,9 +121,12 @@ TEST(Study, UnderInterventions) {
   options.progress = false;
   options.maps = "2:1";
   options.measures = kFurtherMeasures;
-  const auto json = [&](const StudyOptions& o) { return to_json(study(model, *tokenizer, source, o), model.config(), "m", "t", o, "c"); };
+  const auto json = [&](const StudyOptions& o) {
+    return to_json(study(model, *tokenizer, source, o), model.config(), "m", "t", o, "c");
+  };
   const auto before = json(options);
-  EXPECT_NEAR(before["further"]["weights"]["sink_1_by_head"][1][2].get<double>(), before["per_head"]["sink_1_0.3"][1][2].get<double>(), 1e-9);
+  EXPECT_NEAR(before["further"]["weights"]["sink_1_by_head"][1][2].get<double>(),
+              before["per_head"]["sink_1_0.3"][1][2].get<double>(), 1e-9);
   StudyOptions changed = options;
   changed.interventions.set_zero("layers.1.attention.weights[:,:,0]");
   const auto after = json(changed);
@@ -133,7 +142,8 @@ TEST(Study, UnderInterventions) {
 }
 
 TEST(Learned, ReadFromAModelFolder) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("learned_{}", ::getpid());
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("learned_{}", ::getpid());
   std::filesystem::create_directories(folder);
   LanguageModel model = small_model("elastic", -1.25);
   model.save(folder);

@@ -24,7 +24,8 @@ inline std::filesystem::path write_tiny_corpus(const std::filesystem::path& fold
   Random random(7);
   std::filesystem::create_directories(folder);
   std::ofstream text(folder / "text.jsonl");
-  for (int document = 0; document < 300; ++document) text << nlohmann::json{{"text", sixty_words(random)}}.dump() << "\n";
+  for (int document = 0; document < 300; ++document)
+    text << nlohmann::json{{"text", sixty_words(random)}}.dump() << "\n";
   text.close();
   PrepareOptions options;
   options.inputs = {(folder / "text.jsonl").string()};

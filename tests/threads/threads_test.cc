@@ -1,8 +1,8 @@
 // Everything of ours that runs on several threads and needs no LibTorch, for ThreadSanitizer: preparing a corpus, the
 // pipeline's ways to fail, one tokenizer and one corpus used by many threads, the training's reading and writing
 // threads (more of them in tests/core/read_ahead_test.cc and tests/train/checkpoint_writer_test.cc), the stop flag.
-// The kernels are left out: their threads are OpenMP's, whose runtime ThreadSanitizer does not understand with GCC. Their
-// results are compared bit for bit over numbers of threads instead (tests/attention).
+// The kernels are left out: their threads are OpenMP's, whose runtime ThreadSanitizer does not understand with GCC.
+// Their results are compared bit for bit over numbers of threads instead (tests/attention).
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -43,7 +43,8 @@ void write_text(const Folder& folder) {
   Random random(3);
   for (int n = 0; n < 60; ++n) {
     std::string lines;
-    for (int line = 0; line < 4; ++line) lines += nlohmann::json{{"text", testing_support::random_text(random, 40)}}.dump() + "\n";
+    for (int line = 0; line < 4; ++line)
+      lines += nlohmann::json{{"text", testing_support::random_text(random, 40)}}.dump() + "\n";
     folder.write(fmt::format("text/{:02}.jsonl", n), lines);
   }
 }
@@ -98,7 +99,8 @@ TEST(Threads, ThePipelineEndsWhateverFails) {
 
 TEST(Threads, OneTokenizerForAll) {
   const Folder folder;
-  const auto tokenizer = load_tokenizer(folder.write("tokenizer.json", testing_support::small_tokenizer_json().dump()).string());
+  const auto tokenizer =
+      load_tokenizer(folder.write("tokenizer.json", testing_support::small_tokenizer_json().dump()).string());
   Random random(4);
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> expected;

@@ -1,5 +1,5 @@
-// Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to build.
-// Parquet is read by another process.
+// Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to
+// build. Parquet is read by another process.
 #include "core/error.h"
 #include "data/corpus/parquet.h"
 #include "data/tokenizer.h"

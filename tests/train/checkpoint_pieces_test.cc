@@ -64,7 +64,8 @@ TEST(Pieces, AnyNumberOfRanksWritesAndAnyOtherReads) {
         for (int rank = 0; rank < readers; ++rank) {
           const PieceReader reader(scratch.path());
           EXPECT_EQ(reader.shape(name), tensor.sizes().vec());
-          parts.push_back(reader.read(name, cut(tensor.numel(), rank, readers), cut(tensor.numel(), rank + 1, readers)));
+          parts.push_back(
+              reader.read(name, cut(tensor.numel(), rank, readers), cut(tensor.numel(), rank + 1, readers)));
         }
         const at::Tensor back = at::cat(parts).view(tensor.sizes());
         EXPECT_EQ(back.scalar_type(), tensor.scalar_type());
@@ -102,9 +103,9 @@ TEST(Pieces, WhatIsMissingOrTwiceIsNamed) {
   EXPECT_THAT(error_of([&] { PieceReader(scratch.path()); }), HasSubstr("exp_avg.norm: elements 1 to 3 are missing"));
   pieces.push_back({norm.name, state()[1].second.slice(0, 1, 4), norm.global_shape, 1, 4});
   write_pieces(scratch.path(), 1, 3, pieces);
-  EXPECT_THAT(
-      error_of([&] { PieceReader(scratch.path()); }),
-      AllOf(HasSubstr("optimizer-00003-of-00003.safetensors: exp_avg.norm[3:5]"), HasSubstr("elements 3 to 4 come twice")));
+  EXPECT_THAT(error_of([&] { PieceReader(scratch.path()); }),
+              AllOf(HasSubstr("optimizer-00003-of-00003.safetensors: exp_avg.norm[3:5]"),
+                    HasSubstr("elements 3 to 4 come twice")));
   pieces.back() = {norm.name, norm.tensor, {6}, 1, 3};
   write_pieces(scratch.path(), 1, 3, pieces);
   EXPECT_THAT(error_of([&] { PieceReader(scratch.path()); }),
@@ -136,8 +137,9 @@ TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
   flipped.back() ^= 1;  // the last piece's last byte: 2-byte elements come last
   write_file_atomic(file, flipped);
   const PieceReader reader(scratch.path());
-  EXPECT_THAT(error_of([&] { reader.read("exp_avg.half"); }),
-              AllOf(HasSubstr("optimizer-00003-of-00004.safetensors: exp_avg.half[64:96]"), HasSubstr("expected checksum")));
+  EXPECT_THAT(
+      error_of([&] { reader.read("exp_avg.half"); }),
+      AllOf(HasSubstr("optimizer-00003-of-00004.safetensors: exp_avg.half[64:96]"), HasSubstr("expected checksum")));
   EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));  // does not touch it
   EXPECT_TRUE(at::equal(reader.read("exp_avg.embed"), state()[0].second));
   for (size_t at = 8; at < 200; at += 7) {  // the header
@@ -188,8 +190,8 @@ TEST(ShardedCheckpoint, IsWholeOrNotThere) {
   for (const int failing : {0, 2, 3}) {
     const auto errors = save_on_ranks(store, 20, 4, failing);
     for (int rank = 0; rank < 4; ++rank) {
-      EXPECT_THAT(errors[static_cast<size_t>(rank)], AllOf(HasSubstr("checkpoint of step 20 not saved"),
-                                                           HasSubstr("exp_avg.embed")));
+      EXPECT_THAT(errors[static_cast<size_t>(rank)],
+                  AllOf(HasSubstr("checkpoint of step 20 not saved"), HasSubstr("exp_avg.embed")));
       if (rank != failing && failing > 0) {
         EXPECT_THAT(errors[static_cast<size_t>(rank)], HasSubstr(fmt::format("rank {}: ", failing)));
       }
@@ -198,9 +200,11 @@ TEST(ShardedCheckpoint, IsWholeOrNotThere) {
   }
   write_file_atomic(scratch / "file", "");  // no folder can be made in it: rank 0 fails before anybody writes
   CheckpointStore nowhere(scratch / "file", 0);
-  for (const auto& error : save_on_ranks(nowhere, 20, 3)) EXPECT_THAT(error, HasSubstr("checkpoint of step 20 not saved"));
+  for (const auto& error : save_on_ranks(nowhere, 20, 3))
+    EXPECT_THAT(error, HasSubstr("checkpoint of step 20 not saved"));
   fs::create_directories(scratch / "checkpoints/step-00000030/in the way");  // it cannot get its name
-  for (const auto& error : save_on_ranks(store, 30, 3)) EXPECT_THAT(error, HasSubstr("checkpoint of step 30 not saved"));
+  for (const auto& error : save_on_ranks(store, 30, 3))
+    EXPECT_THAT(error, HasSubstr("checkpoint of step 30 not saved"));
 }
 
 TEST(ShardedCheckpoint, ADamagedPieceSendsTheRunToTheOneBefore) {

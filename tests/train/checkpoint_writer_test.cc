@@ -96,7 +96,8 @@ TEST(CheckpointWriter, WritesToAStore) {
     TrainState state;
     state.step = step;
     writer.start(step, true, [&, state] {
-      store.save(state, [&](const std::filesystem::path& folder) { write_file_atomic(folder / "model.safetensors", copy); });
+      store.save(state,
+                 [&](const std::filesystem::path& folder) { write_file_atomic(folder / "model.safetensors", copy); });
     });
   }
   writer.wait();

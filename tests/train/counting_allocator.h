@@ -9,8 +9,8 @@
 
 namespace lazy::train {
 
-// Bytes of CPU tensors alive, as they were asked for by threads that take part: that of the constructor, and those that say
-// so. Others are Gloo's, which copies what it sends.
+// Bytes of CPU tensors alive, as they were asked for by threads that take part: that of the constructor, and those that
+// say so. Others are Gloo's, which copies what it sends.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : inner_(c10::GetCPUAllocator()) {

@@ -27,15 +27,19 @@ Parameters make_parameters() {
     int64_t numel = 1;
     for (const int64_t n : shape) numel *= n;
     const std::string name = fmt::format("model.layers.{}.{}", k, k % 2 ? "norm.weight" : "proj.weight");
-    out.emplace_back(name, (at::arange(numel, at::kFloat).view(shape) + static_cast<double>(10 * ++k)).requires_grad_(true));
+    out.emplace_back(name,
+                     (at::arange(numel, at::kFloat).view(shape) + static_cast<double>(10 * ++k)).requires_grad_(true));
   }
   return out;
 }
 
 // The gradient of a micro-batch: whole numbers that differ by rank, micro-batch and element.
 at::Tensor micro_gradient(const at::Tensor& parameter, int64_t micro, size_t k) {
-  return at::remainder(at::arange(parameter.numel(), at::kFloat).view(parameter.sizes()) * (3 + static_cast<double>(k)) +
-                           static_cast<double>(17 * micro), 31) - 15;
+  return at::remainder(
+             at::arange(parameter.numel(), at::kFloat).view(parameter.sizes()) * (3 + static_cast<double>(k)) +
+                 static_cast<double>(17 * micro),
+             31) -
+         15;
 }
 
 // Parameter 3 never takes part, parameter 4 not in the last micro-batch.
@@ -44,7 +48,8 @@ bool takes_part(size_t k, int64_t round, int64_t rounds) { return k != 3 && !(k 
 void backward(const Parameters& parameters, int64_t micro, int64_t round, int64_t rounds) {
   at::Tensor loss = at::zeros({});
   for (size_t k = 0; k < parameters.size(); ++k) {
-    if (takes_part(k, round, rounds)) loss = loss + (parameters[k].second * micro_gradient(parameters[k].second, micro, k)).sum();
+    if (takes_part(k, round, rounds))
+      loss = loss + (parameters[k].second * micro_gradient(parameters[k].second, micro, k)).sum();
   }
   loss.backward();
 }
@@ -91,7 +96,8 @@ TEST_P(Parallel, GradientsAreTheSumsOfAllRanks) {
           continue;
         }
         ASSERT_TRUE(piece.tensor.grad().defined()) << piece.name;
-        EXPECT_TRUE(at::equal(piece.tensor.grad().reshape({-1}), expected[k].view({-1}).slice(0, piece.begin, piece.end)))
+        EXPECT_TRUE(
+            at::equal(piece.tensor.grad().reshape({-1}), expected[k].view({-1}).slice(0, piece.begin, piece.end)))
             << piece.name << " rank " << ranks.rank() << " rounds " << rounds;
       }
       parallel.drop_gradients();
@@ -147,7 +153,8 @@ TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
     steps(1, true);
     for (size_t k = 0; k < parameters.size(); ++k) {
       // Vector and scalar code of one kernel may round differently: one unit a step.
-      EXPECT_TRUE(at::allclose(parameters[k].second, whole[k].second, 4 * std::numeric_limits<float>::epsilon(), 0)) << k;
+      EXPECT_TRUE(at::allclose(parameters[k].second, whole[k].second, 4 * std::numeric_limits<float>::epsilon(), 0))
+          << k;
     }
     if (!ranks.first()) return;
     ASSERT_EQ(state.size(), wanted.size());
@@ -160,9 +167,11 @@ TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Parallel,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Values(Sharding::replicate, Sharding::zero2)),
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(Sharding::replicate, Sharding::zero2)),
                          [](const auto& info) {
-                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param) == Sharding::zero2 ? "zero2" : "replicate");
+                           return fmt::format("{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param) == Sharding::zero2 ? "zero2" : "replicate");
                          });
 
 TEST(Communicator, TextAndSumsReachAllRanks) {
@@ -184,25 +193,31 @@ TEST(Communicator, WritersAgreeBesideTheSums) {
         EXPECT_EQ(ranks.agree(fails ? wanted : ""), wanted) << round;
       }
     });
-    for (int i = 0; i < 200; ++i) EXPECT_EQ(ranks.sum({1.0, static_cast<double>(i)}), (std::vector<double>{kRanks, 1.0 * kRanks * i}));
+    for (int i = 0; i < 200; ++i)
+      EXPECT_EQ(ranks.sum({1.0, static_cast<double>(i)}), (std::vector<double>{kRanks, 1.0 * kRanks * i}));
     writer.join();
   });
 }
 
 TEST(Communicator, AWriterThatDoesNotComeIsNamed) {
-  as_ranks(3, [](Communicator& ranks) {
-    std::string error;
-    if (ranks.rank() != 1) {
-      try {
-        ranks.agree("");
-      } catch (const Error& e) {
-        error = e.what();
-      }
-      EXPECT_EQ(error, "distributed: these ranks have not written their part of a checkpoint within 1.0 s after the others: 1");
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    }
-  }, std::chrono::seconds(1));
+  as_ranks(
+      3,
+      [](Communicator& ranks) {
+        std::string error;
+        if (ranks.rank() != 1) {
+          try {
+            ranks.agree("");
+          } catch (const Error& e) {
+            error = e.what();
+          }
+          EXPECT_EQ(
+              error,
+              "distributed: these ranks have not written their part of a checkpoint within 1.0 s after the others: 1");
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        }
+      },
+      std::chrono::seconds(1));
 }
 
 TEST(SharedFolder, IsOneThatAllSee) {
@@ -228,7 +243,8 @@ TEST(CommunicatorDeathTest, ARankThatLivesAndDoesNotComeIsNamed) {
     ranks.barrier("the second meeting");
   };
   EXPECT_EXIT(as_ranks(3, body, std::chrono::seconds(3)), ::testing::ExitedWithCode(1),
-              "rank 1 did not come to the second meeting of step 7 within 3.0 s: alive, but at step 7, after the first meeting");
+              "rank 1 did not come to the second meeting of step 7 within 3.0 s: alive, but at step 7, after the first "
+              "meeting");
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ using ::testing::HasSubstr;
 
 constexpr int kSteps = 40;
 
-// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them. In fp32, which expect_same_curve() counts on: a CPU
-// with matrix units for bf16 would train in that.
+// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them. In fp32, which expect_same_curve() counts
+// on: a CPU with matrix units for bf16 would train in that.
 std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
                                    const std::vector<std::string>& more = {}) {
   std::string text = read_file(write_tiny_config(scratch.path()));
   const std::string accumulation = "gradient_accumulation_steps = 2";
-  text.replace(text.find(accumulation), accumulation.size(), "global_batch_tokens = 1024\ndtype = \"fp32\"\ndata_parallel = \"" + sharding + "\"");
+  text.replace(text.find(accumulation), accumulation.size(),
+               "global_batch_tokens = 1024\ndtype = \"fp32\"\ndata_parallel = \"" + sharding + "\"");
   std::ofstream(scratch / "tiny.toml") << text;
   std::vector<std::string> out{(scratch / "tiny.toml").string(), "--threads", "1"};
   for (const auto& setting : more) out.insert(out.end(), {"--set", setting});
@@ -37,7 +38,8 @@ std::vector<std::string> arguments(const ScratchFolder& scratch, const std::stri
 }
 
 void expect_success(const std::vector<Ended>& ended) {
-  for (size_t rank = 0; rank < ended.size(); ++rank) EXPECT_EQ(ended[rank].exit_code, 0) << "rank " << rank << ": " << ended[rank].errors;
+  for (size_t rank = 0; rank < ended.size(); ++rank)
+    EXPECT_EQ(ended[rank].exit_code, 0) << "rank " << rank << ": " << ended[rank].errors;
 }
 
 const std::vector<double>& one_process() {
@@ -49,9 +51,9 @@ const std::vector<double>& one_process() {
   return curve;
 }
 
-// The ranks add the same numbers in another order. Each addition rounds by at most 2^-24 of the sum, and so a step changes
-// weights, and by them the loss, by a few units of 2^-23 more than one process does: the bound grows by 8 units a step.
-// Before the first update (rate 0 in step 1) the losses are those of the same weights and the same tokens.
+// The ranks add the same numbers in another order. Each addition rounds by at most 2^-24 of the sum, and so a step
+// changes weights, and by them the loss, by a few units of 2^-23 more than one process does: the bound grows by 8 units
+// a step. Before the first update (rate 0 in step 1) the losses are those of the same weights and the same tokens.
 void expect_same_curve(const std::vector<double>& curve, const std::vector<double>& wanted) {
   ASSERT_EQ(curve.size(), wanted.size());
   double largest = 0;
@@ -79,12 +81,14 @@ TEST_P(Curve, IsThatOfOneProcess) {
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2", "full_shard")),
-                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, Curve, ::testing::Combine(::testing::Values(2, 4), ::testing::Values("replicate", "zero2", "full_shard")),
+    [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param)); });
 
 TEST(Distributed, OtherTokensAreOutsideTheBound) {
   const ScratchFolder scratch;
-  expect_success(run_ranks(2, arguments(scratch, "replicate", {"data.shuffle=false", "training.steps=8"}), scratch.path()));
+  expect_success(
+      run_ranks(2, arguments(scratch, "replicate", {"data.shuffle=false", "training.steps=8"}), scratch.path()));
   const auto curve = losses(scratch / "run");
   EXPECT_GT(std::abs(curve[0] - one_process()[0]), 1e-6);
 }
@@ -117,12 +121,14 @@ TEST(Distributed, ResumesOnAnotherNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// One micro-batch a rank and step, two ranks: there is one order of adding, and so the same bits, in the log (validation and
-// attention statistics included) and in the model, whatever the ranks keep.
+// One micro-batch a rank and step, two ranks: there is one order of adding, and so the same bits, in the log
+// (validation and attention statistics included) and in the model, whatever the ranks keep.
 TEST(Distributed, ShardingsAgreeToTheBit) {
   const auto train = [](const ScratchFolder& scratch, const char* sharding) {
-    expect_success(run_ranks(2, arguments(scratch, sharding, {"training.batch_size=8", "training.steps=12", "training.max_norm=0",
-                                                              "checkpoint.export=\"every\"", "checkpoint.export_dtype=bf16"}),
+    expect_success(run_ranks(2,
+                             arguments(scratch, sharding,
+                                       {"training.batch_size=8", "training.steps=12", "training.max_norm=0",
+                                        "checkpoint.export=\"every\"", "checkpoint.export_dtype=bf16"}),
                              scratch.path()));
     auto lines = log_without_times(scratch / "run");
     for (auto& line : lines) {
@@ -132,13 +138,16 @@ TEST(Distributed, ShardingsAgreeToTheBit) {
   };
   const ScratchFolder whole;
   const auto expected = train(whole, "replicate");
-  EXPECT_TRUE(std::any_of(expected.begin(), expected.end(), [](const auto& line) { return line.contains("attention/layer_01/tau_mean"); }));
+  EXPECT_TRUE(std::any_of(expected.begin(), expected.end(),
+                          [](const auto& line) { return line.contains("attention/layer_01/tau_mean"); }));
   for (const char* sharding : {"zero2", "full_shard"}) {
     const ScratchFolder scratch;
     EXPECT_EQ(train(scratch, sharding), expected) << sharding;
-    EXPECT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", whole / "run/checkpoints/step-00000012", {"model.safetensors", "config.json"}));
+    EXPECT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", whole / "run/checkpoints/step-00000012",
+                           {"model.safetensors", "config.json"}));
     for (const char* folder : {"run/model", "run/exports/step-00000010"}) {
-      EXPECT_TRUE(same_files(scratch / folder, whole / folder, {"model.safetensors", "config.json"})) << sharding << " " << folder;
+      EXPECT_TRUE(same_files(scratch / folder, whole / folder, {"model.safetensors", "config.json"}))
+          << sharding << " " << folder;
     }
   }
 }
@@ -146,8 +155,9 @@ TEST(Distributed, ShardingsAgreeToTheBit) {
 // Each stage of a run goes on where the former one was stopped, and any may write what any other reads.
 TEST(Distributed, ResumesUnderAnotherSharding) {
   const ScratchFolder scratch;
-  const std::tuple<int, const char*, int> stages[] = {
-      {2, "full_shard", 6}, {4, "zero2", 12}, {4, "full_shard", 18}, {1, "full_shard", 24}, {2, "replicate", 30}, {2, "full_shard", 0}};
+  const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},
+                                                      {4, "full_shard", 18}, {1, "full_shard", 24},
+                                                      {2, "replicate", 30},  {2, "full_shard", 0}};
   for (const auto& [count, sharding, until] : stages) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
     auto command = arguments(scratch, sharding);
@@ -204,7 +214,8 @@ TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
   expect_success(run_ranks(2, command, scratch.path()));
   back_to(scratch / "run", 10);
   const auto share = fs::file_size(scratch / "run/checkpoints/step-00000010/optimizer-00002-of-00002.safetensors");
-  for (const Ended& ended : Ranks({command, command}, scratch.path(), "train", static_cast<int64_t>(share) - 1).wait()) {
+  for (const Ended& ended :
+       Ranks({command, command}, scratch.path(), "train", static_cast<int64_t>(share) - 1).wait()) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(ended.errors, HasSubstr("checkpoint of step 20 not saved: "));
     EXPECT_THAT(ended.errors, HasSubstr("optimizer-00002-of-00002.safetensors"));
@@ -219,8 +230,9 @@ TEST(RankFaults, AFullDiskOfOneRankKeepsThePreviousCheckpoint) {
 void fail_one(int count, int victim, int signal, const char* sharding, double limit) {
   const ScratchFolder scratch;
   // Where all write, a checkpoint is under way at most moments.
-  auto command = arguments(scratch, sharding, {"training.communication_timeout=2",
-                                               sharding == std::string("replicate") ? "checkpoint.every=10" : "checkpoint.every=1"});
+  auto command = arguments(scratch, sharding,
+                           {"training.communication_timeout=2",
+                            sharding == std::string("replicate") ? "checkpoint.every=10" : "checkpoint.every=1"});
   command.push_back("--resume");
   {
     Ranks ranks(count, command, scratch.path());
@@ -232,8 +244,9 @@ void fail_one(int count, int victim, int signal, const char* sharding, double li
       const Ended ended = ranks[rank].wait();
       EXPECT_EQ(ended.exit_code, 1) << ended.errors;
       // Whoever waits for the victim's part of a checkpoint at that moment names it in other words.
-      EXPECT_THAT(ended.errors, AnyOf(AllOf(HasSubstr(fmt::format("distributed: rank {}", victim)), HasSubstr("ended or hanging")),
-                                      HasSubstr(fmt::format("part of a checkpoint within 2.0 s after the others: {}", victim))));
+      EXPECT_THAT(ended.errors,
+                  AnyOf(AllOf(HasSubstr(fmt::format("distributed: rank {}", victim)), HasSubstr("ended or hanging")),
+                        HasSubstr(fmt::format("part of a checkpoint within 2.0 s after the others: {}", victim))));
       EXPECT_EQ(ended.errors.find("frame #"), std::string::npos) << "a stack trace: " << ended.errors;
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -258,7 +271,10 @@ TEST(RankFaults, ARankThatNeverComesIsNamed) {
   const ScratchFolder scratch;
   const auto command = arguments(scratch, "replicate", {"training.communication_timeout=1"});
   const Ended ended = Child(command, scratch.path(), 0,
-                            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}})
+                            {{"RANK", "0"},
+                             {"WORLD_SIZE", "2"},
+                             {"MASTER_ADDR", "127.0.0.1"},
+                             {"MASTER_PORT", std::to_string(free_port())}})
                           .wait();
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.errors, HasSubstr("of 2 ranks these have not come within 1.0 s: 1"));
@@ -285,7 +301,8 @@ TEST(RankFaults, AnErrorOfOneRankEndsAll) {
 TEST(RankFaults, RanksOfDifferentConfigurationsDoNotTrain) {
   const auto ended = run_unequal("optimizer.lr=2e-2");
   EXPECT_EQ(ended[1].exit_code, 2);
-  EXPECT_THAT(ended[1].errors, HasSubstr("lazy: rank 1: distributed: optimizer.lr = 0.02 here, 0.01 on the first rank"));
+  EXPECT_THAT(ended[1].errors,
+              HasSubstr("lazy: rank 1: distributed: optimizer.lr = 0.02 here, 0.01 on the first rank"));
   EXPECT_EQ(ended[0].exit_code, 1);
 }
 
@@ -295,17 +312,22 @@ TEST(RankFaults, TorchrunRestartsTheRun) {
     GTEST_SKIP() << python << " cannot import torch.distributed.run";
   }
   const ScratchFolder scratch;
-  std::string command = fmt::format("{} -m torch.distributed.run --no-python --nproc-per-node 2 --max-restarts 3 --master-port {} {} train",
-                                    python, free_port(), LAZY_BINARY);
+  std::string command = fmt::format(
+      "{} -m torch.distributed.run --no-python --nproc-per-node 2 --max-restarts 3 --master-port {} {} train", python,
+      free_port(), LAZY_BINARY);
   for (const auto& word : arguments(scratch, "zero2", {"training.communication_timeout=4"})) command += " " + word;
   // The second rank of the first attempt ends itself by SIGKILL once the run has its first checkpoint.
   std::ofstream(scratch / "kill.sh") << fmt::format(
       "while [ ! -e {0}/run/checkpoints/step-00000010 ]; do sleep 0.01; done\n"
       "for p in /proc/[0-9]*; do\n"
       "  grep -qsz LAZY_TEST_RUN={0} $p/environ && grep -qszx RANK=1 $p/environ && kill -9 ${{p#/proc/}}\n"
-      "done\n", scratch.path().string());
-  const int status = std::system(fmt::format("cd {0}; sh kill.sh & LAZY_TEST_RUN={0} OMP_WAIT_POLICY=passive {1} --resume > out 2>&1; "
-                                             "s=$?; wait; exit $s", scratch.path().string(), command).c_str());
+      "done\n",
+      scratch.path().string());
+  const int status =
+      std::system(fmt::format("cd {0}; sh kill.sh & LAZY_TEST_RUN={0} OMP_WAIT_POLICY=passive {1} --resume > out 2>&1; "
+                              "s=$?; wait; exit $s",
+                              scratch.path().string(), command)
+                      .c_str());
   const std::string output = read_file(scratch / "out");
   EXPECT_EQ(status, 0) << output;
   EXPECT_THAT(output, HasSubstr("resuming"));

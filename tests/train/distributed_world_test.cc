@@ -15,10 +15,11 @@ using ::testing::HasSubstr;
 class WorldTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
-                             "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-                             "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
+          "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+          "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
       if (const char* value = std::getenv(name)) before_[name] = value;
       ::unsetenv(name);
     }
@@ -54,8 +55,13 @@ TEST_F(WorldTest, WithoutALauncherThereIsOneRank) {
 }
 
 TEST_F(WorldTest, Torchrun) {
-  set({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "host"}, {"MASTER_PORT", "1234"},
-       {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  set({{"RANK", "3"},
+       {"WORLD_SIZE", "8"},
+       {"LOCAL_RANK", "1"},
+       {"MASTER_ADDR", "host"},
+       {"MASTER_PORT", "1234"},
+       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+       {"TORCHELASTIC_RESTART_COUNT", "2"}});
   const World world = world_from_environment();
   EXPECT_EQ(world.rank, 3);
   EXPECT_EQ(world.size, 8);
@@ -67,7 +73,9 @@ TEST_F(WorldTest, Torchrun) {
 }
 
 TEST_F(WorldTest, MpirunOnOneMachineNeedsNoAddress) {
-  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+  set({{"OMPI_COMM_WORLD_RANK", "1"},
+       {"OMPI_COMM_WORLD_SIZE", "4"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
   const World world = world_from_environment();
   EXPECT_EQ(world.rank, 1);
@@ -79,7 +87,10 @@ TEST_F(WorldTest, MpirunOnOneMachineNeedsNoAddress) {
 }
 
 TEST_F(WorldTest, SlurmsFirstHostIsTheMeetingPoint) {
-  set({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_NODELIST", "gpu[07-09,12],x1"},
+  set({{"SLURM_PROCID", "5"},
+       {"SLURM_STEP_NUM_TASKS", "16"},
+       {"SLURM_LOCALID", "1"},
+       {"SLURM_STEP_NODELIST", "gpu[07-09,12],x1"},
        {"SLURM_JOB_ID", "123456"}});
   const World world = world_from_environment();
   EXPECT_EQ(world.rank, 5);

@@ -62,15 +62,22 @@ void walk(std::string_view in, const Visit& visit) {
   while (!in.empty()) {
     const uint64_t key = varint(in);
     switch (key & 7) {
-      case 0: visit(key >> 3, varint(in), std::string_view()); break;
-      case 1: visit(key >> 3, take<uint64_t>(in), std::string_view()); break;
+      case 0:
+        visit(key >> 3, varint(in), std::string_view());
+        break;
+      case 1:
+        visit(key >> 3, take<uint64_t>(in), std::string_view());
+        break;
       case 2: {
         const uint64_t size = varint(in);
         visit(key >> 3, size, take_bytes(in, size));
         break;
       }
-      case 5: visit(key >> 3, take<uint32_t>(in), std::string_view()); break;
-      default: throw std::runtime_error("event file: wire type");
+      case 5:
+        visit(key >> 3, take<uint32_t>(in), std::string_view());
+        break;
+      default:
+        throw std::runtime_error("event file: wire type");
     }
   }
 }
@@ -93,7 +100,9 @@ inline Event parse(std::string_view message) {
         event.scalars[tag] = number;
       });
     }
-    if (field == 7) walk(bytes, [&](uint64_t, uint64_t status, std::string_view) { event.session_status = static_cast<int>(status); });
+    if (field == 7)
+      walk(bytes,
+           [&](uint64_t, uint64_t status, std::string_view) { event.session_status = static_cast<int>(status); });
   });
   return event;
 }

@@ -1,6 +1,6 @@
-// A loss that is not finite, a spike, a full disk, a signal: what each policy does, and that nothing is lost. No hook in
-// the program makes the faults: a checkpoint is given a moment that is not a number, of a letter that the text has in one
-// place, or a weight that is far too large, or the text itself turns to noise.
+// A loss that is not finite, a spike, a full disk, a signal: what each policy does, and that nothing is lost. No hook
+// in the program makes the faults: a checkpoint is given a moment that is not a number, of a letter that the text has
+// in one place, or a weight that is far too large, or the text itself turns to noise.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -77,9 +77,9 @@ struct Place {
   }
 };
 
-
 // Step `step`'s checkpoint again, whole and with its checksums, but with another value in one row of a tensor.
-void spoil(const fs::path& run, int64_t step, const std::string& file, const std::string& name, int64_t row, double value) {
+void spoil(const fs::path& run, int64_t step, const std::string& file, const std::string& name, int64_t row,
+           double value) {
   CheckpointStore store(run / "checkpoints", 0);
   const fs::path from = run / "former";
   const TrainState state = verify_checkpoint(store.path(step));
@@ -176,14 +176,17 @@ TEST(Faults, ANanRollsBackPastTheData) {
 TEST(Faults, ANanRollsBackUnderFullSharding) {
   const Place place;
   train_and_spoil(place);
-  for (const Ended& ended : run_ranks(2, place.with({"training.on_nan=roll_back", "training.data_parallel=full_shard",
-                                                     "training.gradient_accumulation_steps=1"}), place.scratch.path())) {
+  for (const Ended& ended : run_ranks(2,
+                                      place.with({"training.on_nan=roll_back", "training.data_parallel=full_shard",
+                                                  "training.gradient_accumulation_steps=1"}),
+                                      place.scratch.path())) {
     ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   }
   EXPECT_EQ(state_at(place.run, 40).faults.rolled_back, 1);
   EXPECT_GT(state_at(place.run, 40).sequences, 40 * 8);
   std::vector<double> finite;
-  for (const Json& line : log_without_times(place.run)) finite.push_back(line["loss_metrics/global_avg_loss"].get<double>());
+  for (const Json& line : log_without_times(place.run))
+    finite.push_back(line["loss_metrics/global_avg_loss"].get<double>());
   EXPECT_EQ(finite.size(), 40u);
 }
 
@@ -340,8 +343,8 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
     EXPECT_GE(steps, 22);
     EXPECT_LT(steps, 40);
     ASSERT_EQ(
-        std::system(
-            fmt::format("OMP_WAIT_POLICY=passive {} train {} > /dev/null 2>&1", LAZY_BINARY, settings(straight)).c_str()),
+        std::system(fmt::format("OMP_WAIT_POLICY=passive {} train {} > /dev/null 2>&1", LAZY_BINARY, settings(straight))
+                        .c_str()),
         0);
     EXPECT_EQ(log_without_times(scratch.path()), log_without_times(straight / "run"));
     EXPECT_TRUE(same_files(scratch / "model", straight / "run/model", {"model.safetensors"}));

@@ -19,8 +19,13 @@ namespace lazy::train {
 namespace {
 
 ModelConfig small_model(bool tied) {
-  ModelConfig c{.vocab_size = 67, .hidden_size = 48, .num_layers = 3,
-                .num_heads = 3, .num_kv_heads = 1, .head_dim = 16, .intermediate_size = 80};
+  ModelConfig c{.vocab_size = 67,
+                .hidden_size = 48,
+                .num_layers = 3,
+                .num_heads = 3,
+                .num_kv_heads = 1,
+                .head_dim = 16,
+                .intermediate_size = 80};
   c.normalizer = "elastic";
   c.distance_bias_window = 9;
   c.tie_embeddings = tied;
@@ -91,31 +96,39 @@ TEST_P(Gradients, AreThoseOfTheWholeModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(FullShard, Gradients,
-                         ::testing::Values(std::tuple{"none", false, true}, std::tuple{"none", true, false}, std::tuple{"none", true, true},
-                                           std::tuple{"mlp", false, false}, std::tuple{"mlp", true, true},
-                                           std::tuple{"attention", false, true}, std::tuple{"attention", true, false},
-                                           std::tuple{"full", false, false}, std::tuple{"full", true, true}),
+                         ::testing::Values(std::tuple{"none", false, true}, std::tuple{"none", true, false},
+                                           std::tuple{"none", true, true}, std::tuple{"mlp", false, false},
+                                           std::tuple{"mlp", true, true}, std::tuple{"attention", false, true},
+                                           std::tuple{"attention", true, false}, std::tuple{"full", false, false},
+                                           std::tuple{"full", true, true}),
                          [](const auto& info) {
-                           return fmt::format("{}_{}_{}", std::get<0>(info.param), std::get<1>(info.param) ? "bf16" : "fp32",
+                           return fmt::format("{}_{}_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param) ? "bf16" : "fp32",
                                               std::get<2>(info.param) ? "tied" : "untied");
                          });
 
 // Bytes a rank.
 struct Use {
-  double model = 0;  // once it is divided
+  double model = 0;                     // once it is divided
   double between = 0, peak = INFINITY;  // weights, gradients and moments after the sums; the most within the step
   double forward = INFINITY;            // the most without gradients, beyond what was there
 };
 
 ModelConfig deep_model() {
-  ModelConfig c{.vocab_size = 64, .hidden_size = 128, .num_layers = 12,
-                .num_heads = 4, .num_kv_heads = 4, .head_dim = 32, .intermediate_size = 352};
+  ModelConfig c{.vocab_size = 64,
+                .hidden_size = 128,
+                .num_layers = 12,
+                .num_heads = 4,
+                .num_kv_heads = 4,
+                .head_dim = 32,
+                .intermediate_size = 352};
   c.normalizer = "softmax";
   return c;
 }
 
-// The second step of training and those after it, with so few tokens that activations are small. Gloo's threads let go of
-// memory late, the more so the busier the machine: the least of several steps, and of several passes, is the step's own.
+// The second step of training and those after it, with so few tokens that activations are small. Gloo's threads let go
+// of memory late, the more so the busier the machine: the least of several steps, and of several passes, is the step's
+// own.
 Use measure(int count, Sharding sharding, bool bf16) {
   CountingAllocator counter;
   const int64_t start = counter.live;
@@ -166,15 +179,18 @@ Use measure(int count, Sharding sharding, bool bf16) {
 
 TEST(FullShard, ARankHoldsItsShare) {
   const auto n = static_cast<double>(count_parameters(deep_model()).total);
-  const double block = static_cast<double>(product_weights(deep_model())) / static_cast<double>(deep_model().num_layers);
-  fmt::print("{} parameters, {} a layer; MB a rank\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", n, block, "", "weights", "between", "peak", "forward");
+  const double block =
+      static_cast<double>(product_weights(deep_model())) / static_cast<double>(deep_model().num_layers);
+  fmt::print("{} parameters, {} a layer; MB a rank\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", n, block, "", "weights",
+             "between", "peak", "forward");
   for (const bool bf16 : {false, true}) {
     for (const int count : {2, 4}) {
       for (const Sharding sharding : kShardings) {
         if (bf16 && sharding != Sharding::full_shard) continue;
         const Use use = measure(count, sharding, bf16);
-        fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", fmt::format("{} {} {}", bf16 ? "bf16" : "fp32", count, name(sharding)),
-                   use.model / 1e6, use.between / 1e6, use.peak / 1e6, use.forward / 1e6);
+        fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n",
+                   fmt::format("{} {} {}", bf16 ? "bf16" : "fp32", count, name(sharding)), use.model / 1e6,
+                   use.between / 1e6, use.peak / 1e6, use.forward / 1e6);
         if (sharding != Sharding::full_shard) continue;
         const auto planned =
             state_parts({.model = deep_model(), .ranks = count, .bf16 = bf16, .gpu = false, .sharding = sharding});
@@ -182,8 +198,8 @@ TEST(FullShard, ARankHoldsItsShare) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Of twelve layers two are gathered, in bf16 with copies of what is sent; what is let go of late all the same has
-        // room of a layer and a half.
+        // Of twelve layers two are gathered, in bf16 with copies of what is sent; what is let go of late all the same
+        // has room of a layer and a half.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");

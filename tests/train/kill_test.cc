@@ -27,8 +27,18 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 // Checkpoints so often that many kills meet one half written.
 std::vector<std::string> arguments(const ScratchFolder& scratch) {
-  return {write_tiny_config(scratch.path(), "lazy", "").string(), "--threads", "1", "--set", "training.steps=12",
-          "--set", "checkpoint.every=2", "--set", "validation.every=4", "--set", "training.batch_size=2", "--resume"};
+  return {write_tiny_config(scratch.path(), "lazy", "").string(),
+          "--threads",
+          "1",
+          "--set",
+          "training.steps=12",
+          "--set",
+          "checkpoint.every=2",
+          "--set",
+          "validation.every=4",
+          "--set",
+          "training.batch_size=2",
+          "--resume"};
 }
 
 TEST(Kill, AtRandomInstants) {
@@ -63,15 +73,18 @@ TEST(Kill, AtRandomInstants) {
     saved += fs::exists(checkpoints) && !fs::is_empty(checkpoints);
     const Ended last = run_lazy(arguments(scratch), scratch.path());
     ASSERT_EQ(last.exit_code, 0) << "after " << killed << " kills: " << last.errors;
-    ASSERT_EQ(log_without_times(scratch / "run"), log_without_times(straight / "run")) << "after " << killed << " kills";
+    ASSERT_EQ(log_without_times(scratch / "run"), log_without_times(straight / "run"))
+        << "after " << killed << " kills";
     ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
                            {"model.safetensors", "optimizer.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
     for (const auto& entry : fs::directory_iterator(checkpoints)) {  // nothing half written stays
-      EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry.path();
+      EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
+          << entry.path();
     }
   }
-  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill\n", killed, saved, late);
+  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill\n", killed, saved,
+             late);
   EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
 }
 
@@ -84,12 +97,14 @@ TEST(Kill, RanksAtRandomInstants) {
   // Short where a rank is going to be missing, so that the others notice soon.
   const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
     auto words = arguments(scratch);
-    words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set", fmt::format("training.communication_timeout={}", timeout)});
+    words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set",
+                               fmt::format("training.communication_timeout={}", timeout)});
     return words;
   };
   const ScratchFolder straight;
   const auto begin = Clock::now();
-  for (const Ended& ended : run_ranks(2, command(straight), straight.path())) ASSERT_EQ(ended.exit_code, 0) << ended.errors;
+  for (const Ended& ended : run_ranks(2, command(straight), straight.path()))
+    ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   double duration = seconds_since(begin);
 
   int64_t killed = 0, late = 0, saved = 0;
@@ -107,7 +122,8 @@ TEST(Kill, RanksAtRandomInstants) {
         ++killed;
         slowest = std::max(slowest, seconds_since(sent));
         // 0: it had left already.
-        ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0) << other.exit_code << " " << other.signal << other.errors;
+        ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0)
+            << other.exit_code << " " << other.signal << other.errors;
         continue;
       }
       // A busy machine may start a rank too late for so short a time.
@@ -125,18 +141,22 @@ TEST(Kill, RanksAtRandomInstants) {
       for (auto& line : lines) line.erase("time_metrics/communication(s)");
       return lines;
     };
-    ASSERT_EQ(without_communication(log_without_times(scratch / "run")), without_communication(log_without_times(straight / "run")))
+    ASSERT_EQ(without_communication(log_without_times(scratch / "run")),
+              without_communication(log_without_times(straight / "run")))
         << "after " << killed << " kills";
     ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
                            {"model.safetensors", "optimizer-00001-of-00002.safetensors",
                             "optimizer-00002-of-00002.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
     for (const auto& entry : fs::directory_iterator(checkpoints)) {  // nothing half written stays
-      EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry.path();
+      EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
+          << entry.path();
     }
   }
-  fmt::print("{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill; the other rank ended after at most {:.1f} s\n",
-             killed, saved, late, slowest);
+  fmt::print(
+      "{} kills, {} of the runs had a checkpoint by then, {} runs ended before their kill; the other rank ended after "
+      "at most {:.1f} s\n",
+      killed, saved, late, slowest);
   EXPECT_GT(saved, 0) << "no kill came late enough to show anything";
 }
 

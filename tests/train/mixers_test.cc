@@ -30,7 +30,8 @@ TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
   const ScratchFolder straight, parted;
   const auto config = write_mixer_config(straight.path(), GetParam()).string();
   // One thread: with several, MAC's small products have been seen to round differently from run to run.
-  const std::vector<std::string> fewer = {"--set", "training.steps=12", "--set", "checkpoint.every=6", "--threads", "1"};
+  const std::vector<std::string> fewer = {"--set", "training.steps=12", "--set", "checkpoint.every=6", "--threads",
+                                          "1"};
   const auto with = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), fewer.begin(), fewer.end());
     return arguments;
@@ -50,16 +51,19 @@ TEST_P(Mixers, TrainedResumedEvaluatedAndAsked) {
   const Ended resumed = run_lazy(with({other, "--resume"}), parted.path());
   ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
   EXPECT_EQ(losses(parted.path() / "run"), curve);
-  EXPECT_TRUE(same_files(straight.path() / "run/model", parted.path() / "run/model", {"model.safetensors", "config.json"}));
+  EXPECT_TRUE(
+      same_files(straight.path() / "run/model", parted.path() / "run/model", {"model.safetensors", "config.json"}));
 
   const std::string model = (straight.path() / "run/model").string();
   const std::filesystem::path text = straight.path() / "text.txt";
   std::ofstream(text) << "the cat sat on the mat and the dog sat on the log, and so on for a while";
   const Ended evaluated = run_lazy({model, "--text", text.string()}, straight.path(), 0, "eval");
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.errors;
-  const Ended said = run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
+  const Ended said =
+      run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
   EXPECT_EQ(said.exit_code, 0) << said.errors;
-  const Ended again = run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
+  const Ended again =
+      run_lazy({model, "--prompt", "the", "--max-tokens", "8", "--seed", "1"}, straight.path(), 0, "generate");
   EXPECT_EQ(said.output, again.output);
 
   const Ended sinks = run_lazy({model, "--text", text.string()}, straight.path(), 0, "sinks");
@@ -82,8 +86,8 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
       EXPECT_THAT(ended.errors, HasSubstr(expected)) << setting;
     }
   };
-  refused(config, {
-           {"model.window_size=16", "window_size: only attention takes it"},
+  refused(config,
+          {{"model.window_size=16", "window_size: only attention takes it"},
            {"model.num_heads=4", "num_heads: only attention takes it"},
            {"model.rope_theta=5000", "rope_theta: only attention takes it"},
            {"mixer.chunk=128", "mixer.chunk: expected 1 to max_position_embeddings (64)"},
@@ -97,21 +101,28 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
            {"model.segment_length=16", "segment_length: only attention takes it"},
            {"model.attention_every=3", "attention_every"},
            {"model.attention_layers=[0,1]", "expected a layer left to retnet"}});
-  refused(write_tiny_config(scratch.path(), "transformer").string(), {
-           {"mixer.heads=4", "mixer.heads: expected none in transformer, whose heads are num_heads and head_dim of [model]"},
+  refused(write_tiny_config(scratch.path(), "transformer").string(),
+          {{"mixer.heads=4",
+            "mixer.heads: expected none in transformer, whose heads are num_heads and head_dim of [model]"},
            {"mixer.memory_depth=4", "mixer.memory_depth: expected none in transformer, it is of titans_lmm"},
            {"mixer.head=4", "unknown key 'head' in [mixer]"},
-           {"model.attention_every=4", "attention_every: expected none, every layer of transformer attends; a hybrid has the kind of its other layers: retnet"}});
+           {"model.attention_every=4",
+            "attention_every: expected none, every layer of transformer attends; a hybrid has the kind of its other "
+            "layers: retnet"}});
   const auto mamba = write_mixer_config(scratch.path(), "mamba2").string();
   const Ended wide = run_lazy({mamba, "--set", "model.intermediate_size=64", "--dry-run"}, scratch.path());
   EXPECT_EQ(wide.exit_code, 2) << wide.output;
   EXPECT_THAT(wide.errors, HasSubstr("intermediate_size: expected none (or intermediate_size 0), mamba2 has no MLP"));
   const auto ttt = write_mixer_config(scratch.path(), "ttt_linear").string();
-  const Ended turned = run_lazy({ttt, "--set", "model.rope_theta=5000", "--set", "training.steps=5", "--set", "training.output=" + (scratch.path() / "ttt").string()}, scratch.path());
+  const Ended turned = run_lazy({ttt, "--set", "model.rope_theta=5000", "--set", "training.steps=5", "--set",
+                                 "training.output=" + (scratch.path() / "ttt").string()},
+                                scratch.path());
   EXPECT_EQ(turned.exit_code, 0) << turned.errors;
   EXPECT_EQ(ModelConfig::from_directory(scratch.path() / "ttt/model").rope_base, 5000);
   write_mixer_config(scratch.path(), "retnet");
-  const Ended hybrid = run_lazy({config, "--set", "model.attention_every=2", "--set", "model.window_size=16", "--set", "training.steps=5"}, scratch.path());
+  const Ended hybrid = run_lazy(
+      {config, "--set", "model.attention_every=2", "--set", "model.window_size=16", "--set", "training.steps=5"},
+      scratch.path());
   EXPECT_EQ(hybrid.exit_code, 0) << hybrid.errors;
   EXPECT_THAT(read_file(scratch.path() / "run/model/config.json"), HasSubstr("\"attn\""));
 }
@@ -119,7 +130,8 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
 TEST(Mixers, BenchmarkSaysWhatIsKept) {
   const ScratchFolder scratch;
   const std::string json = (scratch.path() / "mixers.json").string();
-  const std::vector<std::string> little = {"mixers", "--device", "cpu", "--dtype", "fp32", "--layers", "1", "--tokens", "32", "--steps", "1", "--json", json};
+  const std::vector<std::string> little = {"mixers",   "--device", "cpu",     "--dtype", "fp32",   "--layers", "1",
+                                           "--tokens", "32",       "--steps", "1",       "--json", json};
   const auto run = [&](const char* model, const char* lengths) {
     auto arguments = little;
     arguments.insert(arguments.end(), {"--model", model, "--length", lengths});
@@ -133,7 +145,8 @@ TEST(Mixers, BenchmarkSaysWhatIsKept) {
     EXPECT_GT(row.at("train_tokens_per_second").get<double>(), 0);
     EXPECT_GT(row.at("decode_ms_per_token").get<double>(), 0);
     // fp32: 4 heads of 256 x 512, whatever the length; 16 heads of 64, keys and values of every token
-    const int64_t kept = row.at("model") == "retnet" ? 4 * 256 * 512 * 4 : row.at("length").get<int64_t>() * 2 * 16 * 64 * 4;
+    const int64_t kept =
+        row.at("model") == "retnet" ? 4 * 256 * 512 * 4 : row.at("length").get<int64_t>() * 2 * 16 * 64 * 4;
     EXPECT_EQ(row.at("state_bytes"), kept) << row.dump();
   }
   const Ended unknown = run("retnett", "32");

@@ -79,7 +79,8 @@ TEST(AdamW, FollowsItsDefinition) {
       EXPECT_FALSE(p[k].second.grad().defined());
       const float* w = p[k].second.data_ptr<float>();
       for (size_t i = 0; i < references[k].w.size(); ++i) {
-        const double allowed = t * std::numeric_limits<float>::epsilon() * (2 * std::abs(references[k].w[i]) + 12 * options.lr);
+        const double allowed =
+            t * std::numeric_limits<float>::epsilon() * (2 * std::abs(references[k].w[i]) + 12 * options.lr);
         ASSERT_NEAR(w[i], references[k].w[i], allowed) << "step " << t << " tensor " << k << " element " << i;
       }
     }
@@ -131,8 +132,14 @@ std::string load_error(const std::map<std::string, at::Tensor>& state) {
 
 // A model keeps copies of its weights in the computing precision: an update must make them again.
 TEST(AdamW, UpdatesReachAModelThatComputesInBFloat16) {
-  const ModelConfig config{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .num_heads = 2, .num_kv_heads = 2,
-                           .head_dim = 16, .intermediate_size = 48, .max_length = 32};
+  const ModelConfig config{.vocab_size = 61,
+                           .hidden_size = 32,
+                           .num_layers = 2,
+                           .num_heads = 2,
+                           .num_kv_heads = 2,
+                           .head_dim = 16,
+                           .intermediate_size = 48,
+                           .max_length = 32};
   const char* name = std::getenv("LAZY_TEST_DEVICE");
   const at::Device device(name && std::string(name) == "cuda" ? at::kCUDA : at::kCPU);
   if (device.is_cuda()) ops::load_cuda();

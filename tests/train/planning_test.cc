@@ -95,7 +95,13 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
 }
 
 ModelConfig of_mixer(const MixerKind& kind) {
-  ModelConfig m{.vocab_size = 50, .hidden_size = 96, .num_layers = 3, .num_heads = 6, .num_kv_heads = 6, .head_dim = 16, .intermediate_size = 160,
+  ModelConfig m{.vocab_size = 50,
+                .hidden_size = 96,
+                .num_layers = 3,
+                .num_heads = 6,
+                .num_kv_heads = 6,
+                .head_dim = 16,
+                .intermediate_size = 160,
                 .max_length = 128};
   use_mixer(m, kind);
   complete_mixer(m);
@@ -126,14 +132,19 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
 // Of every mixer, alone and beside attention: what the forward pass keeps, and the most that a step holds.
 TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
   for (const MixerKind* kind : mixer_kinds()) {
-    for (const auto& [hybrid, bf16, checkpointing] :
-         {std::tuple{false, false, "none"}, {false, true, "none"}, {true, true, "none"}, {false, false, "attention"}, {false, true, "full"}}) {
-      SCOPED_TRACE(fmt::format("{}{} {} {}", kind->name, hybrid ? " with attention" : "", bf16 ? "bf16" : "fp32", checkpointing));
+    for (const auto& [hybrid, bf16, checkpointing] : {std::tuple{false, false, "none"},
+                                                      {false, true, "none"},
+                                                      {true, true, "none"},
+                                                      {false, false, "attention"},
+                                                      {false, true, "full"}}) {
+      SCOPED_TRACE(fmt::format("{}{} {} {}", kind->name, hybrid ? " with attention" : "", bf16 ? "bf16" : "fp32",
+                               checkpointing));
       MemoryQuestion q{.model = of_mixer(*kind), .batch_size = 3, .seq_len = 64, .bf16 = bf16, .gpu = false};
       q.checkpointing = checkpointing_from(checkpointing);
       if (hybrid) q.model.attention_layers = {1};
       const auto state = state_parts(q);
-      const int64_t planned = sum(activation_parts(q), "tokens"), peak = peak_bytes(q);  // measures with an allocator of its own
+      const int64_t planned = sum(activation_parts(q), "tokens"),
+                    peak = peak_bytes(q);  // measures with an allocator of its own
       const at::Tensor ids = at::randint(50, {q.batch_size, q.seq_len}, at::kLong);
       CountingAllocator counter;
       const int64_t start = counter.live;
@@ -145,10 +156,12 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
       const int64_t before = counter.live;
       at::Tensor loss = model.loss(ids, ids);
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
-      EXPECT_NEAR(static_cast<double>(counter.live - before - head_copy), static_cast<double>(planned), 0.02 * static_cast<double>(planned));
+      EXPECT_NEAR(static_cast<double>(counter.live - before - head_copy), static_cast<double>(planned),
+                  0.02 * static_cast<double>(planned));
       counter.peak = counter.live;
       loss.backward();
-      EXPECT_NEAR(static_cast<double>(counter.peak - start), static_cast<double>(peak), 0.1 * static_cast<double>(peak));
+      EXPECT_NEAR(static_cast<double>(counter.peak - start), static_cast<double>(peak),
+                  0.1 * static_cast<double>(peak));
     }
   }
 }
@@ -226,7 +239,8 @@ TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
   const Json plan = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 64, .gpu_memory_gib = 139});
   EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens are more than the paper's batch
   EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
-  EXPECT_THAT(plan_text(plan), HasSubstr("set training.batch_size = 2: 64 GPUs x 8 sequences do not divide the global batch\n"));
+  EXPECT_THAT(plan_text(plan),
+              HasSubstr("set training.batch_size = 2: 64 GPUs x 8 sequences do not divide the global batch\n"));
   EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training refuses, and does not choose
   const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
   EXPECT_EQ(one["batch_size"], 8);
@@ -235,7 +249,8 @@ TEST(Plan, OfManyGpusTakesABatchThatDividesAndSaysSo) {
 
 TEST(Plan, NeedsNoCorpus) {
   const ScratchFolder scratch;
-  const Ended ended = run_lazy({LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml", "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
+  const Ended ended = run_lazy(
+      {LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml", "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_THAT(ended.output, HasSubstr("corpus: nothing there yet"));
 }
@@ -258,7 +273,8 @@ TEST(Plan, TakesWhatTheConfigurationSays) {
   }
   // Without a total, each GPU has the micro-batches that one has.
   const ScratchFolder scratch;
-  EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"], 4 * 2 * 4 * 64);
+  EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"],
+            4 * 2 * 4 * 64);
   EXPECT_THROW(make_plan(shipped_with({"model.vocab_size=0"}), options), Error);  // and no corpus that has one
 }
 
@@ -340,9 +356,10 @@ TEST(Plan, TheBenchmarksFileIsRead) {
   const ScratchFolder scratch;
   const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
   const auto bench = [&](const std::string& more) {
-    return std::system(fmt::format("{} bench train {} --device cpu --batch 4 --length 64 --steps 1 {} --json {} > /dev/null",
-                                   LAZY_BINARY, path.string(), more, file.string())
-                           .c_str());
+    return std::system(
+        fmt::format("{} bench train {} --device cpu --batch 4 --length 64 --steps 1 {} --json {} > /dev/null",
+                    LAZY_BINARY, path.string(), more, file.string())
+            .c_str());
   };
   const TrainConfig config = TrainConfig::load(path, {"training.name=tiny"});
   PlanOptions options{.gpu_memory_gib = 1, .speed = {.measured = file, .peak_tflops = 989}};
@@ -380,9 +397,10 @@ TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
   const fs::path path = write_tiny_config(scratch.path()), file = scratch / "bench.json";
   const auto vocabulary = [](int64_t size) { return fmt::format("model.vocab_size={}", size); };
   const auto arguments = [&](const std::string& set, const char* sharding) {
-    return std::vector<std::string>{"train", path.string(), "--device", "cpu", "--batch", "4", "--length", "32", "--accumulation", "2",
-                                    "--steps", "2", "--set", set, "--corpus", tiny_corpus().string(), "--data-parallel", sharding,
-                                    "--json", file.string()};
+    return std::vector<std::string>{
+        "train",           path.string(), "--device", "cpu",        "--batch", "4", "--length", "32",
+        "--accumulation",  "2",           "--steps",  "2",          "--set",   set, "--corpus", tiny_corpus().string(),
+        "--data-parallel", sharding,      "--json",   file.string()};
   };
   const int64_t size = Sequences(tiny_corpus(), "train", {.length = 32}).vocab_size();
   for (const Sharding sharding : kShardings) {
@@ -395,13 +413,15 @@ TEST(BenchTrain, SaysWhatDataAndCommunicationTake) {
     EXPECT_GT(result["communication_ms"].get<double>(), 0);
     EXPECT_EQ(result["waited_in_passes_ms"].get<double>() > 0, sharding == Sharding::full_shard);
     double parts = 0;
-    for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"}) parts += result[part].get<double>();
+    for (const char* part : {"data_ms", "forward_ms", "backward_ms", "communication_ms", "optimizer_ms"})
+      parts += result[part].get<double>();
     EXPECT_LE(parts, result["step_ms"].get<double>());
     EXPECT_GE(parts, 0.8 * result["step_ms"].get<double>());  // what is left is the host's own
   }
   const Ended refused = run_lazy(arguments(vocabulary(size - 1), "replicate"), scratch.path(), 0, "bench");
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_NE(refused.errors.find(fmt::format("{} token ids, more than the model's vocabulary of {}", size, size - 1)), std::string::npos)
+  EXPECT_NE(refused.errors.find(fmt::format("{} token ids, more than the model's vocabulary of {}", size, size - 1)),
+            std::string::npos)
       << refused.errors;
 }
 

@@ -26,16 +26,17 @@ int free_port() {
 Ranks::Ranks(int count, const std::vector<std::string>& arguments, const fs::path& scratch, const std::string& command)
     : Ranks(std::vector(static_cast<size_t>(count), arguments), scratch, command) {}
 
-Ranks::Ranks(const std::vector<std::vector<std::string>>& arguments, const fs::path& scratch, const std::string& command,
-             int64_t max_file_bytes) {
+Ranks::Ranks(const std::vector<std::vector<std::string>>& arguments, const fs::path& scratch,
+             const std::string& command, int64_t max_file_bytes) {
   const std::string port = std::to_string(free_port()), count = std::to_string(arguments.size());
   for (size_t rank = 0; rank < arguments.size(); ++rank) {
     const fs::path folder = scratch / ("rank-" + std::to_string(rank));
     fs::create_directories(folder);
-    children_.emplace_back(arguments[rank], folder, rank + 1 == arguments.size() ? max_file_bytes : 0,
-                           Child::Environment{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", count},
-                                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}},
-                           command);
+    children_.emplace_back(
+        arguments[rank], folder, rank + 1 == arguments.size() ? max_file_bytes : 0,
+        Child::Environment{
+            {"RANK", std::to_string(rank)}, {"WORLD_SIZE", count}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}},
+        command);
   }
 }
 
@@ -48,7 +49,7 @@ std::vector<Ended> Ranks::wait() {
 void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout) {
   // c10d's recorder of collectives adds each group of a process to a map before it takes its lock (PyTorch 2.11,
   // FlightRecorderDetail.hpp). `lazy train` has one group a process; here groups of several threads begin at once.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // read when the first group of the process records
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // read when the first group of the process records
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // as in Child
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));

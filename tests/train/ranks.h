@@ -26,12 +26,13 @@ class Ranks {
   std::vector<Child> children_;
 };
 
-inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
-                                    const std::string& command = "train") {
+inline std::vector<Ended> run_ranks(int count, const std::vector<std::string>& arguments,
+                                    const std::filesystem::path& scratch, const std::string& command = "train") {
   return Ranks(count, arguments, scratch, command).wait();
 }
 
 // Calls `body` as each rank, in threads of this process. What one of them throws is thrown here.
-void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+void as_ranks(int count, const std::function<void(Communicator&)>& body,
+              std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 }  // namespace lazy::train

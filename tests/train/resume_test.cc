@@ -20,7 +20,8 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer_config.json"};
+const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safetensors", "config.json",
+                                           "tokenizer_config.json"};
 
 int line_count(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
 std::string config_in(const ScratchFolder& scratch) { return write_tiny_config(scratch.path()).string(); }
@@ -47,7 +48,8 @@ TEST(Resume, AfterSigkillInTheMiddleOfAStep) {
   {
     Child child({config_in(scratch)}, scratch.path());
     ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));  // beyond the checkpoint of step 20, which may be under way
-    while (!fs::exists(scratch / "run/checkpoints/step-00000020")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!fs::exists(scratch / "run/checkpoints/step-00000020"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait().signal, SIGKILL);
   }
@@ -81,7 +83,8 @@ TEST(Resume, SignalsSaveAndLeave) {
     child.send(signal);
     const Ended stopped = child.wait();
     EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.errors;
-    EXPECT_THAT(last_line(stopped.errors), HasSubstr(signal == SIGINT ? "stopped by SIGINT after step" : "stopped by SIGTERM"));
+    EXPECT_THAT(last_line(stopped.errors),
+                HasSubstr(signal == SIGINT ? "stopped by SIGINT after step" : "stopped by SIGTERM"));
     const auto saved = CheckpointStore(scratch / "run/checkpoints", 0).steps();
     EXPECT_GE(saved.back(), 13);
     EXPECT_NE(saved.back() % 10, 0) << "an ordinary checkpoint shows nothing";
@@ -93,7 +96,8 @@ TEST(Resume, SignalsSaveAndLeave) {
 
 TEST(Resume, ASignalEndsALongFirstStepBetweenMicroBatches) {
   const ScratchFolder scratch;
-  std::vector<std::string> arguments{config_in(scratch), "--resume", "--set", "training.gradient_accumulation_steps=1000000"};
+  std::vector<std::string> arguments{config_in(scratch), "--resume", "--set",
+                                     "training.gradient_accumulation_steps=1000000"};
   Child child(arguments, scratch.path());
   while (!fs::exists(scratch / "run/log.jsonl")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   child.send(SIGTERM);
@@ -140,8 +144,9 @@ TEST(Resume, TheRunsOwnConfigurationContinuesIt) {  // config.toml in the run fo
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   fs::remove_all(scratch / "run/checkpoints/step-00000040");
   fs::remove_all(scratch / "run/model");
-  const Ended ended = run_lazy({(scratch / "run/config.toml").string(), "--set", "training.output=" + (scratch / "run").string(), "--resume"},
-                               scratch.path());
+  const Ended ended = run_lazy(
+      {(scratch / "run/config.toml").string(), "--set", "training.output=" + (scratch / "run").string(), "--resume"},
+      scratch.path());
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_THAT(ended.errors, Not(HasSubstr("another run")));
   expect_like_straight(scratch / "run");
@@ -151,7 +156,8 @@ TEST(Resume, OtherSettingsAreReportedAndAnotherModelRefused) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
   const std::string config = config_in(scratch);
-  const Ended other = run_lazy({config, "--resume", "--set", "model.num_hidden_layers=3", "--set", "training.steps=50"}, scratch.path());
+  const Ended other = run_lazy({config, "--resume", "--set", "model.num_hidden_layers=3", "--set", "training.steps=50"},
+                               scratch.path());
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.errors, HasSubstr("model.num_hidden_layers = 2, the configuration 3"));
   const Ended longer = run_lazy({config, "--resume", "--set", "training.steps=50"}, scratch.path());
@@ -198,7 +204,8 @@ TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(last_line(ended.errors), HasSubstr("checkpoint of step 20 not saved"));
     EXPECT_THAT(last_line(ended.errors), HasSubstr("File too large"));
-    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()), 1);  // no half-written folder
+    EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()),
+              1);  // no half-written folder
     CheckpointStore store(checkpoints, 0);
     ASSERT_TRUE(store.newest_usable().has_value());
     EXPECT_EQ(store.newest_usable()->state.step, 10);
@@ -209,7 +216,8 @@ TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
 
 // The same on a file system that is really full: a small tmpfs in a mount namespace of its own.
 TEST(Faults, AFileSystemThatIsFull) {
-  if (std::system("unshare -rm true 2>/dev/null") != 0) GTEST_SKIP() << "unshare -rm (a mount of one's own) is not allowed here";
+  if (std::system("unshare -rm true 2>/dev/null") != 0)
+    GTEST_SKIP() << "unshare -rm (a mount of one's own) is not allowed here";
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   const auto weights = fs::file_size(straight_run() / "model/model.safetensors");
@@ -224,7 +232,8 @@ echo $code > code
 rm -rf run/model
 {} train {} --set training.steps=10 --resume 2> again
 )",
-                                                   weights * 11 / 2, LAZY_BINARY, config, LAZY_BINARY, config, LAZY_BINARY, config);
+                                                   weights * 11 / 2, LAZY_BINARY, config, LAZY_BINARY, config,
+                                                   LAZY_BINARY, config);
   const std::string command = fmt::format("cd {} && unshare -rm sh ./script > output 2>&1", scratch.path().string());
   ASSERT_EQ(std::system(command.c_str()), 0) << read_file(scratch / "output");
   EXPECT_EQ(read_file(scratch / "code"), "1\n");

@@ -28,7 +28,8 @@ TEST(Schedule, CosineFollowsTheFormulaOfTheRecipe) {
 }
 
 TEST(Schedule, LinearReachesTheSameEnd) {
-  const Schedule schedule{.peak = 1, .warmup_steps = 0, .steps = 10, .min_factor = 0.2, .decay = Schedule::Decay::linear};
+  const Schedule schedule{
+      .peak = 1, .warmup_steps = 0, .steps = 10, .min_factor = 0.2, .decay = Schedule::Decay::linear};
   EXPECT_DOUBLE_EQ(schedule.rate(0), 1);
   EXPECT_DOUBLE_EQ(schedule.rate(5), 0.6);
   EXPECT_DOUBLE_EQ(schedule.rate(10), 0.2);

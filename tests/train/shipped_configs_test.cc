@@ -37,9 +37,9 @@ std::string millions(const ModelConfig& model) {
 // Untied, in millions, at 340M and 760M: SPEC section 1, and decision A20 for TTT and Titans.
 const std::map<std::string, std::pair<std::string, std::string>>& counts_of_mixers() {
   static const std::map<std::string, std::pair<std::string, std::string>> counts = {
-      {"retnet", {"380.2", "777.9"}},     {"mamba2", {"382.4", "801.2"}},     {"delta_net", {"374.4", "778.7"}},
+      {"retnet", {"380.2", "777.9"}},          {"mamba2", {"382.4", "801.2"}},     {"delta_net", {"374.4", "778.7"}},
       {"gated_delta_net", {"347.2", "792.8"}}, {"ttt_linear", {"376.0", "782.2"}}, {"ttt_mlp", {"368.2", "778.8"}},
-      {"titans_lmm", {"375.4", "771.6"}}, {"titans_mac", {"369.2", "771.8"}}, {"titans_mag", {"369.2", "771.8"}},
+      {"titans_lmm", {"375.4", "771.6"}},      {"titans_mac", {"369.2", "771.8"}}, {"titans_mag", {"369.2", "771.8"}},
       {"titans_mal", {"381.8", "771.7"}}};
   return counts;
 }
@@ -54,7 +54,8 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
     if (contains(name, "compare-55m/")) continue;
     if (!m.all_attention()) {
       const auto [small, large] = counts_of_mixers().at(m.mixer);
-      EXPECT_EQ(fmt::format("{:.1f}", static_cast<double>(count_parameters(m).untied) / 1e6), contains(name, "340m") ? small : large);
+      EXPECT_EQ(fmt::format("{:.1f}", static_cast<double>(count_parameters(m).untied) / 1e6),
+                contains(name, "340m") ? small : large);
     } else if (contains(name, "340m")) {
       const bool biased = m.distance_bias_window > 0;
       EXPECT_EQ(millions(m), biased ? "341.3 / 374.1" : "341.1 / 373.9");
@@ -137,7 +138,8 @@ TEST(ShippedConfigs, NoTwoRunsWriteIntoOneFolder) {
   std::map<std::string, std::string> folders;
   for (const auto& [name, config] : shipped()) {
     if (!contains(config.toml, "output") || config.output.parent_path().filename() != "runs") continue;
-    if (name == "demo.toml" || contains(name, "recipe") || contains(name, "models/") || name == "sink-55m.toml") continue;
+    if (name == "demo.toml" || contains(name, "recipe") || contains(name, "models/") || name == "sink-55m.toml")
+      continue;
     const auto [found, fresh] = folders.emplace(config.output.string(), name);
     EXPECT_TRUE(fresh) << name << " and " << found->second << " train in " << config.output;
   }

@@ -66,7 +66,8 @@ TEST(EventWriter, AResumedRunMarksWhereItGoesOn) {
 
 TEST(EventWriter, TheTensorboardPackageReadsIt) {
   const std::string python = LAZY_TEST_PYTHON;
-  if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "python has no tensorboard";
+  if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "python has no tensorboard";
   const ScratchFolder folder;
   EventWriter writer(folder / "tensorboard", 1);
   writer.scalars(7, 2, {{"loss", 1.5}});

@@ -62,11 +62,13 @@ std::vector<nlohmann::ordered_json> log_without_times(const fs::path& run) {
   for (const auto& line : split(read_file(run / "log.jsonl"), '\n')) {
     if (line.empty()) continue;
     auto json = nlohmann::ordered_json::parse(line);
-    for (const char* key : {"time", "throughput(tps)", "tflops", "time_metrics/end_to_end(s)", "time_metrics/data_loading(s)",
-                            "time_metrics/data_loading(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"}) {
+    for (const char* key :
+         {"time", "throughput(tps)", "tflops", "time_metrics/end_to_end(s)", "time_metrics/data_loading(s)",
+          "time_metrics/data_loading(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"}) {
       EXPECT_EQ(json.erase(key), 1u) << key;
     }
-    for (const char* key : {"checkpoint/blocked(s)", "checkpoint/write(s)"}) json.erase(key);  // only after a checkpoint
+    for (const char* key : {"checkpoint/blocked(s)", "checkpoint/write(s)"})
+      json.erase(key);  // only after a checkpoint
     out.push_back(std::move(json));
   }
   return out;
@@ -84,7 +86,8 @@ testing::AssertionResult same_files(const fs::path& a, const fs::path& b, const 
     if (x == y) continue;
     size_t at = 0;
     while (at < std::min(x.size(), y.size()) && x[at] == y[at]) ++at;
-    return testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size() << " bytes, first difference at " << at;
+    return testing::AssertionFailure() << name << ": " << x.size() << " and " << y.size()
+                                       << " bytes, first difference at " << at;
   }
   return testing::AssertionSuccess();
 }
@@ -118,7 +121,8 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
     const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits for.
+  // Threads that wait without spinning: tests run beside each other, and a spinning thread holds up the one it waits
+  // for.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
   // c10d looks up the name of every address, which a name server may take seconds to leave unanswered.
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);
@@ -151,7 +155,8 @@ bool Child::wait_for_step(const fs::path& run, int64_t step) {
   const std::string wanted = fmt::format("{{\"step\":{},", step);
   while (true) {
     siginfo_t info{};
-    const bool ended = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+    const bool ended =
+        ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
     if (fs::exists(run / "log.jsonl") && read_file(run / "log.jsonl").find(wanted) != std::string::npos) return true;
     if (ended) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -26,7 +26,7 @@ std::vector<double> losses(const std::filesystem::path& run);
 
 // True when both folders hold the same files with the same bytes; otherwise says where they differ.
 ::testing::AssertionResult same_files(const std::filesystem::path& a, const std::filesystem::path& b,
-                                    const std::vector<std::string>& names);
+                                      const std::vector<std::string>& names);
 
 // The last line, where errors stand.
 std::string last_line(const std::string& text);
@@ -56,8 +56,8 @@ class Child {
   std::filesystem::path output_, errors_;
 };
 
-inline Ended run_lazy(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
-                      const std::string& command = "train") {
+inline Ended run_lazy(const std::vector<std::string>& arguments, const std::filesystem::path& scratch,
+                      int64_t max_file_bytes = 0, const std::string& command = "train") {
   return Child(arguments, scratch, max_file_bytes, {}, command).wait();
 }
 

@@ -31,7 +31,8 @@ TEST(Trainer, SameSeedSameLossesHoweverFarItReadsAhead) {
   ASSERT_EQ(first.size(), 12u);
   EXPECT_EQ(first, train_losses("lazy", {"training.steps=12"}));
   EXPECT_EQ(first, train_losses("lazy", {"training.steps=12", "data.prefetch=1"}));
-  EXPECT_EQ(first, train_losses("lazy", {"training.steps=12", "data.prefetch=64", "validation.every=0", "checkpoint.every=3"}));
+  EXPECT_EQ(first, train_losses("lazy",
+                                {"training.steps=12", "data.prefetch=64", "validation.every=0", "checkpoint.every=3"}));
   EXPECT_NE(first, train_losses("lazy", {"training.steps=12", "training.seed=43"}));
 }
 
@@ -58,8 +59,8 @@ TEST(Trainer, Learns) {
   EXPECT_LT(curve.back(), std::log(27));    // letters and spaces are all there is
 }
 
-// Two micro-batches of four are one batch of eight: the same sequences and the same mean, rounded differently. The first
-// step's loss (before any update) shows it without the drift of training.
+// Two micro-batches of four are one batch of eight: the same sequences and the same mean, rounded differently. The
+// first step's loss (before any update) shows it without the drift of training.
 TEST(Trainer, AccumulationIsTheMeanOverTheStep) {
   const std::vector<std::string> base{"training.steps=2", "lr_scheduler.warmup_steps=0"};
   auto whole = base;
@@ -114,14 +115,16 @@ std::vector<double> first_losses(const TrainConfig& config, double disturbance =
 // are ordered differently. How far rounding carries the losses is measured here, not chosen: a step multiplies each
 // activation by some sixteen layers of sums, so every weight is disturbed by sixteen roundings before each step, three
 // times over, and twice the largest effect seen is allowed.
-// To renew the file after a change that is meant to: LAZY_UPDATE_GOLDEN=1 build/tests/train_tests --gtest_filter=*Golden*
+// To renew the file after a change that is meant to: LAZY_UPDATE_GOLDEN=1 build/tests/train_tests
+// --gtest_filter=*Golden*
 TEST(Trainer, GoldenLosses) {
   const fs::path golden_path = fs::path(LAZY_SOURCE_DIR) / "tests/train/golden/losses.json";
   nlohmann::ordered_json written;
   for (const std::string kind : {"lazy", "transformer"}) {
     SCOPED_TRACE(kind);
     const ScratchFolder scratch;
-    const TrainConfig config = TrainConfig::load(write_tiny_config(scratch.path(), kind), {"training.dtype=fp32", "optimizer.lr=2e-3"});
+    const TrainConfig config =
+        TrainConfig::load(write_tiny_config(scratch.path(), kind), {"training.dtype=fp32", "optimizer.lr=2e-3"});
     const auto found = first_losses(config);
     written[kind] = found;
     if (std::getenv("LAZY_UPDATE_GOLDEN")) continue;
@@ -137,7 +140,8 @@ TEST(Trainer, GoldenLosses) {
     }
     for (size_t i = 0; i < found.size(); ++i) {
       if (i > 0) carried[i] = std::max(carried[i], carried[i - 1]);
-      EXPECT_NEAR(found[i], expected[i], 2 * carried[i] + std::numeric_limits<float>::epsilon() * expected[i]) << "step " << i + 1;
+      EXPECT_NEAR(found[i], expected[i], 2 * carried[i] + std::numeric_limits<float>::epsilon() * expected[i])
+          << "step " << i + 1;
     }
     // The comparison says something: a slip of a thousandth in the learning rate moves the last loss further.
     auto slipped = config;
@@ -169,7 +173,8 @@ TEST(Trainer, MistakesAreNamed) {
   EXPECT_THAT(train_error({"training.global_batch_tokens=512"}), HasSubstr("not both"));
   EXPECT_THAT(train_error({"lr_scheduler.warmup_steps=41"}), HasSubstr("at most training.steps = 40, found 41"));
   EXPECT_THAT(train_error({"data.corpus=/nonexistent"}), HasSubstr("/nonexistent"));
-  EXPECT_THAT(train_error({"training.on_spike=skip"}), HasSubstr("training.on_spike: needs training.spike_factor above 1"));
+  EXPECT_THAT(train_error({"training.on_spike=skip"}),
+              HasSubstr("training.on_spike: needs training.spike_factor above 1"));
   EXPECT_THAT(train_error({"training.spike_factor=0.5"}), HasSubstr("expected 0 or more than 1, found 0.5"));
   EXPECT_THAT(train_error({"checkpoint.export=always"}), HasSubstr("checkpoint.export"));
   EXPECT_THAT(train_error({"training.batch_size=0"}), HasSubstr("training.batch_size: expected at least 1, found 0"));

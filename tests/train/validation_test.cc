@@ -83,7 +83,8 @@ TEST(Validation, SoftmaxAttentionReleasesNothing) {
   // Row sums of softmax are 1 up to the rounding of a sum of at most kLength floats.
   EXPECT_NEAR(s.at("attention/released_mass"), 0, kLength * std::numeric_limits<float>::epsilon());
   EXPECT_EQ(s.at("attention/alive_fraction"), 1);
-  EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1, kLength * std::numeric_limits<float>::epsilon());
+  EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1,
+              kLength * std::numeric_limits<float>::epsilon());
   EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone gives that much
   EXPECT_EQ(s.count("attention/tau_mean"), 0u);
 }
@@ -105,7 +106,8 @@ TEST(Throughput, CountsUsefulArithmetic) {
   // Query t of a sequence of T sees t keys, (T + 1) / 2 on average; each costs 2 x 2 operations a channel, three times.
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);
   config.tie_embeddings = true;
-  EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);  // the head is used all the same
+  EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
+                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the head is used all the same
   config.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }

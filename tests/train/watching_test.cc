@@ -43,9 +43,10 @@ TEST(Watching, EveryLayerHasItsFigures) {
 TEST(Watching, ChosenStepsAreTraced) {
   const ScratchFolder scratch;
   const auto train_with = [&](const std::string& trace_steps) {
-    return run_lazy({write_tiny_config(scratch.path()).string(), "--set", "training.steps=4", "--set", "validation.every=0",
-                     "--set", "metrics.attention_every=0", "--set", "metrics.trace_steps=" + trace_steps},
-                    scratch.path());
+    return run_lazy(
+        {write_tiny_config(scratch.path()).string(), "--set", "training.steps=4", "--set", "validation.every=0",
+         "--set", "metrics.attention_every=0", "--set", "metrics.trace_steps=" + trace_steps},
+        scratch.path());
   };
   const Ended ended = train_with("[2, 4]");
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
@@ -81,15 +82,15 @@ TEST(Watching, AReportOfARunThatIsUnderWay) {
   const ScratchFolder scratch;
   const fs::path run = scratch / "run", page = scratch / "page.html";
   const auto report = [&] {
-    EXPECT_EQ(std::system(fmt::format("{} report {} --output {} > /dev/null 2> {}", LAZY_BINARY, run.string(), page.string(),
-                                      (scratch / "said").string())
+    EXPECT_EQ(std::system(fmt::format("{} report {} --output {} > /dev/null 2> {}", LAZY_BINARY, run.string(),
+                                      page.string(), (scratch / "said").string())
                               .c_str()),
               0)
         << read_file(scratch / "said");
     return read_file(scratch / "said");
   };
-  Child child({write_tiny_config(scratch.path()).string(), "--set", "training.steps=100000", "--set", "checkpoint.every=20",
-               "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
+  Child child({write_tiny_config(scratch.path()).string(), "--set", "training.steps=100000", "--set",
+               "checkpoint.every=20", "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
               scratch.path());
   ASSERT_TRUE(child.wait_for_step(run, 21));
   EXPECT_THAT(report(), ContainsRegex("run: running, step [0-9]+ of 100000, .* left"));

@@ -92,10 +92,14 @@ HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, fl
 template <int kR>
 HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* keys, float* out, size_t out_row) {
   switch (vectors) {
-    case 4: return gather<kR, kVectors>(list, keys, out, out_row);
-    case 3: return gather<kR, std::min(3, kVectors)>(list, keys, out, out_row);
-    case 2: return gather<kR, std::min(2, kVectors)>(list, keys, out, out_row);
-    case 1: return gather<kR, 1>(list, keys, out, out_row);
+    case 4:
+      return gather<kR, kVectors>(list, keys, out, out_row);
+    case 3:
+      return gather<kR, std::min(3, kVectors)>(list, keys, out, out_row);
+    case 2:
+      return gather<kR, std::min(2, kVectors)>(list, keys, out, out_row);
+    case 1:
+      return gather<kR, 1>(list, keys, out, out_row);
   }
 }
 

@@ -36,8 +36,8 @@ int64_t split_count(const Problem& p, const Schedule& schedule) {
 
 // Sums over everything that a head meets, in order of sequence and split.
 struct ParameterSums {
-  std::vector<double> bias;                 // (heads, W)
-  std::vector<double> scalars;              // (heads, 3)
+  std::vector<double> bias;     // (heads, W)
+  std::vector<double> scalars;  // (heads, 3)
 };
 
 void write_parameters(const Problem& p, const Backward<float>& a, const ParameterSums& sums) {
@@ -71,7 +71,7 @@ struct Item {
   Unit* unit;
   int64_t split;
   float* slab;
-  std::vector<double> scalars;              // (group heads, 3)
+  std::vector<double> scalars;  // (group heads, 3)
 };
 
 void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedule, const Sizes& sizes,
@@ -103,8 +103,8 @@ void store_keys(const Problem& p, const Backward<float>& a, const Sizes& sizes, 
   for (int64_t n = 0; n < sizes.splits; ++n) slabs.push_back(items[n].slab);
   const Sequence& s = unit.sequence;
   if (a.d_k.data) {
-    store_sum(p.dtype, slabs.data(), slabs.size(), sizes.k_stride, begin, end, p.head_dim, static_cast<float>(p.scale), a.d_k, s.batch,
-              s.k_begin, unit.kv_head);
+    store_sum(p.dtype, slabs.data(), slabs.size(), sizes.k_stride, begin, end, p.head_dim, static_cast<float>(p.scale),
+              a.d_k, s.batch, s.k_begin, unit.kv_head);
   }
   for (const float*& slab : slabs) slab += sizes.keys(unit) * sizes.k_stride;
   if (a.d_v.data) {
@@ -142,7 +142,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += sizes.total(p, schedule.units[n]);
     float* memory = shared_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;   // (unit, first key)
+    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
     std::vector<Item> items;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];

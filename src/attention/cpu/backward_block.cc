@@ -14,8 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-void load_block(const Problem& p, const ConstView& view, const RowBlock& block, size_t dim, size_t stride,
-                float* to) {
+void load_block(const Problem& p, const ConstView& view, const RowBlock& block, size_t dim, size_t stride, float* to) {
   const Sequence& s = block.sequence;
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t token = s.q_begin + block.first + r;
@@ -59,8 +58,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* gradients = weights + rows * stride;
   load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
   load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
-  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, static_cast<float>(p.scale), weights,
-               stride);
+  times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, static_cast<float>(p.scale), weights, stride);
   times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, 1.0f, gradients, stride);
   for (size_t r = 0; r < rows; ++r) {
     const Row row = make_row(p, block, r);

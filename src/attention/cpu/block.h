@@ -7,7 +7,7 @@
 
 namespace lazy::kernels::cpu {
 
-constexpr size_t kKeyChunk = 64;            // a multiple of every instruction set's panel width
+constexpr size_t kKeyChunk = 64;  // a multiple of every instruction set's panel width
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // fp32 copies of one sequence's keys and values of one kv head, laid out for the products. Panels are groups of as
@@ -16,11 +16,11 @@ inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 // memory, which L1's sets hold evenly.
 struct PackedKeys {
   float* k_panels = nullptr;
-  float* v_panels = nullptr;                // backward only
-  float* k_rows = nullptr;                  // backward only
-  float* v_rows = nullptr;                  // forward only
-  size_t k_stride = 0, v_stride = 0;        // dims rounded up to 16
-  size_t keys = 0;                          // rounded up to kKeyChunk
+  float* v_panels = nullptr;          // backward only
+  float* k_rows = nullptr;            // backward only
+  float* v_rows = nullptr;            // forward only
+  size_t k_stride = 0, v_stride = 0;  // dims rounded up to 16
+  size_t keys = 0;                    // rounded up to kKeyChunk
 };
 constexpr size_t kSlice = 64;
 
@@ -28,8 +28,8 @@ constexpr size_t kSlice = 64;
 struct RowBlock {
   Sequence sequence;
   int64_t head = 0;
-  int64_t first = 0, rows = 0;              // within the sequence
-  int64_t keys_begin = 0, keys_end = 0;     // union of the rows' visible keys, widened to chunks of kKeyChunk
+  int64_t first = 0, rows = 0;           // within the sequence
+  int64_t keys_begin = 0, keys_end = 0;  // union of the rows' visible keys, widened to chunks of kKeyChunk
 };
 
 inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int64_t first, int64_t rows) {
@@ -62,13 +62,13 @@ struct HeadParameters {
 
 // Sums of one (kv head, split), added to across row blocks.
 struct GradientSlab {
-  float* d_k = nullptr;                     // (keys, k_stride)
-  float* d_v = nullptr;                     // (keys, v_stride)
-  float* d_symmetric_bias = nullptr;        // of the block's head
-  double* d_scalars = nullptr;              // of the block's head: tau, sink, alibi slope
+  float* d_k = nullptr;               // (keys, k_stride)
+  float* d_v = nullptr;               // (keys, v_stride)
+  float* d_symmetric_bias = nullptr;  // of the block's head
+  double* d_scalars = nullptr;        // of the block's head: tau, sink, alibi slope
 };
 
-size_t forward_scratch(const Problem& p, int64_t rows, int64_t columns);   // floats
+size_t forward_scratch(const Problem& p, int64_t rows, int64_t columns);  // floats
 size_t backward_scratch(const Problem& p, int64_t rows, int64_t columns);
 
 }  // namespace lazy::kernels::cpu

@@ -64,14 +64,17 @@ inline void store_bf16(const float* HWY_RESTRICT src, size_t n, float scale, uin
 inline void load_row(DType dtype, const void* src, int64_t offset, int64_t stride, size_t n, float scale,
                      float* HWY_RESTRICT dst) {
   switch (dtype) {
-    case DType::f32: return load_f32(static_cast<const float*>(src) + offset, stride, n, scale, dst);
-    case DType::bf16: return load_bf16(static_cast<const uint16_t*>(src) + offset, stride, n, scale, dst);
+    case DType::f32:
+      return load_f32(static_cast<const float*>(src) + offset, stride, n, scale, dst);
+    case DType::bf16:
+      return load_bf16(static_cast<const uint16_t*>(src) + offset, stride, n, scale, dst);
     case DType::f16: {
       const uint16_t* from = static_cast<const uint16_t*>(src) + offset;
       for (size_t i = 0; i < n; ++i) dst[i] = scale * f32_from_f16(from[static_cast<int64_t>(i) * stride]);
       return;
     }
-    case DType::f64: return;  // unmet_condition refuses it
+    case DType::f64:
+      return;  // unmet_condition refuses it
   }
 }
 
@@ -83,13 +86,15 @@ inline void store_row(DType dtype, const float* HWY_RESTRICT src, size_t n, floa
       for (size_t i = 0; i < n; ++i) to[static_cast<int64_t>(i) * stride] = scale * src[i];
       return;
     }
-    case DType::bf16: return store_bf16(src, n, scale, static_cast<uint16_t*>(dst) + offset, stride);
+    case DType::bf16:
+      return store_bf16(src, n, scale, static_cast<uint16_t*>(dst) + offset, stride);
     case DType::f16: {
       uint16_t* to = static_cast<uint16_t*>(dst) + offset;
       for (size_t i = 0; i < n; ++i) to[static_cast<int64_t>(i) * stride] = f16_from_f32(scale * src[i]);
       return;
     }
-    case DType::f64: return;
+    case DType::f64:
+      return;
   }
 }
 

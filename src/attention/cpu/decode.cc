@@ -1,5 +1,5 @@
-// Decode: the keys of a sequence are split into spans, spans go to threads. Scores of all spans, then whole rows through
-// their normalizer, then the weighted sums of all spans, added in order: no second pass over K, no rescaling.
+// Decode: the keys of a sequence are split into spans, spans go to threads. Scores of all spans, then whole rows
+// through their normalizer, then the weighted sums of all spans, added in order: no second pass over K, no rescaling.
 #include "lazy/decode.h"
 
 #include <omp.h>
@@ -18,8 +18,8 @@ constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are worked on 
 
 struct Span {
   size_t sequence;
-  int64_t begin, end;                       // keys
-  float* out;                               // (rows, v_stride)
+  int64_t begin, end;  // keys
+  float* out;          // (rows, v_stride)
 };
 
 // A few hundred keys a span keep the threads even; no more than 64 spans a sequence keep the sums small.

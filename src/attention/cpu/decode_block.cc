@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kBlock = 64;              // keys at a time: their addresses, and lists of the alive, stay in L1
+constexpr int64_t kBlock = 64;  // keys at a time: their addresses, and lists of the alive, stay in L1
 constexpr size_t kMostDims = 256;
 
 // Element types of a cache: how a vector of fp32 is loaded, and two at once. `pair` of bf16 gives the even and the odd
@@ -46,7 +46,9 @@ struct LoadBF16 {
 };
 struct LoadF16 {
   using T = hwy::float16_t;
-  static HWY_INLINE VF vector(const T* from) { return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from)); }
+  static HWY_INLINE VF vector(const T* from) {
+    return hn::PromoteTo(F(), hn::LoadU(hn::Rebind<hwy::float16_t, F>(), from));
+  }
   static HWY_INLINE void pair(const T* from, VF& first, VF& second) {
     first = vector(from);
     second = vector(from + kLanes);
@@ -59,9 +61,12 @@ size_t element_size(DType type) { return type == DType::f32 ? 4 : 2; }
 template <typename Function>
 HWY_INLINE void with_type(DType type, const Function& function) {
   switch (type) {
-    case DType::bf16: return function(LoadBF16());
-    case DType::f16: return function(LoadF16());
-    default: return function(LoadF32());
+    case DType::bf16:
+      return function(LoadBF16());
+    case DType::f16:
+      return function(LoadF16());
+    default:
+      return function(LoadF32());
   }
 }
 
@@ -72,8 +77,9 @@ HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DT
   const auto size = static_cast<int64_t>(element_size(type));
   for (int64_t n = 0; n < count; ++n) {
     const int64_t j = begin + n;
-    const int64_t offset = a.block_table ? a.block_table[b * a.table_width + j / a.page_size] * cache.batch + j % a.page_size * cache.token
-                                         : b * cache.batch + j * cache.token;
+    const int64_t offset =
+        a.block_table ? a.block_table[b * a.table_width + j / a.page_size] * cache.batch + j % a.page_size * cache.token
+                      : b * cache.batch + j * cache.token;
     to[n] = data + offset * size;
   }
 }
@@ -82,8 +88,8 @@ struct KvHeads {
   int64_t begin, end;
 };
 
-// Calls function with all heads where a token's heads lie together, else with one head after the other: the loop over keys
-// inside then runs through memory.
+// Calls function with all heads where a token's heads lie together, else with one head after the other: the loop over
+// keys inside then runs through memory.
 template <typename Function>
 HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const Function& function) {
   const int64_t step = cache.head < cache.token ? p.kv_heads : 1;
@@ -91,7 +97,9 @@ HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const 
 }
 
 // Rows can be read as whole vectors where they lie.
-bool whole_vectors(const ConstView& cache, int64_t dim) { return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0; }
+bool whole_vectors(const ConstView& cache, int64_t dim) {
+  return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0;
+}
 
 // An fp32 copy of a row, with zeros up to whole vectors.
 const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t dim, float* to) {
@@ -117,9 +125,9 @@ HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const floa
   return hn::Add(sum0, sum1);
 }
 
-// Products of a query and `count` keys, a power of two up to kLanes. Lane n / (kLanes / count) .. of the result hold parts of
-// key n's product; with count = kLanes lane n is the product. Adding neighbours of two vectors at a time costs three
-// instructions a key, where the sum over the lanes of each would cost a dozen.
+// Products of a query and `count` keys, a power of two up to kLanes. Lane n / (kLanes / count) .. of the result hold
+// parts of key n's product; with count = kLanes lane n is the product. Adding neighbours of two vectors at a time costs
+// three instructions a key, where the sum over the lanes of each would cost a dozen.
 template <typename Load, int kPairs, size_t count>
 HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   if constexpr (count == 1) {
@@ -138,19 +146,24 @@ HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q,
 template <typename Load>
 HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   switch (dims) {
-    case 4 * kLanes: return products<Load, 2, kLanes>(keys, skip, q, dims);   // 64 and 128 with AVX-512
-    case 8 * kLanes: return products<Load, 4, kLanes>(keys, skip, q, dims);
-    default: return products<Load, -1, kLanes>(keys, skip, q, dims);
+    case 4 * kLanes:
+      return products<Load, 2, kLanes>(keys, skip, q, dims);  // 64 and 128 with AVX-512
+    case 8 * kLanes:
+      return products<Load, 4, kLanes>(keys, skip, q, dims);
+    default:
+      return products<Load, -1, kLanes>(keys, skip, q, dims);
   }
 }
 
 void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence& s) {
-  const size_t pairs = p.dtype == DType::bf16 && whole_vectors(a.k, p.head_dim) ? p.head_dim / (2 * kLanes) * 2 * kLanes : 0;
+  const size_t pairs =
+      p.dtype == DType::bf16 && whole_vectors(a.k, p.head_dim) ? p.head_dim / (2 * kLanes) * 2 * kLanes : 0;
   float row_of_q[kMostDims];
   for (int64_t row = 0; row < p.heads * p.q_length; ++row) {
     const DecodeRow at = decode_row(p, row);
     float* to = s.q + row * s.q_stride;
-    load_row(p.dtype, a.q.data, s.batch * a.q.batch + at.query * a.q.token + at.head * a.q.head, a.q.dim, p.head_dim, 1.0f, row_of_q);
+    load_row(p.dtype, a.q.data, s.batch * a.q.batch + at.query * a.q.token + at.head * a.q.head, a.q.dim, p.head_dim,
+             1.0f, row_of_q);
     std::copy_n(row_of_q, p.head_dim, to);
     for (size_t d = 0; d < pairs; d += 2 * kLanes) {
       for (size_t n = 0; n < kLanes; ++n) {
@@ -264,7 +277,8 @@ HWY_INLINE void gather_rows(const AliveList& list, const uint8_t* const* rows, s
 }
 
 template <typename Load, int kR>
-HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, size_t dims, float* out, size_t out_row) {
+HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, size_t dims, float* out,
+                            size_t out_row) {
   size_t d = 0;
   for (; d + 4 * kLanes <= dims; d += 4 * kLanes) gather_rows<Load, kR, 4>(list, rows, d, out + d, out_row);
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
@@ -278,7 +292,8 @@ struct AliveRows {
   bool two;
 };
 
-void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end, float* out) {
+void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end,
+                   float* out) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length, size = static_cast<int64_t>(element_size(p.dtype));
   const size_t dims = round_up(p.value_dim, kLanes);
   const bool in_place = whole_vectors(a.v, p.value_dim);
@@ -333,8 +348,8 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
   if (lists[1 - next].list.count > 0) add(lists[1 - next]);
 }
 
-void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts, size_t count,
-                  size_t step) {
+void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
+                  size_t count, size_t step) {
   const F f;
   const DecodeRow at = decode_row(p, row);
   HWY_ALIGN float sum[kMostDims];
@@ -343,8 +358,8 @@ void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence
     for (size_t n = 0; n < count; ++n) total = hn::Add(total, hn::LoadU(f, parts + n * step + row * s.v_stride + d));
     hn::StoreU(total, f, sum + d);
   }
-  store_row(p.dtype, sum, p.value_dim, 1.0f, a.out.data, s.batch * a.out.batch + at.query * a.out.token + at.head * a.out.head,
-            a.out.dim);
+  store_row(p.dtype, sum, p.value_dim, 1.0f, a.out.data,
+            s.batch * a.out.batch + at.query * a.out.token + at.head * a.out.head, a.out.dim);
 }
 
 }  // namespace lazy::kernels::cpu::HWY_NAMESPACE
@@ -365,14 +380,16 @@ void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence&
 void decode_scores(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(decode_scores)(p, a, s, begin, end);
 }
-void decode_normalize(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, const HeadParameters& head) {
+void decode_normalize(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row,
+                      const HeadParameters& head) {
   HWY_DYNAMIC_DISPATCH(decode_normalize)(p, a, s, row, head);
 }
-void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end, float* out) {
+void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end,
+                   float* out) {
   HWY_DYNAMIC_DISPATCH(decode_values)(p, a, s, begin, end, out);
 }
-void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts, size_t count,
-                  size_t step) {
+void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
+                  size_t count, size_t step) {
   HWY_DYNAMIC_DISPATCH(decode_store)(p, a, s, row, parts, count, step);
 }
 

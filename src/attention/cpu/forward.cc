@@ -60,8 +60,12 @@ void forward(const Problem& p, const Forward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += unit_floats(p, schedule.units[n]);
     float* memory = packed_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;   // (unit, first key)
-    struct Task { int64_t cost; size_t unit; int64_t head, row; };
+    std::vector<std::pair<size_t, int64_t>> chunks;  // (unit, first key)
+    struct Task {
+      int64_t cost;
+      size_t unit;
+      int64_t head, row;
+    };
     std::vector<Task> tasks;
     constexpr int64_t kPackKeys = 8 * kKeyChunk;
     for (size_t n = first; n < last; ++n) {

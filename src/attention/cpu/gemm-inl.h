@@ -22,9 +22,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F = hn::ScalableTag<float>;
 using VF = hn::Vec<F>;
 constexpr size_t kLanes = HWY_LANES(float);
-constexpr int kRows = 6;                                    // rows of a register block
-constexpr int kVectors = kLanes >= 16 ? 4 : 2;              // vectors across a register block
-constexpr size_t kPanel = kVectors * kLanes;                // columns of a register block
+constexpr int kRows = 6;                        // rows of a register block
+constexpr int kVectors = kLanes >= 16 ? 4 : 2;  // vectors across a register block
+constexpr size_t kPanel = kVectors * kLanes;    // columns of a register block
 
 // Highway before 1.1 has no scalar reductions.
 HWY_INLINE float sum_lanes(VF v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
@@ -32,7 +32,7 @@ HWY_INLINE float max_lanes(VF v) { return hn::GetLane(hn::MaxOfLanes(F(), v)); }
 
 struct Operand {
   const float* data;
-  size_t row, step;    // strides: along C's rows, along the summed index
+  size_t row, step;  // strides: along C's rows, along the summed index
 };
 
 // kAdd: adds to C; otherwise C is overwritten with the sum times `scale`.
@@ -72,12 +72,18 @@ template <bool kAdd, int kV>
 HWY_INLINE void block_rows(size_t rows, const Operand a, const float* b, size_t b_step, size_t depth, float* c,
                            size_t c_row, float scale = 1) {
   switch (rows) {
-    case 6: return block<6, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
-    case 5: return block<5, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
-    case 4: return block<4, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
-    case 3: return block<3, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
-    case 2: return block<2, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
-    case 1: return block<1, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 6:
+      return block<6, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 5:
+      return block<5, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 4:
+      return block<4, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 3:
+      return block<3, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 2:
+      return block<2, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
+    case 1:
+      return block<1, kV, kAdd>(a, b, b_step, depth, c, c_row, scale);
   }
 }
 
@@ -85,10 +91,14 @@ template <bool kAdd>
 HWY_INLINE void block_any(size_t rows, size_t vectors, const Operand a, const float* b, size_t b_step, size_t depth,
                           float* c, size_t c_row) {
   switch (vectors) {
-    case 4: return block_rows<kAdd, kVectors>(rows, a, b, b_step, depth, c, c_row);
-    case 3: return block_rows<kAdd, std::min(3, kVectors)>(rows, a, b, b_step, depth, c, c_row);
-    case 2: return block_rows<kAdd, std::min(2, kVectors)>(rows, a, b, b_step, depth, c, c_row);
-    case 1: return block_rows<kAdd, 1>(rows, a, b, b_step, depth, c, c_row);
+    case 4:
+      return block_rows<kAdd, kVectors>(rows, a, b, b_step, depth, c, c_row);
+    case 3:
+      return block_rows<kAdd, std::min(3, kVectors)>(rows, a, b, b_step, depth, c, c_row);
+    case 2:
+      return block_rows<kAdd, std::min(2, kVectors)>(rows, a, b, b_step, depth, c, c_row);
+    case 1:
+      return block_rows<kAdd, 1>(rows, a, b, b_step, depth, c, c_row);
   }
 }
 

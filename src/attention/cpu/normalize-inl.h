@@ -20,10 +20,16 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const Head
   switch (p.normalizer) {
     case Normalizer::softmax:
     case Normalizer::elastic:
-    case Normalizer::softmax_sink: summary = softmax_row(p, row, head, s); break;
-    case Normalizer::sigmoid: summary = sigmoid_row(p, row, s); break;
+    case Normalizer::softmax_sink:
+      summary = softmax_row(p, row, head, s);
+      break;
+    case Normalizer::sigmoid:
+      summary = sigmoid_row(p, row, s);
+      break;
     case Normalizer::sparsemax:
-    case Normalizer::entmax15: summary = threshold_row(p, row, s); break;
+    case Normalizer::entmax15:
+      summary = threshold_row(p, row, s);
+      break;
   }
   fill(s, lo, row.begin, 0);
   fill(s, row.end, hi, 0);
@@ -31,8 +37,8 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const Head
 }
 
 // One row's products in s to weights, everything outside the visible columns of [0, columns) zero.
-HWY_INLINE RowSummary finish_row(const Problem& p, const RowBlock& block, const Row& row, const HeadParameters& head, float* s,
-                                 size_t columns) {
+HWY_INLINE RowSummary finish_row(const Problem& p, const RowBlock& block, const Row& row, const HeadParameters& head,
+                                 float* s, size_t columns) {
   RowSummary summary;
   if (row.begin < row.end) {
     finish_scores(p, row, head, s);
@@ -47,7 +53,8 @@ HWY_INLINE RowSummary finish_row(const Problem& p, const RowBlock& block, const 
 
 // lse and statistics of row r of a block. Arguments is Forward<float> or Decode<float>.
 template <typename Arguments>
-HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r, const RowSummary& summary) {
+HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r,
+                              const RowSummary& summary) {
   const Sequence& s = block.sequence;
   const int64_t index = (s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r;
   const int64_t part = p.batch * p.heads * p.q_length;
@@ -61,18 +68,24 @@ HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlo
 
 // s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)
 // both become zero.
-HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, float* g,
-                                        size_t lo, size_t hi) {
+HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                        float* g, size_t lo, size_t hi) {
   fill(g, row.vector_begin, row.begin, 0);
   fill(g, row.end, row.vector_end, 0);
   RowGradientSums sums;
   switch (p.normalizer) {
     case Normalizer::softmax:
     case Normalizer::elastic:
-    case Normalizer::softmax_sink: sums = softmax_row_backward(p, row, head, s, g); break;
-    case Normalizer::sigmoid: sigmoid_row_backward(p, row, s, g); break;
+    case Normalizer::softmax_sink:
+      sums = softmax_row_backward(p, row, head, s, g);
+      break;
+    case Normalizer::sigmoid:
+      sigmoid_row_backward(p, row, s, g);
+      break;
     case Normalizer::sparsemax:
-    case Normalizer::entmax15: threshold_row_backward(p, row, s, g); break;
+    case Normalizer::entmax15:
+      threshold_row_backward(p, row, s, g);
+      break;
   }
   fill(s, lo, row.begin, 0);
   fill(s, row.end, hi, 0);

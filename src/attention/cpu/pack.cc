@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// Alignment of rows on the stack, named because GCC's AddressSanitizer aligns a plain alloca to 32 bytes only, while the
-// vector stores around it rely on 64.
+// Alignment of rows on the stack, named because GCC's AddressSanitizer aligns a plain alloca to 32 bytes only, while
+// the vector stores around it rely on 64.
 constexpr size_t kStackBits = 512;
 
 // One panel of kPanel keys from the row-major copy; keys at and beyond `count` are zero.

@@ -22,7 +22,7 @@ HWY_INLINE KeyRange group_range(const Problem& p, const RowBlock& block, size_t 
 
 // strip (rows, columns) = scale a (rows, dim) . panels^T; register blocks that no row sees are left as they are.
 inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, const float* a, size_t a_row, size_t dim,
-                             const float* panels, float scale, float* strip, size_t strip_row) {
+                                      const float* panels, float scale, float* strip, size_t strip_row) {
   const size_t columns = block.keys_end - block.keys_begin;
   panels += block.keys_begin * dim;
   for (size_t c = 0; c < columns; c += kPanel) {
@@ -61,7 +61,7 @@ inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, con
 
 // keys (columns, stride) += strip^T . a (rows, stride)
 inline HWY_NOINLINE void transposed_times(const RowBlock& block, const float* strip, size_t strip_row, const float* a,
-                                 size_t stride, float* keys) {
+                                          size_t stride, float* keys) {
   const size_t columns = std::min(block.keys_end, block.sequence.k_length) - block.keys_begin;
   keys += block.keys_begin * stride;
   for (size_t c = 0; c < columns; c += kRows) {

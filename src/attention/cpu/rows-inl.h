@@ -19,10 +19,10 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
 // Columns of a strip are keys minus the block's keys_begin.
 struct Row {
-  size_t begin, end;            // visible columns
+  size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the same, widened to whole vectors
-  int64_t position;             // the query's own column; may lie outside
-  int64_t count;                // visible keys, for the offset: end - begin unless a cache has evicted some
+  int64_t position;                 // the query's own column; may lie outside
+  int64_t count;                    // visible keys, for the offset: end - begin unless a cache has evicted some
 };
 
 HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
@@ -63,15 +63,15 @@ inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const H
 }
 
 struct RowSummary {
-  float lse = 0;                    // or the threshold
-  float sum = 0;                    // of the weights
+  float lse = 0;  // or the threshold
+  float sum = 0;  // of the weights
   int64_t alive = 0;
-  float first = 0;                  // weight on the sequence's first key
+  float first = 0;  // weight on the sequence's first key
 };
 
 struct RowGradientSums {
-  float d_offset = 0;               // elastic
-  float d_sink = 0;                 // softmax_sink
+  float d_offset = 0;  // elastic
+  float d_sink = 0;    // softmax_sink
 };
 
 }  // namespace lazy::kernels::cpu::HWY_NAMESPACE

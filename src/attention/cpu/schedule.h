@@ -15,10 +15,10 @@ struct Unit {
 };
 
 struct Schedule {
-  std::vector<Unit> units;                  // without the sequences that have no queries or no keys
+  std::vector<Unit> units;  // without the sequences that have no queries or no keys
   int64_t longest_keys = 0;
-  int64_t widest = 0;                       // most columns a row block has
-  int64_t rows = 0;                         // of a row block
+  int64_t widest = 0;  // most columns a row block has
+  int64_t rows = 0;    // of a row block
   int threads = 1;
 };
 

@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
 struct Exponentials {
-  float largest, sum;               // of the scores; of their exponentials, the sink's included
-  float sink;                       // exp(sink - largest)
+  float largest, sum;  // of the scores; of their exponentials, the sink's included
+  float sink;          // exp(sink - largest)
 };
 
 // s becomes exp(s - largest). `sink` is one more score that takes part; -inf: none.

@@ -1,5 +1,6 @@
 // Which instruction sets the kernels are compiled for; the best one present is chosen at run time. Few, because each is
-// a copy of the code: the compiler's baseline, AVX2 and AVX-512. Highway's scalable targets cannot hold register blocks.
+// a copy of the code: the compiler's baseline, AVX2 and AVX-512. Highway's scalable targets cannot hold register
+// blocks.
 #pragma once
 #include "hwy/detect_targets.h"
 

@@ -1,8 +1,8 @@
 // Sparsemax and entmax with alpha = 1.5: weights above a threshold that makes them sum to one.
 //   sparsemax: w = max(x - theta, 0),   x = s - largest          ds = [w > 0] (g - mean of g over the support)
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2    ds = r (g - sum r g / sum r), r = sqrt(w)
-// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex decreasing sum rise towards it
-// and never pass it: a few passes over the row, no sorting.
+// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex decreasing sum rise towards
+// it and never pass it: a few passes over the row, no sorting.
 #if defined(LAZY_ATTENTION_CPU_THRESHOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_THRESHOLD_INL_H_
 #undef LAZY_ATTENTION_CPU_THRESHOLD_INL_H_

@@ -13,10 +13,10 @@ namespace cuda::decoding {
 namespace {
 
 // What measuring decided.
-constexpr int64_t kItems = 8192;            // warps' pieces of work in all that are enough
+constexpr int64_t kItems = 8192;                              // warps' pieces of work in all that are enough
 constexpr int kKeyBytes = 64 << 10, kValueBytes = 128 << 10;  // of K and V, a warp
-constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more only where one tile has more
-constexpr int kFewParts = 256;              // of a row: every block of the values kernel reads them
+constexpr int64_t kRoundScores = int64_t{1} << 25;            // of a round: 128 MiB; more only where one tile has more
+constexpr int kFewParts = 256;                                // of a row: every block of the values kernel reads them
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -27,10 +27,11 @@ int head_size(const Params& p) {
   return dims <= 64 ? 64 : dims <= 128 ? 128 : 256;
 }
 
-// How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a cache
-// gives the same bits wherever it lies.
+// How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a
+// cache gives the same bits wherever it lies.
 void divide(Params& p) {
-  const int size = head_size(p), rows = std::min(p.rows, kRows), power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
+  const int size = head_size(p), rows = std::min(p.rows, kRows),
+            power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
   const int64_t span = p.window >= 0 ? std::min<int64_t>(p.capacity, int64_t{p.window} + p.q_length) : p.capacity;
   p.columns = round_up(span + kPad - 1, 32);
@@ -120,8 +121,8 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
 std::string unmet_by_tensor_cores(const Problem& p) {
   if (p.dtype == DType::f32) return "decode's portable kernel takes bfloat16 or float16, received float32";
   if (p.head_dim % 8 != 0 || p.value_dim % 8 != 0) {
-    return "decode's portable kernel serves head sizes that are multiples of 8, received " + std::to_string(p.head_dim) +
-           " and " + std::to_string(p.value_dim);
+    return "decode's portable kernel serves head sizes that are multiples of 8, received " +
+           std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
   }
   return {};
 }
@@ -142,8 +143,8 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
   // Blocks and rows are counted in 32 bits.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
   if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
-    return "decode on CUDA serves fewer than 2^36 keys times rows, received " + std::to_string(p.batch) + " sequences of " +
-           std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
+    return "decode on CUDA serves fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
+           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
            std::to_string(cache.keys) + " keys";
   }
   if (kernel == CudaKernel::hopper) return "decode has no hopper kernel";
@@ -152,7 +153,8 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
 }
 
 size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) {
-  if (p.batch * p.heads * p.q_length == 0 || !unmet_condition_decode_cuda(p, cache, CudaKernel::automatic).empty()) return 0;
+  if (p.batch * p.heads * p.q_length == 0 || !unmet_condition_decode_cuda(p, cache, CudaKernel::automatic).empty())
+    return 0;
   cuda::decoding::Params r = cuda::decoding::make_params(p, {}, cache);
   return cuda::decoding::lay_out(r, nullptr);
 }

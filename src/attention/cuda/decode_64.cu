@@ -1,10 +1,11 @@
-#include "attention/cuda/decode_products.cuh"
 #include "attention/cuda/decode_launch.cuh"
+#include "attention/cuda/decode_products.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
 void decode_64(const Params& p, cudaStream_t stream) {
-  p.dtype == DType::bf16 ? launch<TensorCores<__nv_bfloat16, 64>>(p, stream) : launch<TensorCores<__half, 64>>(p, stream);
+  p.dtype == DType::bf16 ? launch<TensorCores<__nv_bfloat16, 64>>(p, stream)
+                         : launch<TensorCores<__half, 64>>(p, stream);
 }
 
 }  // namespace lazy::kernels::cuda::decoding

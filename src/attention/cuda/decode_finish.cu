@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
   wait_for_launcher();
   const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
   const int batch = row / p.q_length / p.heads;
-  const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim, d = threadIdx.x - group * p.value_dim;
+  const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,
+            d = threadIdx.x - group * p.value_dim;
   const Sequence s = look_at(p, batch);
   const int spans = span_count(p, s);
   if (group < groups) {

@@ -10,7 +10,7 @@ namespace lazy::kernels::cuda::decoding {
 template <typename Products, bool PAGED>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  wait_for_launcher();                      // an earlier round's scores are used up
+  wait_for_launcher();  // an earlier round's scores are used up
   let_next_start();
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32, index = block * kWarps + warp;
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
@@ -20,14 +20,15 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   Products::template key_part<PAGED>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
-// States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What stands
-// beyond t.rows is never used.
+// States of the tile's rows, to shared memory; where no kernel made them, a warp a row, and span 0 keeps them. What
+// stands beyond t.rows is never used.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
   const int lane = threadIdx.x % 32;
   if (p.apart) {
     static_assert(sizeof(RowState) == 2 * sizeof(int4) && 2 * kRows <= kThreads);
     if (threadIdx.x < 2 * t.rows) {
-      reinterpret_cast<int4*>(states)[threadIdx.x] = __ldcg(reinterpret_cast<const int4*>(p.states + t.row) + threadIdx.x);
+      reinterpret_cast<int4*>(states)[threadIdx.x] =
+          __ldcg(reinterpret_cast<const int4*>(p.states + t.row) + threadIdx.x);
     }
     return;
   }
@@ -46,7 +47,7 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;                     // not in registers, which hold loads
+  __shared__ RowTile t;  // not in registers, which hold loads
   __shared__ RowState states[kRows];
   __shared__ float masses[kWarps][kRows];
   __shared__ int alive[kWarps][kRows];
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
     sums.add(p, t, list, listed);
     __syncwarp();
   }
-  __syncthreads();                          // the lists are used up
+  __syncthreads();  // the lists are used up
   auto* all = reinterpret_cast<float*>(memory);
   const int numbers = t.rows * p.value_dim;
   sums.store(p, t, all + warp * numbers);

@@ -4,7 +4,7 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kScores = 8;                  // that a lane has in flight
+constexpr int kScores = 8;  // that a lane has in flight
 
 // A warp's piece of shared memory in the values kernel.
 __device__ inline AliveList make_list(const Params& p, char* memory) {
@@ -15,15 +15,15 @@ constexpr int list_bytes(int scan, int rows) { return scan * 8 + rows * (scan + 
 
 enum class Kind { softmax_like, sigmoid, threshold };
 
-// A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order. R: t.rows rounded up to a
-// power of two. Adds to the warp's sums of weights and its counts of alive keys, which only stats want.
+// A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order. R: t.rows rounded up
+// to a power of two. Adds to the warp's sums of weights and its counts of alive keys, which only stats want.
 template <int R, Kind KIND>
 __device__ int list_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           const AliveList& list, float (&mass_sum)[kRows], int (&alive_sum)[kRows]) {
-  constexpr int kSteps = kScores / R;       // 32 keys each; as many loads in flight
+  constexpr int kSteps = kScores / R;  // 32 keys each; as many loads in flight
   const int lane = threadIdx.x % 32, rows = t.rows;
   const float* scores = p.scores + t.kept * p.columns + (begin - t.sequence.first);
-  constexpr bool kCopied = R <= 4;          // more would not fit
+  constexpr bool kCopied = R <= 4;  // more would not fit
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
@@ -51,7 +51,8 @@ __device__ int list_alive(const Params& p, const RowTile& t, const RowState* sta
     if (first + 32 * kSteps < count) load(first + 32 * kSteps);
     if (p.block_table) {
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) at[i] = paged_offset(p, p.v, t.batch, begin + min(first + 32 * i + lane, count - 1));
+      for (int i = 0; i < kSteps; ++i)
+        at[i] = paged_offset(p, p.v, t.batch, begin + min(first + 32 * i + lane, count - 1));
     } else {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) at[i] = plain_offset(p.v, t.batch, begin + first + 32 * i + lane);
@@ -105,7 +106,8 @@ __device__ int list_alive(const Params& p, const RowTile& t, const RowState* sta
   return listed;
 }
 
-// The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on it.
+// The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on
+// it.
 __device__ inline int list_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count,
                                 const AliveList& list, float (&mass)[kRows], int (&alive)[kRows]) {
   if (begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {

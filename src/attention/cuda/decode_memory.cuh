@@ -34,11 +34,15 @@ __device__ void wait_for_copies() {
 }
 __device__ inline uint4 load_shared(uint32_t from) {
   uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
   return x;
 }
 
-// A kernel that was launched to start early waits here for all that the one before it has written; and that one lets it.
+// A kernel that was launched to start early waits here for all that the one before it has written; and that one lets
+// it.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -3,7 +3,8 @@
 // Query rows that share a kv head are worked on in tiles of kRows. Kernels follow one another:
 //   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
 //   states  a block a row, from scores to weights; only for thresholds and very many parts;
-//   values  a block has a span of chunks * kWarps * scan keys of a tile. It makes its rows' states itself where no kernel
+//   values  a block has a span of chunks * kWarps * scan keys of a tile. It makes its rows' states itself where no
+//   kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
 // The first three run in rounds, each of as many tiles as the memory for scores holds.
@@ -16,22 +17,22 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;                    // n of mma.sync
-constexpr int kPad = 16;                    // keys are multiplied 16 at a time: m, or k, of mma.sync
+constexpr int kRows = 8;  // n of mma.sync
+constexpr int kPad = 16;  // keys are multiplied 16 at a time: m, or k, of mma.sync
 
 struct Sequence {
-  int length;                               // -1: out of range, the results are NaN
-  int first, end;                           // keys that any row sees; first is rounded down to kPad
+  int length;      // -1: out of range, the results are NaN
+  int first, end;  // keys that any row sees; first is rounded down to kPad
 };
 
 // From a row's score to its weight.
 struct alignas(16) RowState {
-  float largest;                            // score
-  float inverse;                            // 1 / sum of exponentials; the threshold of sparsemax and entmax15
-  float offset;                             // elastic: tau / c or tau; sigmoid: beta
-  float dead;                               // softmax and its like: weights up to this are none
-  float lift;                               // a power of two that keeps weights in the range of fp16
-  int begin, end;                           // visible keys
+  float largest;   // score
+  float inverse;   // 1 / sum of exponentials; the threshold of sparsemax and entmax15
+  float offset;    // elastic: tau / c or tau; sigmoid: beta
+  float dead;      // softmax and its like: weights up to this are none
+  float lift;      // a power of two that keeps weights in the range of fp16
+  int begin, end;  // visible keys
   int unused;
 };
 
@@ -43,8 +44,8 @@ struct Divisor {
   explicit Divisor(int x) : value(x) {
     if (x == 1) return;
     shift = static_cast<uint32_t>(std::bit_width(static_cast<uint32_t>(x - 1)) - 1);  // 2^shift < x <= 2^(shift + 1)
-    factor =
-        static_cast<uint32_t>(((uint64_t{1} << (32 + shift)) + static_cast<uint64_t>(x) - 1) / static_cast<uint64_t>(x));
+    factor = static_cast<uint32_t>(((uint64_t{1} << (32 + shift)) + static_cast<uint64_t>(x) - 1) /
+                                   static_cast<uint64_t>(x));
   }
   constexpr int divide(int n) const {
     if (value == 1) return n;
@@ -67,23 +68,23 @@ struct Params {
   Normalizer normalizer;
   bool causal, per_visible, q_aligned;
 
-  int group, rows, tiles;                   // heads a kv head; rows a kv head; tiles of them
-  int part, scan, chunks;                   // keys of a warp, as above; all follow from the problem's shape
-  int columns;                              // of a row of scores
-  int most_parts, most_spans;               // of a row at most
-  bool apart;                               // the states kernel runs
-  int kept_rows;                            // rows of scores a tile
-  int key_bytes, value_bytes;               // shared memory of a warp
-  int round_sequences, round_tiles;         // of a round: sequences, tiles of each
-  int round_batch, round_tile;              // its first ones
+  int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
+  int part, scan, chunks;            // keys of a warp, as above; all follow from the problem's shape
+  int columns;                       // of a row of scores
+  int most_parts, most_spans;        // of a row at most
+  bool apart;                        // the states kernel runs
+  int kept_rows;                     // rows of scores a tile
+  int key_bytes, value_bytes;        // shared memory of a warp
+  int round_sequences, round_tiles;  // of a round: sequences, tiles of each
+  int round_batch, round_tile;       // its first ones
 
   // The workspace. Rows count as in lse: (batch, heads, q_length).
-  float* scores;                            // (rows of a round, columns); key j of a sequence is column j - first
-  float2* parts;                            // (rows, most_parts): largest score, sum of exponentials relative to it
-  RowState* states;                         // (rows)
-  float* sums;                              // (rows, most_spans, value_dim): weighted sums of V
-  float2* masses;                           // (rows, most_spans): sum of weights; alive keys, an int
-  float* firsts;                            // (rows): weight on the first key, where it is visible
+  float* scores;     // (rows of a round, columns); key j of a sequence is column j - first
+  float2* parts;     // (rows, most_parts): largest score, sum of exponentials relative to it
+  RowState* states;  // (rows)
+  float* sums;       // (rows, most_spans, value_dim): weighted sums of V
+  float2* masses;    // (rows, most_spans): sum of weights; alive keys, an int
+  float* firsts;     // (rows): weight on the first key, where it is visible
 };
 
 // Products by tensor cores, up to this head size; 2-byte types, 16-byte loads of K and V.
@@ -93,6 +94,6 @@ void decode_256(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // every problem, fp32 arithmetic
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream);  // of the round
-void launch_sums(const Params& p, cudaStream_t stream);  // of all rows
+void launch_sums(const Params& p, cudaStream_t stream);                   // of all rows
 
 }  // namespace lazy::kernels::cuda::decoding

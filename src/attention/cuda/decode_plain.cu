@@ -1,5 +1,5 @@
-#include "attention/cuda/decode_plain.cuh"
 #include "attention/cuda/decode_launch.cuh"
+#include "attention/cuda/decode_plain.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 

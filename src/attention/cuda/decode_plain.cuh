@@ -7,10 +7,11 @@ namespace lazy::kernels::cuda::decoding {
 
 struct Plain {
   static constexpr int kBlocks = 3;
-  static constexpr int kSteps = 8;          // of 32 dimensions
+  static constexpr int kSteps = 8;  // of 32 dimensions
 
   // The lane's elements of a row of K, V or q; zeros where there is none.
-  static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims, float (&to)[kSteps]) {
+  static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims,
+                                  float (&to)[kSteps]) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int d = static_cast<int>(threadIdx.x) % 32 + 32 * i;
@@ -21,7 +22,7 @@ struct Plain {
   // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to kPad).
   static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
                                 int stride) {
-    constexpr int kKeys = 4;                // at a time; kPad is a multiple
+    constexpr int kKeys = 4;  // at a time; kPad is a multiple
     const int lane = threadIdx.x % 32;
     for (int n = 0; n < count; n += kKeys) {
       float k[kKeys][kSteps];
@@ -32,7 +33,8 @@ struct Plain {
       }
       for (int r = 0; r < t.rows; ++r) {
         float q[kSteps];
-        load_row(p, p.q, true, t.batch * p.q.batch + t.query(p, r) * p.q.token + t.head(p, r) * p.q.head, p.head_dim, q);
+        load_row(p, p.q, true, t.batch * p.q.batch + t.query(p, r) * p.q.token + t.head(p, r) * p.q.head, p.head_dim,
+                 q);
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
           float dot = 0;
@@ -79,7 +81,8 @@ struct Plain {
     scores(p, t, m.offsets, count, m.dots, m.stride);
     __syncwarp();
     for (int r = 0; r < t.rows; ++r) {
-      finish_scores(p, t, r, begin, count, m.offsets, m.dots + r * m.stride, part + static_cast<int64_t>(r) * p.most_parts);
+      finish_scores(p, t, r, begin, count, m.offsets, m.dots + r * m.stride,
+                    part + static_cast<int64_t>(r) * p.most_parts);
     }
   }
 

@@ -1,6 +1,6 @@
-// Decode's two products by tensor cores, a warp at a time, K from a ring in shared memory, V straight from global memory: the
-// fragments of mma.sync (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed axis, and of the
-// rows of the result, is free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+// Decode's two products by tensor cores, a warp at a time, K from a ring in shared memory, V straight from global
+// memory: the fragments of mma.sync (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed
+// axis, and of the rows of the result, is free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
@@ -23,8 +23,8 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pack<T>(x - x_high, y - y_high);
 }
 
-// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of keys on their way; its rows; offsets of
-// its keys, but where they follow one another; without tensor cores products dots[r * stride + n].
+// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of keys on their way; its rows;
+// offsets of its keys, but where they follow one another; without tensor cores products dots[r * stride + n].
 struct KeyMemory {
   char* ring;
   RowView* views;
@@ -32,8 +32,10 @@ struct KeyMemory {
   float* dots;
   int stride;
   __device__ KeyMemory(const Params& p, char* memory, int ring_bytes)
-      : ring(memory), views(reinterpret_cast<RowView*>(memory + ring_bytes)),
-        offsets(reinterpret_cast<int64_t*>(views + kRows)), dots(reinterpret_cast<float*>(offsets + p.part)),
+      : ring(memory),
+        views(reinterpret_cast<RowView*>(memory + ring_bytes)),
+        offsets(reinterpret_cast<int64_t*>(views + kRows)),
+        dots(reinterpret_cast<float*>(offsets + p.part)),
         stride(p.part + 4) {}
 };
 // Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
@@ -46,12 +48,13 @@ constexpr int key_bytes(int part, int rows, bool offsets, bool dots, int ring) {
 // T: __nv_bfloat16 or __half. D: head sizes up to this, 64, 128 or 256; multiples of 8.
 template <typename T, int D>
 struct TensorCores {
-  static constexpr int kBlocks = D == 256 ? 3 : 4;  // blocks a multiprocessor
+  static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys at a time; of V in flight: 256 bytes a lane
 
-  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.most_parts] for every row. Keys come through the
-  // ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A is 16 keys
-  // by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g + 8 and of row g.
+  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.most_parts] for every row. Keys come through
+  // the ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A
+  // is 16 keys by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g +
+  // 8 and of row g.
   template <bool PAGED>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     constexpr int kLoads = D / 32;
@@ -71,9 +74,10 @@ struct TensorCores {
     }
     if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
     __syncwarp();
-    // A stage of the ring: 16 keys of D dimensions; 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that eight
-    // lanes, two rows of four chunks, read from all banks.
-    constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2, kStages = ring_bytes(D) / kStage;
+    // A stage of the ring: 16 keys of D dimensions; 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that
+    // eight lanes, two rows of four chunks, read from all banks.
+    constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
+                  kStages = ring_bytes(D) / kStage;
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(m.ring));
     const bool inside = lane % kChunks * 8 < p.head_dim;
@@ -91,7 +95,8 @@ struct TensorCores {
         } else {
           if (there) from += n * p.k.token;
         }
-        copy_once(ring + unit % kStages * kStage + row * D * 2 + (lane % kChunks ^ row % 2 * 4) * 16, from, there, policy);
+        copy_once(ring + unit % kStages * kStage + row * D * 2 + (lane % kChunks ^ row % 2 * 4) * 16, from, there,
+                  policy);
       }
       commit_copies();
     };
@@ -104,7 +109,7 @@ struct TensorCores {
     float* kept = p.scores + (t.kept + 2 * c) * p.columns + (begin - t.sequence.first) + g;
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
     for (int first = 0; first < units; first += kDepth) {
-      float s[kDepth][4] = {};              // key g (e < 2) or g + 8, row 2 c or 2 c + 1
+      float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
@@ -119,7 +124,7 @@ struct TensorCores {
           mma<T>(s[i], {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
         }
         __syncwarp();
-        bring(unit + kStages);              // beyond the last unit: zeros that nobody reads
+        bring(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
       const int key = begin + kPad * first;
       if (key >= simple.begin && key + kPad * kDepth <= simple.end) {
@@ -194,9 +199,9 @@ struct TensorCores {
     }
   }
 
-  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Lane (g, c) loads dimensions 8 g ...
-  // 8 g + 7 of every 64, of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; word w of two neighbouring keys makes rows g and g + 8 of
-  // A: dimensions 8 g + 2 w and 8 g + 2 w + 1.
+  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Lane (g, c) loads dimensions 8 g
+  // ... 8 g + 7 of every 64, of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; word w of two neighbouring keys makes rows g and g
+  // + 8 of A: dimensions 8 g + 2 w and 8 g + 2 w + 1.
   struct Sums {
     static constexpr int kLoads = D / 64;
     float sum[4 * kLoads][4] = {};
@@ -206,7 +211,7 @@ struct TensorCores {
       const uint64_t policy = read_once_policy();
       const T* v = static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + 8 * g;
       uint4 x[kDepth][4][kLoads];
-      auto load = [&](int unit, uint4 (&to)[4][kLoads]) {
+      auto load = [&](int unit, uint4(&to)[4][kLoads]) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int64_t at = unit < units ? list.at[kPad * unit + 2 * c + i % 2 + i / 2 * 8] : kAbsent;
@@ -260,7 +265,7 @@ struct TensorCores {
 #pragma unroll
       for (int n = 0; n < 4 * kLoads; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {       // dimension of g (e < 2) or g + 8, row 2 c or 2 c + 1
+        for (int e = 0; e < 4; ++e) {  // dimension of g (e < 2) or g + 8, row 2 c or 2 c + 1
           const int d = n / 4 * 64 + 8 * g + n % 4 * 2 + e / 2, r = 2 * c + e % 2;
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = sum[n][e];
         }

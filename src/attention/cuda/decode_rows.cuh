@@ -9,8 +9,8 @@ namespace lazy::kernels::cuda::decoding {
 // Up to kRows rows of one kv head of one sequence. A kv head's rows count as (head of its group, query).
 struct RowTile {
   int batch, kv_head, first, rows;
-  int64_t row;                              // of the first one, among all rows
-  int64_t kept;                             // the same among the rows of scores
+  int64_t row;   // of the first one, among all rows
+  int64_t kept;  // the same among the rows of scores
   Sequence sequence;
   __device__ int head(const Params& p, int r) const { return kv_head * p.group + (first + r) / p.q_length; }
   __device__ int query(const Params& p, int r) const { return (first + r) % p.q_length; }
@@ -79,7 +79,7 @@ __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int b
 struct RowView {
   const float* bias;
   float slope;
-  int here, begin, end;                     // position; visible keys
+  int here, begin, end;  // position; visible keys
 };
 __device__ inline RowView make_view(const Params& p, const RowTile& t, int r) {
   const int head = t.head(p, r), query = t.query(p, r);
@@ -110,7 +110,7 @@ constexpr bool threshold_like(Normalizer n) { return n == Normalizer::sparsemax 
 struct AliveList {
   int64_t* at;
   float* weight;
-  int stride;                               // 8 more than a multiple of 32, against bank conflicts
+  int stride;  // 8 more than a multiple of 32, against bank conflicts
 };
 
 struct Weighed {
@@ -135,8 +135,10 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
       const float z = (score - r.largest) / 2 - r.inverse;
       return {z <= 0 ? 0 : z * z, !(z <= 0)};
     }
-    case Normalizer::sigmoid: return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
-    default: return weigh_softmax(r, score);
+    case Normalizer::sigmoid:
+      return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
+    default:
+      return weigh_softmax(r, score);
   }
 }
 

@@ -4,8 +4,8 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kSharedMost = 96 << 10;       // of a block; every GPU from sm_80 on has as much
-constexpr int kSharedPercent = 57;          // 132 KiB on sm_90; loads in flight need the rest
+constexpr int kSharedMost = 96 << 10;  // of a block; every GPU from sm_80 on has as much
+constexpr int kSharedPercent = 57;     // 132 KiB on sm_90; loads in flight need the rest
 
 // behind: an own kernel, which lets this one start before it ends where the machine code can wait for it (sm_90).
 template <auto kernel>

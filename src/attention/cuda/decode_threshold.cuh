@@ -1,8 +1,8 @@
 // The threshold of sparsemax and entmax-1.5 over a row's kept scores, by a whole block:
 //   sparsemax: w = max(x - theta, 0),   x = s - largest
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2
-// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex falling sum rise towards it and
-// never pass it.
+// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex falling sum rise towards it
+// and never pass it.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 
@@ -39,7 +39,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
     }
   }
   mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
-  __syncthreads();                          // the last call's are read
+  __syncthreads();  // the last call's are read
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
   __syncthreads();
   Above all{};

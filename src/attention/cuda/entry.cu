@@ -1,12 +1,13 @@
-// Entry points: checks, the choice of a kernel, the layout of the workspace. (.cu, so that builds without CUDA skip it.)
+// Entry points: checks, the choice of a kernel, the layout of the workspace. (.cu, so that builds without CUDA skip
+// it.)
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <string>
 #include <stdexcept>
+#include <string>
 
 #include "attention/cuda/params.h"
 
@@ -113,7 +114,8 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   }
   if (r.bias_window > 0) {
     const bool in_blocks = kernel != CudaKernel::plain && bias_in_blocks(r);
-    r.bias_splits = in_blocks ? tile_count(r, r.k_length, hopper ? kHopperKeys : kPortableKeys) * r.batch : bias_splits(r);
+    r.bias_splits =
+        in_blocks ? tile_count(r, r.k_length, hopper ? kHopperKeys : kPortableKeys) * r.batch : bias_splits(r);
     arena.take(r.bias_slabs, static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
   }
   return arena.used();
@@ -128,10 +130,17 @@ void portable_backward(Params r, cudaStream_t stream) {
   if (!r.d_q.data) r.dq_sum = nullptr;
   const bool scored = !softmax_like(r.normalizer);
   switch (r.head_dim) {
-    case 64: scored ? portable_backward_scored_64(r, step, stream) : portable_backward_64(r, step, stream); break;
-    case 96: portable_backward_96(r, step, stream); break;
-    case 128: scored ? portable_backward_scored_128(r, step, stream) : portable_backward_128(r, step, stream); break;
-    default: portable_backward_256(r, step, stream);
+    case 64:
+      scored ? portable_backward_scored_64(r, step, stream) : portable_backward_64(r, step, stream);
+      break;
+    case 96:
+      portable_backward_96(r, step, stream);
+      break;
+    case 128:
+      scored ? portable_backward_scored_128(r, step, stream) : portable_backward_128(r, step, stream);
+      break;
+    default:
+      portable_backward_256(r, step, stream);
   }
   r.bias_slabs = slabs;
   if (in_blocks) {
@@ -156,10 +165,14 @@ void hopper_backward(Params r, cudaStream_t stream) {
 void portable_forward(const Params& r, cudaStream_t stream) {
   const bool scored = !softmax_like(r.normalizer);
   switch (r.head_dim) {
-    case 64: return scored ? portable_forward_scored_64(r, stream) : portable_forward_64(r, stream);
-    case 96: return portable_forward_96(r, stream);
-    case 128: return scored ? portable_forward_scored_128(r, stream) : portable_forward_128(r, stream);
-    default: return portable_forward_256(r, stream);
+    case 64:
+      return scored ? portable_forward_scored_64(r, stream) : portable_forward_64(r, stream);
+    case 96:
+      return portable_forward_96(r, stream);
+    case 128:
+      return scored ? portable_forward_scored_128(r, stream) : portable_forward_128(r, stream);
+    default:
+      return portable_forward_256(r, stream);
   }
 }
 
@@ -196,10 +209,14 @@ int shared_memory_of_block() {
 
 const char* name(CudaKernel kernel) {
   switch (kernel) {
-    case CudaKernel::automatic: return "automatic";
-    case CudaKernel::plain: return "plain";
-    case CudaKernel::portable: return "portable";
-    case CudaKernel::hopper: return "hopper";
+    case CudaKernel::automatic:
+      return "automatic";
+    case CudaKernel::plain:
+      return "plain";
+    case CudaKernel::portable:
+      return "portable";
+    case CudaKernel::hopper:
+      return "hopper";
   }
   return "?";
 }
@@ -212,8 +229,9 @@ std::string unmet_by_tensor_cores(const Problem& p, const std::string& kernel, s
   if (p.value_dim != p.head_dim || std::find(sizes.begin(), sizes.end(), p.head_dim) == sizes.end()) {
     std::string list;
     for (int64_t size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
-    return kernel + " serves head sizes " + list + " with " + name(p.normalizer) + ", alike for keys and values, received " + std::to_string(p.head_dim) +
-           " and " + std::to_string(p.value_dim);
+    return kernel + " serves head sizes " + list + " with " + name(p.normalizer) +
+           ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
+           std::to_string(p.value_dim);
   }
   return {};
 }
@@ -232,7 +250,8 @@ std::string unmet_by_portable(const Problem& p) {
 
 std::string unmet_by_hopper(const Problem& p) {
   const std::string kernel = "the hopper kernel";
-  if (!cuda::softmax_like(p.normalizer)) return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
+  if (!cuda::softmax_like(p.normalizer))
+    return kernel + " serves softmax, elastic and softmax_sink, received " + name(p.normalizer);
   const std::string unmet = unmet_by_tensor_cores(p, kernel, {64, 128});
   if (!unmet.empty()) return unmet;
   if (p.alibi) return kernel + " does not serve ALiBi";
@@ -284,9 +303,10 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
     return unmet_condition_cuda(p, CudaKernel::portable).empty() ? CudaKernel::portable : CudaKernel::plain;
   }
   if (call.kernel != CudaKernel::plain && !aligned) {
-    throw std::invalid_argument(std::string("the ") + name(call.kernel) +
-                                " kernel needs the last axis contiguous, other strides a multiple of 8 and data aligned "
-                                "to 16 bytes");
+    throw std::invalid_argument(
+        std::string("the ") + name(call.kernel) +
+        " kernel needs the last axis contiguous, other strides a multiple of 8 and data aligned "
+        "to 16 bytes");
   }
   if (call.kernel == CudaKernel::hopper && cuda::repeats(r)) {
     throw std::invalid_argument("the hopper kernel needs strides above zero (an expanded tensor has none)");
@@ -298,7 +318,8 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
 
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;
-  for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {  // which one is settled when strides are known
+  for (CudaKernel kernel :
+       {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {  // which one is settled when strides are known
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
     cuda::Params r = cuda::make_params(p, Backward<float>{});
     r.bias_window = static_cast<int>(p.bias_window);
@@ -314,8 +335,10 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
     case CudaKernel::hopper:
       if (cuda::hopper_keeps(r)) return cuda::hopper_forward_kept(r, stream);
       return r.head_dim == 64 ? cuda::hopper_forward_64(r, stream) : cuda::hopper_forward_128(r, stream);
-    case CudaKernel::portable: return cuda::portable_forward(r, stream);
-    default: return cuda::plain_forward(r, stream);
+    case CudaKernel::portable:
+      return cuda::portable_forward(r, stream);
+    default:
+      return cuda::plain_forward(r, stream);
   }
 }
 
@@ -329,9 +352,12 @@ void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& c
   cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (kernel) {
-    case CudaKernel::hopper: return cuda::hopper_backward(r, stream);
-    case CudaKernel::portable: return cuda::portable_backward(r, stream);
-    default: return cuda::plain_backward(r, stream);
+    case CudaKernel::hopper:
+      return cuda::hopper_backward(r, stream);
+    case CudaKernel::portable:
+      return cuda::portable_backward(r, stream);
+    default:
+      return cuda::plain_backward(r, stream);
   }
 }
 

@@ -20,7 +20,9 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
   asm volatile(
       "{.reg .pred done;\n"
       "wait_%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra wait_%=;}" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+      "@!done bra wait_%=;}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
 }
 
 // A ring of buffers: the n-th use of it takes stage n % STAGES, in the phase n / STAGES % 2.
@@ -42,20 +44,25 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barr
                                 int batch) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
-      "[%2];" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(dim), "r"(head), "r"(token),
-      "r"(batch) : "memory");
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(dim), "r"(head), "r"(token), "r"(batch)
+      : "memory");
 }
 
 // Contiguous bytes, a multiple of 16.
 __device__ inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
 }
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int pending>
-__device__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
+__device__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
 // Keeps the compiler from moving what reads these numbers to before this place, or what makes them to after it.
 template <int A>
 __device__ void settle(float (&c)[A]) {
@@ -64,14 +71,18 @@ __device__ void settle(float (&c)[A]) {
 }
 
 template <int registers>
-__device__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers)); }
+__device__ void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
 template <int registers>
-__device__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers)); }
+__device__ void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
 
 // Descriptor of a tile of 128-byte rows in shared memory, 128-byte swizzle, aligned to 1024 bytes. Eight rows are 1024
-// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. The lower half
-// alone depends on the address: it is made once, and units(bytes) added to it, so that nothing but the product stands
-// between one wgmma and the next.
+// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. The lower
+// half alone depends on the address: it is made once, and units(bytes) added to it, so that nothing but the product
+// stands between one wgmma and the next.
 __device__ inline uint32_t tile_start(uint32_t address, uint32_t next = 16) {
   return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
@@ -90,8 +101,8 @@ __device__ uint32_t pack_positive(float x, float y) {
   return r;
 }
 
-// Warpgroups of consumers issue their products in turns, so that one computes while another multiplies. Each takes `left`
-// turns; named barriers 1 to GROUPS pass the turn on.
+// Warpgroups of consumers issue their products in turns, so that one computes while another multiplies. Each takes
+// `left` turns; named barriers 1 to GROUPS pass the turn on.
 template <int GROUPS>
 struct Turns {
   int group, left;
@@ -109,7 +120,8 @@ struct Turns {
 // Four 8 x 8 matrices of 16-bit elements; lane n gives the address of row n % 8 of matrix n / 8.
 __device__ inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
-               "r"(r[2]), "r"(r[3]) : "memory");
+               "r"(r[2]), "r"(r[3])
+               : "memory");
 }
 
 // x, which is the same for the whole warp, in a form that tells the compiler so.

@@ -6,8 +6,8 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// Up to this many keys softmax's centers are summed in fp32 too: with few keys one may hold nearly all of the mass of every
-// row, and g - center is then nothing but rounding.
+// Up to this many keys softmax's centers are summed in fp32 too: with few keys one may hold nearly all of the mass of
+// every row, and g - center is then nothing but rounding.
 constexpr int kFewKeys = 256;
 
 template <typename T, int D, bool SOFTMAX>
@@ -15,9 +15,9 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using R = BackwardRowsShape<D>;
   using K = BackwardKeysShape<D>;
   const auto keys = backward_keys<T, D, SOFTMAX>;
-  const BackwardMaps maps{
-      tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.d_out, p.heads, p.q_length, 64),
-      tensor_map(p, p.k, p.kv_heads, p.k_length, 64), tensor_map(p, p.v, p.kv_heads, p.k_length, 64)};
+  const BackwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.d_out, p.heads, p.q_length, 64),
+                          tensor_map(p, p.k, p.kv_heads, p.k_length, 64),
+                          tensor_map(p, p.v, p.kv_heads, p.k_length, 64)};
   const int tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
   const int dq_tiles = tile_count(p, p.q_length, 64);
   const int row_bytes = R::bytes + R::table(p.bias_window) * 4, key_bytes = K::bytes(p.bias_window);
@@ -32,8 +32,8 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   } else {
     check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
           "the shared memory of the Hopper backward");
-    backward_rows<T, D><<<dim3(tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, maps, tiles, dq_tiles,
-                                                                                           partial_step);
+    backward_rows<T, D>
+        <<<dim3(tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, maps, tiles, dq_tiles, partial_step);
   }
   check_launch("Hopper backward, rows");
   keys<<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, maps, key_tiles, dq_tiles);

@@ -1,15 +1,15 @@
-// Gradient of the distance bias within a block of keys: sums of ds along diagonals. A warp sums those of its 16 keys x 64
-// rows in a scratch of its own; the four parts of a warpgroup are put together one step later, when a barrier that ds needs
-// anyway has passed. All in a fixed order.
+// Gradient of the distance bias within a block of keys: sums of ds along diagonals. A warp sums those of its 16 keys x
+// 64 rows in a scratch of its own; the four parts of a warpgroup are put together one step later, when a barrier that
+// ds needs anyway has passed. All in a fixed order.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
 struct Diagonals {
-  static constexpr int width = 80;          // a warp's diagonals (79), row - key from -15 on
+  static constexpr int width = 80;  // a warp's diagonals (79), row - key from -15 on
   static constexpr int scratch = 8 * width + 8, parts = 2 * 8 * width, floats = 8 * scratch + parts;
-  float* memory;                            // eight scratches, parts of two steps, the warpgroups' sums by distance
+  float* memory;  // eight scratches, parts of two steps, the warpgroups' sums by distance
   int window;
 
   // `thread`: of the block's 256 consumers. Zeros stay around the scratch's rows: 8, then 72 numbers, for each of eight
@@ -18,7 +18,8 @@ struct Diagonals {
     for (int n = thread; n < floats + 2 * window; n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
-  // ds of a warp's keys x rows, as accumulators hold it: row r + 8 at column block n + 1 lies where row r does at block n.
+  // ds of a warp's keys x rows, as accumulators hold it: row r + 8 at column block n + 1 lies where row r does at block
+  // n.
   __device__ void put(int thread, const float (&ds)[32], int step) {
     const int lane = thread % 32, warp = thread / 32;
     float* const own = memory + warp * scratch;

@@ -1,5 +1,5 @@
-// Softmax's first kernel of the Hopper backward where nothing in fp32 is asked of it: center = dO . o from the forward's
-// output. Its rounding is of the size of the gradients' own.
+// Softmax's first kernel of the Hopper backward where nothing in fp32 is asked of it: center = dO . o from the
+// forward's output. Its rounding is of the size of the gradients' own.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -17,7 +17,7 @@ __device__ float dot8(const uint4& a, const uint4& b) {
 // A block a tile of 64 rows. A row's state: lse in log2, then factor and center so that ds = p (factor g - center).
 template <typename T, int D>
 __global__ void __launch_bounds__(256) backward_delta(const __grid_constant__ Params p, int row_tiles) {
-  constexpr int lanes = D / 8;              // of a row
+  constexpr int lanes = D / 8;  // of a row
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / row_tiles;

@@ -17,7 +17,7 @@ __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int he
 // d_q = scale * sums, a block a tile of 64 rows, through shared memory so that rows leave in 16 bytes.
 template <typename T, int D>
 __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params p, int row_tiles) {
-  constexpr int stride = D + 8;             // numbers; 8 more against bank conflicts
+  constexpr int stride = D + 8;  // numbers; 8 more against bank conflicts
   __shared__ __align__(16) T tile_of[64 * stride];
   Tile t;
   t.head = blockIdx.y;

@@ -8,7 +8,7 @@ namespace lazy::kernels::cuda::hopper {
 template <int D>
 struct BackwardKeysShape {
   static constexpr int consumers = 2, N = 64 * consumers, M = 64, halves = D / 64, threads = 128 * (consumers + 1);
-  static constexpr int stages = D == 64 ? 3 : 2;   // each a tile of queries, one of d_out, their rows' state
+  static constexpr int stages = D == 64 ? 3 : 2;  // each a tile of queries, one of d_out, their rows' state
   static constexpr int kv_bytes = N * D * 2, q_bytes = M * D * 2, ds_bytes = N * M * 2, pad = M + N;
   static constexpr int state_bytes = M * 16;
   static constexpr int bytes(int bias_window) {
@@ -88,18 +88,19 @@ __device__ void bring_rows(const Params& p, const BackwardMaps& maps, const Tile
   }
 }
 
-// A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() + e.
-// Sums of dK and dV leave few registers: what a step can find anew from the thread's number is not kept.
+// A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() +
+// e. Sums of dK and dV leave few registers: what a step can find anew from the thread's number is not kept.
 template <typename T, int D, bool SOFTMAX>
 struct KeyGroup {
   using S = BackwardKeysShape<D>;
   static constexpr int N = S::N, M = S::M, A = M / 2;
-  static constexpr bool keep_left = D == 64;  // keys and values, as left sides of products: there are registers for them
+  static constexpr bool keep_left =
+      D == 64;  // keys and values, as left sides of products: there are registers for them
   const Params& p;
   const Tile& t;
   BackwardKeysShared<D>& sm;
   const BackwardKeysMemory<D>& memory;
-  int group, thread;                        // thread: of the 256
+  int group, thread;  // thread: of the 256
   uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
 
   __device__ int now() const {
@@ -126,7 +127,8 @@ struct KeyGroup {
       load_left<D, N>(v, shared_address(memory.v) + group * 64 * 128);
     }
   }
-  // After the last step the products are of whatever lies there, and nobody reads them: so no branch stands around them.
+  // After the last step the products are of whatever lies there, and nobody reads them: so no branch stands around
+  // them.
   __device__ void issue_scores(float (&s)[A], int step, int steps) {
     if (step < steps) sm.rows.wait_full(step);
     const uint32_t tile = tile_start(shared_address(memory.q)) + step % S::stages * units(S::q_bytes);
@@ -286,8 +288,8 @@ struct KeyGroup {
     for (int n = 0; n < D / 8; ++n) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(memory.k + n / 8 * N * 128 + swizzled(first + lane / 4 + 8 * h, n % 8) + lane % 4 * 4) =
-            pack<T>(scale * x[4 * n + 2 * h], scale * x[4 * n + 2 * h + 1]);
+        *reinterpret_cast<uint32_t*>(memory.k + n / 8 * N * 128 + swizzled(first + lane / 4 + 8 * h, n % 8) +
+                                     lane % 4 * 4) = pack<T>(scale * x[4 * n + 2 * h], scale * x[4 * n + 2 * h + 1]);
       }
     }
     __syncwarp();

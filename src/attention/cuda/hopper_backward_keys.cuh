@@ -1,8 +1,8 @@
-// Second kernel of the Hopper backward: a block keeps 128 keys, 64 a warpgroup, and sweeps over the rows (of every head of
-// the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left sides of
-// dV and dK as the accumulators hold them; ds goes to shared memory for dQ alone, which needs that of all keys: each
-// warpgroup makes half of its dims, one step late, so that neither waits for the other and one computes while the other
-// multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
+// Second kernel of the Hopper backward: a block keeps 128 keys, 64 a warpgroup, and sweeps over the rows (of every head
+// of the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left
+// sides of dV and dK as the accumulators hold them; ds goes to shared memory for dQ alone, which needs that of all
+// keys: each warpgroup makes half of its dims, one step late, so that neither waits for the other and one computes
+// while the other multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
 #pragma once
 #include "attention/cuda/hopper_backward_dq.cuh"
 #include "attention/cuda/hopper_backward_key_group.cuh"
@@ -11,13 +11,14 @@ namespace lazy::kernels::cuda::hopper {
 
 template <typename T, int D, bool SOFTMAX>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
-    backward_keys(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles, int row_tiles) {
+    backward_keys(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles,
+                  int row_tiles) {
   using S = BackwardKeysShape<D>;
   constexpr int N = S::N, M = S::M, A = M / 2;
   extern __shared__ char unaligned[];
   const BackwardKeysMemory<D> memory(unaligned + (1024 - shared_address(unaligned) % 1024) % 1024, p.bias_window);
   __shared__ BackwardKeysShared<D> sm;
-  __shared__ Tile t;                        // kept here, not in registers
+  __shared__ Tile t;  // kept here, not in registers
   const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = warpgroup();
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
   Tile found;
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
-    sm.rows.init(4 * S::consumers);         // arrivals: warps
+    sm.rows.init(4 * S::consumers);  // arrivals: warps
     for (int n = 0; n < 2; ++n) {
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   __syncthreads();
   Step now{0, kv_head * heads, rows.begin};
 
-  if (group == 0) {                         // the producer
+  if (group == 0) {  // the producer
     fewer_registers<24>();
     if (threadIdx.x != 0 || steps == 0) return;  // a copy still under way would meet the zeros that are stored
     bring_rows<D>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     consumer_barrier();
   };
   // What is left of a step once all warps have stored its ds and dQ is made.
-  auto drain = [&](const Step& step, const float (&d_q)[D / 4]) {
+  auto drain = [&](const Step& step, const float(&d_q)[D / 4]) {
     if (p.dq_sum) {
       float* to = hopper_dq(p, t, D, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
 #pragma unroll
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     settle(d_q);
     settle(d_k);
     settle(d_v);
-    consumer_barrier();                     // the step before is drained by all
+    consumer_barrier();  // the step before is drained by all
     drain(now, d_q);
   }
   consumer_barrier();

@@ -1,19 +1,19 @@
-// First kernel of the Hopper backward: as portable_backward_rows.cuh, a sweep rebuilds a row's weights and sums what its
-// gradient needs. While a warpgroup sums one tile of keys, the products of its next tile are under way. Softmax is elastic
-// with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
+// First kernel of the Hopper backward: as portable_backward_rows.cuh, a sweep rebuilds a row's weights and sums what
+// its gradient needs. While a warpgroup sums one tile of keys, the products of its next tile are under way. Softmax is
+// elastic with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
 struct BackwardMaps {
-  CUtensorMap q, d_out, k, v;               // boxes of 64 rows
+  CUtensorMap q, d_out, k, v;  // boxes of 64 rows
 };
 
 template <int D>
 struct BackwardRowsShape {
   static constexpr int consumers = 2, M = 64 * consumers, N = 64, halves = D / 64, threads = 128 * (consumers + 1);
-  static constexpr int stages = D == 64 ? 6 : 4;   // each a tile of keys and one of values
+  static constexpr int stages = D == 64 ? 6 : 4;  // each a tile of keys and one of values
   static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
@@ -23,7 +23,7 @@ template <int D>
 struct BackwardRowsShared {
   uint64_t rows_full;
   Ring<BackwardRowsShape<D>::stages> tiles;
-  float warp_sums[2][8];                    // of d_tau, d_sink
+  float warp_sums[2][8];  // of d_tau, d_sink
 };
 
 // The producer's one thread.
@@ -58,8 +58,8 @@ __device__ void bring_keys(const BackwardMaps& maps, const Tile& t, int kv_head,
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // s: f of a tile, g: the weights' gradients. Keys whose f is not above `dead` are dead. Several sums side by side: a chain
-  // of dependent additions is what a warp would wait for.
+  // s: f of a tile, g: the weights' gradients. Keys whose f is not above `dead` are dead. Several sums side by side: a
+  // chain of dependent additions is what a warp would wait for.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};
@@ -78,7 +78,7 @@ struct GradientSums {
       fg[h] += fg_part[h][0] + fg_part[h][1];
       g[h] += g_part[h][0] + g_part[h][1];
     }
-    settle(f);                              // or the compiler would leave a part for after the next wait
+    settle(f);  // or the compiler would leave a part for after the next wait
     settle(fg);
     settle(g);
   }
@@ -91,14 +91,14 @@ struct BackwardRows : RowGroup {
   static constexpr bool keep_d_out = D == 64;  // there are registers for it
   BackwardRowsShared<D>& sm;
   uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
-  uint32_t s_do, sk, sv;                    // tile_start of the rows' d_out, of keys, of values
+  uint32_t s_do, sk, sv;  // tile_start of the rows' d_out, of keys, of values
   float tau, lse2[2], dead[2];
   GradientSums sums;
 
   __device__ BackwardRows(const Params& p, const Tile& t, BackwardRowsShared<D>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // s and g of the n-th tile. Past the warpgroup's last one the products are of whatever lies there, and nobody reads them:
-  // so no branch stands around them.
+  // s and g of the n-th tile. Past the warpgroup's last one the products are of whatever lies there, and nobody reads
+  // them: so no branch stands around them.
   __device__ void issue(float (&s)[A], float (&g)[A], int n) {
     const uint32_t stage = n % S::stages * units(S::tile_bytes);
     issue_product<T, D, N>(s, q, sk + stage);
@@ -115,8 +115,8 @@ struct BackwardRows : RowGroup {
     sm.tiles.wait_full(n);
     release(n);
   }
-  // Until the products are there, and the tile after them. In this order: the branches of the first wait keep the compiler
-  // from moving the second to before the sums of another tile.
+  // Until the products are there, and the tile after them. In this order: the branches of the first wait keep the
+  // compiler from moving the second to before the sums of another tile.
   __device__ void wait(float (&s)[A], float (&g)[A], int n) {
     if (n + 1 < tiles.end) sm.tiles.wait_full(n + 1);
     wgmma_wait<0>();
@@ -160,14 +160,14 @@ struct BackwardRows : RowGroup {
 
 template <typename T, int D>
 __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
-    backward_rows(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles, int state_tiles,
-                  int partial_step) {
+    backward_rows(const __grid_constant__ Params p, const __grid_constant__ BackwardMaps maps, int tiles,
+                  int state_tiles, int partial_step) {
   using S = BackwardRowsShape<D>;
   constexpr int N = S::N;
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ BackwardRowsShared<D> sm;
-  __shared__ Tile t;                        // kept here, not in registers
+  __shared__ Tile t;  // kept here, not in registers
   float* const table = reinterpret_cast<float*>(memory + 2 * S::q_bytes + 2 * S::stages * S::tile_bytes);
   Tile found;
   found.head = blockIdx.y;
@@ -180,13 +180,13 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(4 * S::consumers);        // arrivals: warps
+    sm.tiles.init(4 * S::consumers);  // arrivals: warps
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {                         // the producer
+  if (group == 0) {  // the producer
     fewer_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     bring_keys<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);

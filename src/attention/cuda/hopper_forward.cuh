@@ -17,8 +17,8 @@ __device__ void bring_tiles(const ForwardMaps& maps, const Tile& t, int kv_head,
   barrier_expect(&sm.q_full, S::q_bytes);
   for (int half = 0; half < S::halves; ++half) {
     for (int w = 0; w < S::consumers; ++w) {
-      copy_box(memory + (half * S::M + 64 * w) * 128, &maps.q, &sm.q_full, 64 * half, t.head, t.q_begin + t.first + 64 * w,
-               t.batch);
+      copy_box(memory + (half * S::M + 64 * w) * 128, &maps.q, &sm.q_full, 64 * half, t.head,
+               t.q_begin + t.first + 64 * w, t.batch);
     }
   }
   auto fetch = [&](auto& ring, char* to, const CUtensorMap* map, int stages, int use, int key) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   __shared__ ForwardShared<D> sm;
   float* const table = reinterpret_cast<float*>(memory + S::q_bytes + (S::k_stages + S::v_stages) * S::tile_bytes);
-  __shared__ Tile t;                        // kept here, not in registers
+  __shared__ Tile t;  // kept here, not in registers
   Tile found;
   found.head = blockIdx.y;
   found.batch = blockIdx.x / tiles;
@@ -66,14 +66,14 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.q_full, 1);
-    sm.k.init(4 * S::consumers);            // arrivals: warps
+    sm.k.init(4 * S::consumers);  // arrivals: warps
     sm.v.init(4 * S::consumers);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
   __syncthreads();
   const int group = warpgroup();
-  if (group == 0) {                         // the producer
+  if (group == 0) {  // the producer
     fewer_registers<S::consumers == 3 ? 32 : 24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
     bring_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);

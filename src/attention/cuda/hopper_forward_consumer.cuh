@@ -30,12 +30,13 @@ struct ForwardShared {
 
 // What a thread's two rows leave beside their output. The statistics are the thread's own shares, summed at the end.
 struct RowResults {
-  float lse[2] = {-INFINITY, -INFINITY};    // natural log
-  float head[2] = {}, total[2] = {};        // weight on the first key, sum of weights
+  float lse[2] = {-INFINITY, -INFINITY};  // natural log
+  float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
   int alive[2] = {};
 };
 
-// Log-sum-exp and statistics of a thread's rows to memory, once the four lanes of a row have told each other their shares.
+// Log-sum-exp and statistics of a thread's rows to memory, once the four lanes of a row have told each other their
+// shares.
 __device__ inline void write_results(const Params& p, const RowGroup& b, RowResults& r) {
   const Tile& t = b.t;
 #pragma unroll
@@ -62,9 +63,9 @@ struct Consumer : RowGroup {
   using S = ForwardShape<D>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
   ForwardShared<D>& sm;
-  Turns<S::consumers> turns;                // softmax's; elastic is faster without
-  int count;                                // tiles of the block
-  uint32_t q, k, sq, sk, sv;                // addresses of the warpgroup's queries, of keys; tile_start of them, of values
+  Turns<S::consumers> turns;  // softmax's; elastic is faster without
+  int count;                  // tiles of the block
+  uint32_t q, k, sq, sk, sv;  // addresses of the warpgroup's queries, of keys; tile_start of them, of values
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
 

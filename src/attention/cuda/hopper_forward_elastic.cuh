@@ -1,14 +1,14 @@
 // Elastic's two sweeps. The first, from the diagonal back, takes scores for the row's sum; the second, the other way,
-// takes them again for weights = max(p + offset, 0) and their sum over V. Three products and two exponentials a pair, where
-// softmax attention needs two and one; where the sweeps meet, a tile's scores serve both.
+// takes them again for weights = max(p + offset, 0) and their sum over V. Three products and two exponentials a pair,
+// where softmax attention needs two and one; where the sweeps meet, a tile's scores serve both.
 #pragma once
 #include "attention/cuda/hopper_forward_weights.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-// Adds exp2(s c - base) to the thread's sums. Any base near the row's largest score will do, fp32 has room: the first tile's
-// maximum is kept until a sum leaves the range. Eight sums side by side: a chain of dependent additions is what a warp
-// would wait for.
+// Adds exp2(s c - base) to the thread's sums. Any base near the row's largest score will do, fp32 has room: the first
+// tile's maximum is kept until a sum leaves the range. Eight sums side by side: a chain of dependent additions is what
+// a warp would wait for.
 template <int A>
 __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2]) {
   float part[2][4] = {};
@@ -60,7 +60,7 @@ template <typename T, int D>
 __device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], float (&base)[2], float (&sum)[2]) {
   const int lo = b.tiles.begin, last = b.tiles.end - 1 - lo;
   auto use = [&](int n) { return b.count - 1 - (lo + n); };  // the n-th of the rows' own tiles
-  auto add = [&](float (&x)[Consumer<T, D>::A], int n) {
+  auto add = [&](float(&x)[Consumer<T, D>::A], int n) {
     const float c = b.finish_tile(x, lo + n);
     add_row_sums(x, c, base, sum);
     return c;
@@ -69,7 +69,7 @@ __device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], floa
     wgmma_wait<0>();
     b.release_k(use(n));
   };
-  float y[Consumer<T, D>::A];               // even tiles in s, odd ones in y
+  float y[Consumer<T, D>::A];  // even tiles in s, odd ones in y
   int n = last;
   if (n % 2 == 1) {
     b.issue_scores(y, use(n));
@@ -96,7 +96,7 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
 #pragma unroll 1
   for (int n = count - 1; n >= hi; --n) b.skip_k(count - 1 - n);
-  if (lo == hi) {                           // rows past the end, or without keys
+  if (lo == hi) {  // rows past the end, or without keys
 #pragma unroll 1
     for (int n = 0; n < count; ++n) {
       b.skip_v(n);

@@ -9,7 +9,8 @@ bool hopper_keeps(const Params& p) {
 
 void hopper_forward_kept(const Params& p, cudaStream_t stream) {
   using namespace hopper::kept;
-  if (p.dtype == DType::bf16) return p.stats ? launch<__nv_bfloat16, true>(p, stream) : launch<__nv_bfloat16, false>(p, stream);
+  if (p.dtype == DType::bf16)
+    return p.stats ? launch<__nv_bfloat16, true>(p, stream) : launch<__nv_bfloat16, false>(p, stream);
   p.stats ? launch<__half, true>(p, stream) : launch<__half, false>(p, stream);
 }
 

@@ -16,14 +16,14 @@ inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window
 
 struct Shared {
   Ring<1> q;
-  Ring<STAGES> kv;                          // of a row tile all keys, first to last, then all values, last to first
-  Tile tiles[THREADS / 32];                 // each warp's own, kept here, not in registers
+  Ring<STAGES> kv;           // of a row tile all keys, first to last, then all values, last to first
+  Tile tiles[THREADS / 32];  // each warp's own, kept here, not in registers
 };
 
 // The n-th row tile of this block. First whole heads, row tile by row tile from the last: neighbours share their keys;
 // then what is left is dealt out, the longest rows first.
 struct Deal {
-  int tiles, heads;                         // heads: of all batches
+  int tiles, heads;  // heads: of all batches
   __device__ bool find(int n, int& tile, int& head) const {
     const int blocks = gridDim.x, whole = heads / blocks;
     int left = n - whole * tiles;
@@ -94,8 +94,8 @@ __device__ inline void bring_tiles(const Params& p, const ForwardMaps& maps, con
 template <typename T>
 struct Rows : RowGroup {
   Shared& sm;
-  uint32_t sq, sk, sv;                      // tile_start of the group's queries, of the ring as keys and as values
-  int count, use;                           // tiles of the block; uses of the ring before them
+  uint32_t sq, sk, sv;  // tile_start of the group's queries, of the ring as keys and as values
+  int count, use;       // tiles of the block; uses of the ring before them
   float base[2], sum[2], bases[TILES][2];
 
   __device__ Rows(const Params& p, const Tile& t, Shared& sm) : RowGroup(p, t), sm(sm) {}
@@ -114,7 +114,7 @@ struct Rows : RowGroup {
     const int at = use + own(r);
     sm.kv.wait_full(at);
 #pragma unroll
-    for (int n = 0; n < A; ++n) s[n] = 0;   // costs nothing; without it s is kept from one row tile to the next
+    for (int n = 0; n < A; ++n) s[n] = 0;  // costs nothing; without it s is kept from one row tile to the next
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * units(kTileBytes));
   }
   // Biases and masks; the factor that makes scores units of log2.
@@ -150,7 +150,7 @@ struct Rows : RowGroup {
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
-    settle(s);                              // before the next wait, that is, under the product which that waits for
+    settle(s);  // before the next wait, that is, under the product which that waits for
   }
 
   // o += weights V. Values come from the last tile to the first.
@@ -170,12 +170,12 @@ struct Rows : RowGroup {
 template <typename T, bool STATS, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
-  float x[A], y[A];                         // the last tile, the one before it
+  float x[A], y[A];  // the last tile, the one before it
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
   if constexpr (OWN > 1) b.issue_scores(y, 1);
   b.issue_scores(x, 0);
-  if constexpr (OWN > 1) {                  // under the product of the last
+  if constexpr (OWN > 1) {  // under the product of the last
     wgmma_wait<1>();
     b.use_scores(y, 1);
   }
@@ -199,7 +199,7 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
   }
   Weigher<T, N, STATS> weigher{out, tau};
   uint32_t weights[OWN][N / 16][4];
-  auto multiply = [&](float (&s)[A], int r) {
+  auto multiply = [&](float(&s)[A], int r) {
     float scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) scale[h] = exp2_fast(b.bases[r][h] - b.base[h]) * inverse[h];
@@ -235,7 +235,7 @@ __device__ void elastic_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
     case 2:
       own_rows<T, STATS, 2>(b, o, out);
       break;
-    default:                                // rows past the end, or without keys: lo = 0
+    default:  // rows past the end, or without keys: lo = 0
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;
 #pragma unroll 1
@@ -255,14 +255,14 @@ __global__ void __launch_bounds__(THREADS, 1)
   char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
   float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
   if (threadIdx.x == 0) {
-    sm.q.init(8);                           // arrivals: warps
+    sm.q.init(8);  // arrivals: warps
     sm.kv.init(8);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   const Deal deal{tiles, p.batch * p.heads};
   const int group = warpgroup() - 1;
-  if (group < 0) {                          // the producer
+  if (group < 0) {  // the producer
     fewer_registers<24>();
     if (threadIdx.x < 32) bring_tiles(p, maps, deal, sm, memory);
     return;
@@ -338,4 +338,4 @@ void launch(const Params& p, cudaStream_t stream) {
   check_launch("Hopper forward");
 }
 
-}                                           // namespace lazy::kernels::cuda::hopper::kept
+}  // namespace lazy::kernels::cuda::hopper::kept

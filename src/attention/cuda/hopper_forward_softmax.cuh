@@ -1,6 +1,6 @@
-// One sweep for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is a maximum
-// that was: it is renewed, and the output scaled to it, only when a sum of weights leaves what fp16 can hold. Most tiles so
-// cost nothing but the exponentials and their sums.
+// One sweep for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is a
+// maximum that was: it is renewed, and the output scaled to it, only when a sum of weights leaves what fp16 can hold.
+// Most tiles so cost nothing but the exponentials and their sums.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
@@ -10,7 +10,7 @@ namespace lazy::kernels::cuda::hopper {
 template <typename T, int D, int X_ROWS, int N>
 __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
   int thread = threadIdx.x;
-  asm volatile("" : "+r"(thread));          // keeps the addresses out of the caller's loop
+  asm volatile("" : "+r"(thread));  // keeps the addresses out of the caller's loop
   const int lane = thread % 32, row = thread / 32 % 4 * 16 + lane % 16;
 #pragma unroll
   for (int n = 0; n < N / 2; ++n) s[n] = 0;
@@ -41,8 +41,8 @@ __device__ void exponentials(float (&s)[A], float c, const float (&base)[2], flo
   for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
 }
 
-// Raises the bases of the thread's rows (alike in the four lanes that share them) to the scores' maxima; `shrink` is what
-// sums so far are to be multiplied by.
+// Raises the bases of the thread's rows (alike in the four lanes that share them) to the scores' maxima; `shrink` is
+// what sums so far are to be multiplied by.
 template <int A>
 __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], float (&shrink)[2]) {
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {             // a row without keys must not ask for a higher base with every tile
+  for (int h = 0; h < 2; ++h) {  // a row without keys must not ask for a higher base with every tile
     base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
@@ -110,7 +110,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     float part[2];
     exponentials(s, finish(n), base, part);
     const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and for base -inf
-    wgmma_wait<0>();                        // here and not in the branches: a warpgroup's warps must meet at one instruction
+    wgmma_wait<0>();  // here and not in the branches: a warpgroup's warps must meet at one instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];
       sum[1] += part[1];
@@ -142,7 +142,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
       o[n + 2 * h] *= inverse;
       o[n + 2 * h + 1] *= inverse;
     }
-    if (b.lane % 4 == 0 && !empty) {        // s holds the last tile's weights still
+    if (b.lane % 4 == 0 && !empty) {  // s holds the last tile's weights still
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
       r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
       r.alive[h] = b.keys(h).end - b.keys(h).begin;

@@ -48,7 +48,7 @@ struct Weigher {
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        settle(total[h]);                   // the compiler would make these sums after the loop
+        settle(total[h]);  // the compiler would make these sums after the loop
         r.total[h] += total[h][0] + total[h][1];
       }
       if constexpr (!kCountsPacked) add_alive(alive);
@@ -94,7 +94,7 @@ struct Weigher {
     for (int h = 0; h < 2; ++h) {
       if (clamps()) {
         r.total[h] = fmaf(inverse[h], 0, r.total[h]);
-      } else {                              // one lane of a row tells
+      } else {  // one lane of a row tells
         const Keys keys = b.keys(h);
         const int visible = b.lane % 4 == 0 ? max(keys.end - keys.begin, 0) : 0;
         r.alive[h] = visible;
@@ -104,4 +104,4 @@ struct Weigher {
   }
 };
 
-}                                           // namespace lazy::kernels::cuda::hopper
+}  // namespace lazy::kernels::cuda::hopper

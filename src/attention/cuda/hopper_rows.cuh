@@ -9,9 +9,9 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// What the backward's second kernel knows of rows: for each tile of 64 rows four numbers a row, the 64 of a kind together.
-// Elastic: lse in units of log2, 1 / norm, center, offset; softmax: lse2, factor, center. `tiles` of a head and batch;
-// `tile` counts those of earlier documents.
+// What the backward's second kernel knows of rows: for each tile of 64 rows four numbers a row, the 64 of a kind
+// together. Elastic: lse in units of log2, 1 / norm, center, offset; softmax: lse2, factor, center. `tiles` of a head
+// and batch; `tile` counts those of earlier documents.
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
@@ -20,11 +20,13 @@ __device__ inline float* row_state(const Params& p, const Tile& t, int head, int
 struct Span {
   int begin, tiles;
   template <int N>
-  __device__ int key(int n, bool back) const { return begin + (back ? tiles - 1 - n : n) * N; }
+  __device__ int key(int n, bool back) const {
+    return begin + (back ? tiles - 1 - n : n) * N;
+  }
 };
 
-// Distance biases in units of log2: entry pad + d for distance d, zeros for `pad` entries on both sides, so that no tile
-// that touches the window needs a test.
+// Distance biases in units of log2: entry pad + d for distance d, zeros for `pad` entries on both sides, so that no
+// tile that touches the window needs a test.
 __device__ inline void fill_table(const Params& p, int head, float* table, int pad, int thread, int threads) {
   if (p.bias_window == 0) return;
   for (int n = thread; n < p.bias_window + 2 * pad; n += threads) {
@@ -33,7 +35,8 @@ __device__ inline void fill_table(const Params& p, int head, float* table, int p
   }
 }
 
-// c (64 x 2 A) = X Y^T over D: tiles (tile_start) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one group.
+// c (64 x 2 A) = X Y^T over D: tiles (tile_start) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one
+// group.
 template <typename T, int D, int X_ROWS, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_fence();
@@ -73,14 +76,15 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// The 64 rows from `first` on. A thread's accumulators 4 n + 2 h + e belong to row(h) and column 8 n + 2 (lane % 4) + e.
+// The 64 rows from `first` on. A thread's accumulators 4 n + 2 h + e belong to row(h) and column 8 n + 2 (lane % 4) +
+// e.
 struct RowGroup {
   const Params& p;
   const Tile& t;
-  const float* table;                       // fill_table's entry of distance 0, or null
+  const float* table;  // fill_table's entry of distance 0, or null
   int first, lane, leader;
-  int position;                             // of row(0) among the keys
-  Keys common;                              // what all rows see
+  int position;  // of row(0) among the keys
+  Keys common;   // what all rows see
   // Set by cut: tiles of N keys from key `origin` on that some row sees, and those that need neither mask nor bias.
   int origin;
   Keys tiles, bare;

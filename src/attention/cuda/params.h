@@ -12,21 +12,21 @@ namespace lazy::kernels::cuda {
 struct Params {
   Tensor q, k, v, out, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats;                       // lse: written by forward, read by backward
+  float *lse, *stats;  // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
-  float* row_state;                         // Hopper's backward: see row_state of hopper_rows.cuh
+  float* row_state;  // Hopper's backward: see row_state of hopper_rows.cuh
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
-  float* bias_slabs;                        // (bias_splits, heads, bias_window)
+  float* bias_slabs;  // (bias_splits, heads, bias_window)
   // fp32 sums of d_q: (batch, heads, q_length, head_dim), or tiles as hopper_backward_keys.cuh says.
   float* dq_sum;
 
-  const int32_t *cu_q, *cu_k;               // null when not packed
+  const int32_t *cu_q, *cu_k;  // null when not packed
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window, bias_splits;
-  float scale, sigmoid_bias;                // sigmoid_bias NaN: -ln(visible count)
+  float scale, sigmoid_bias;  // sigmoid_bias NaN: -ln(visible count)
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible;
@@ -50,8 +50,8 @@ inline int tile_count(const Params& p, int tokens, int size) {
 void check_launch(const char* kernel);
 void check(cudaError_t status, const char* what);
 
-constexpr int kPlainRows = 64;              // rows of a tile of the plain kernels
-constexpr int kBiasTile = 64;               // distances that one block of the bias gradient serves
+constexpr int kPlainRows = 64;  // rows of a tile of the plain kernels
+constexpr int kBiasTile = 64;   // distances that one block of the bias gradient serves
 
 void plain_forward(const Params& p, cudaStream_t stream);
 void plain_backward(const Params& p, cudaStream_t stream);
@@ -84,8 +84,8 @@ bool hopper_keeps(const Params& p);
 void hopper_forward_kept(const Params& p, cudaStream_t stream);
 void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
 void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);
-constexpr int kPortableKeys = 64;           // keys of a block of the portable backward: one slab of bias sums each
-constexpr int kHopperKeys = 128;            // the same of the Hopper backward
-constexpr int kPortableMostBias = 2048;     // entries of the bias gradient that such a block can keep
+constexpr int kPortableKeys = 64;        // keys of a block of the portable backward: one slab of bias sums each
+constexpr int kHopperKeys = 128;         // the same of the Hopper backward
+constexpr int kPortableMostBias = 2048;  // entries of the bias gradient that such a block can keep
 
 }  // namespace lazy::kernels::cuda

@@ -1,5 +1,6 @@
-// Backward for every normalizer, in two kernels. Rows first: a sweep for the sums that a row's gradient needs, a sweep for
-// dQ and for what belongs to the head (tau, sink, slopes). Then keys: dK and dV. No atomics: every sum has a fixed order.
+// Backward for every normalizer, in two kernels. Rows first: a sweep for the sums that a row's gradient needs, a sweep
+// for dQ and for what belongs to the head (tau, sink, slopes). Then keys: dK and dV. No atomics: every sum has a fixed
+// order.
 #include "attention/cuda/plain_products.cuh"
 
 namespace lazy::kernels::cuda {
@@ -157,7 +158,8 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
         put_strip(sm, s, true);
         weighted_sum(d_v, sm, p.value_dim, [&](int r, int d) {
           return first + r < t.q_length
-                     ? load(p.d_out.data, q_offset(p.d_out, t, t.head, first + r) + d * p.d_out.dim, p.dtype) : 0.0f;
+                     ? load(p.d_out.data, q_offset(p.d_out, t, t.head, first + r) + d * p.d_out.dim, p.dtype)
+                     : 0.0f;
         });
       }
       if (p.d_k.data) {
@@ -192,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
     Row row[4];
     make_rows(p, t, row);
     const Keys keys = tile_keys(p, t);
-    const int here = t.first + t.shift();   // position of the tile's first row
+    const int here = t.first + t.shift();  // position of the tile's first row
     for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
       // Row r at distance d0 + x meets column c = r - x + base, where key0 + c = here + r -+ (d0 + x).
       const bool behind = side < 2;

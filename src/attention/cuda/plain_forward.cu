@@ -1,5 +1,5 @@
-// Forward for every normalizer: sweeps over the keys until each row's normalization is known, then one sweep for weights
-// and their sum. Scores are computed again in every sweep, so memory stays linear.
+// Forward for every normalizer: sweeps over the keys until each row's normalization is known, then one sweep for
+// weights and their sum. Scores are computed again in every sweep, so memory stays linear.
 #include <algorithm>
 
 #include "attention/cuda/plain_products.cuh"
@@ -8,9 +8,9 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are large.
-// lse is what the caller gets. low: what the threshold of sparsemax and entmax15 has below its last digit; weights are its
-// differences to scores, and their sum is one to more digits than the threshold has.
+// A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are
+// large. lse is what the caller gets. low: what the threshold of sparsemax and entmax15 has below its last digit;
+// weights are its differences to scores, and their sum is one to more digits than the threshold has.
 struct Anchors {
   float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
@@ -49,8 +49,8 @@ __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, cons
   }
 }
 
-// Scores of the first tiles of keys, where sweeps repeat: computed once and kept in shared memory as far as that reaches. A
-// thread reads no more than what it wrote.
+// Scores of the first tiles of keys, where sweeps repeat: computed once and kept in shared memory as far as that
+// reaches. A thread reads no more than what it wrote.
 constexpr int kTileBytes = kTile * kTile * sizeof(float);
 
 struct KeptScores {
@@ -70,8 +70,8 @@ struct KeptScores {
 };
 
 // Those of the n-th tile, which begins at `key`, kept before or computed again; all threads of the block ask together.
-__device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const KeptScores& kept, int n, int key,
-                             float (&s)[4][4]) {
+__device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const KeptScores& kept,
+                             int n, int key, float (&s)[4][4]) {
   if (!kept.has(n)) return tile_scores(p, t, sm, row, key, s);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -82,8 +82,8 @@ __device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const R
 
 // Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
 // left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
-__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys, const KeptScores& kept,
-                               Anchors& out) {
+__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                               const KeptScores& kept, Anchors& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   float largest[4], threshold[4], low[4];
 #pragma unroll
@@ -129,7 +129,8 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
       // As a step from where we are: the sums are near one, not near the scores.
-      const float step = p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
+      const float step =
+          p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
       const float next = threshold[i] + step;
       low[i] = next > threshold[i] ? 0 : step;
       moved |= next > threshold[i];
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kep
     const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
     if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : anchors.lse[i];
     if (p.stats) {
-      p.stats[index] = first[i];            // tx = 0 holds key 0
+      p.stats[index] = first[i];  // tx = 0 holds key 0
       p.stats[part + index] = 1 - total[i];
       p.stats[2 * part + index] = alive[i];
     }
@@ -221,7 +222,8 @@ template <int N>
 void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
   const int kept = kept_tiles(p);
   if (kept > 0) {
-    check(cudaFuncSetAttribute(forward<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * kTileBytes), "plain forward");
+    check(cudaFuncSetAttribute(forward<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * kTileBytes),
+          "plain forward");
   }
   forward<N><<<grid, kThreads, kept * kTileBytes, stream>>>(p, tiles, kept);
 }

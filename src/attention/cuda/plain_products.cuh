@@ -7,8 +7,8 @@ namespace lazy::kernels::cuda::plain {
 
 constexpr int kTile = kPlainRows;
 constexpr int kThreads = 256;
-constexpr int kDepth = 32;                  // dims of a chunk
-constexpr int kChunkStride = kDepth + 4;    // float4 reads of eight rows fall into different banks
+constexpr int kDepth = 32;                // dims of a chunk
+constexpr int kChunkStride = kDepth + 4;  // float4 reads of eight rows fall into different banks
 constexpr int kStripStride = kTile + 4;
 
 struct Shared {
@@ -16,9 +16,9 @@ struct Shared {
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
     };
-    float values[kTile * kTile];            // [inner][column]
+    float values[kTile * kTile];  // [inner][column]
   };
-  float strip[kTile * kStripStride];        // weights or ds, [row of the sum][inner]
+  float strip[kTile * kStripStride];  // weights or ds, [row of the sum][inner]
 };
 
 // acc += A B^T over `dim`; A(row, d) and B(row, d) return elements, zero where there is none.
@@ -83,8 +83,7 @@ __device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V
       float w[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        *reinterpret_cast<float4*>(w[i]) =
-            *reinterpret_cast<const float4*>(&sm.strip[(4 * ty + i) * kStripStride + k]);
+        *reinterpret_cast<float4*>(w[i]) = *reinterpret_cast<const float4*>(&sm.strip[(4 * ty + i) * kStripStride + k]);
       }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -123,12 +122,13 @@ __device__ inline void tile_scores(const Params& p, const Tile& t, Shared& sm, c
   scores_product(
       s, sm, p.head_dim,
       [&](int r, int d) {
-        return t.first + r < t.q_length
-                   ? load(p.q.data, q_offset(p.q, t, t.head, t.first + r) + d * p.q.dim, p.dtype) : 0.0f;
+        return t.first + r < t.q_length ? load(p.q.data, q_offset(p.q, t, t.head, t.first + r) + d * p.q.dim, p.dtype)
+                                        : 0.0f;
       },
       [&](int c, int d) {
         return key0 + c < t.k_length && key0 + c >= 0
-                   ? load(p.k.data, k_offset(p.k, t, kv_head, key0 + c) + d * p.k.dim, p.dtype) : 0.0f;
+                   ? load(p.k.data, k_offset(p.k, t, kv_head, key0 + c) + d * p.k.dim, p.dtype)
+                   : 0.0f;
       });
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -151,11 +151,13 @@ __device__ inline void tile_weight_gradients(const Params& p, const Tile& t, Sha
       g, sm, p.value_dim,
       [&](int r, int d) {
         return t.first + r < t.q_length
-                   ? load(p.d_out.data, q_offset(p.d_out, t, t.head, t.first + r) + d * p.d_out.dim, p.dtype) : 0.0f;
+                   ? load(p.d_out.data, q_offset(p.d_out, t, t.head, t.first + r) + d * p.d_out.dim, p.dtype)
+                   : 0.0f;
       },
       [&](int c, int d) {
         return key0 + c < t.k_length && key0 + c >= 0
-                   ? load(p.v.data, k_offset(p.v, t, kv_head, key0 + c) + d * p.v.dim, p.dtype) : 0.0f;
+                   ? load(p.v.data, k_offset(p.v, t, kv_head, key0 + c) + d * p.v.dim, p.dtype)
+                   : 0.0f;
       });
 }
 

@@ -107,7 +107,7 @@ __device__ inline float added(const Params& p, int head, int distance, float uni
 // Does any pair of rows [row, row + M) and keys [key, key + N) get something added?
 __device__ inline bool anything_added(const Params& p, const Tile& t, int row, int M, int key, int N) {
   if (p.alibi_slopes) return true;
-  const int nearest = row + t.shift() - (key + N - 1);   // signed distances from nearest to farthest
+  const int nearest = row + t.shift() - (key + N - 1);  // signed distances from nearest to farthest
   const int farthest = row + M - 1 + t.shift() - key;
   return p.bias_window > 0 && nearest < p.bias_window && farthest > -p.bias_window;
 }

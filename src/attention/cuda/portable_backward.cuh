@@ -18,8 +18,8 @@ __global__ void finish_dq(const Params p) {
   const float4 x = from[0], y = from[1];
   uint4 packed{pack<T>(p.scale * x.x, p.scale * x.y), pack<T>(p.scale * x.z, p.scale * x.w),
                pack<T>(p.scale * y.x, p.scale * y.y), pack<T>(p.scale * y.z, p.scale * y.w)};
-  *reinterpret_cast<uint4*>(static_cast<T*>(p.d_q.data) + batch * p.d_q.batch + token * p.d_q.token + head * p.d_q.head +
-                            n % chunks * 8) = packed;
+  *reinterpret_cast<uint4*>(static_cast<T*>(p.d_q.data) + batch * p.d_q.batch + token * p.d_q.token +
+                            head * p.d_q.head + n % chunks * 8) = packed;
 }
 
 template <typename T, int D, Form F>
@@ -36,11 +36,13 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
   if (p.dq_sum) check(cudaMemsetAsync(p.dq_sum, 0, rows * D * 4, stream), "to clear the sums of d_q");
   if (row_tiles > 0 && p.batch > 0) {
-    backward_rows<T, D, F><<<dim3(row_tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, row_tiles, partial_step);
+    backward_rows<T, D, F>
+        <<<dim3(row_tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, row_tiles, partial_step);
     check_launch("portable backward, rows");
   }
   if (key_tiles > 0 && p.batch > 0) {
-    backward_keys<T, D, F><<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, key_tiles, partial_step);
+    backward_keys<T, D, F>
+        <<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, key_tiles, partial_step);
     check_launch("portable backward, keys");
   }
   if (p.dq_sum && rows > 0) {

@@ -1,6 +1,6 @@
-// Second kernel of the backward on tensor cores: a block keeps 64 keys, sweeps over the rows (of every head of the group)
-// that see them and sums dK and dV in registers. It works on transposed scores, keys x rows, whose accumulators are the
-// left sides of both sums as they stand; only dQ needs them in shared memory.
+// Second kernel of the backward on tensor cores: a block keeps 64 keys, sweeps over the rows (of every head of the
+// group) that see them and sums dK and dV in registers. It works on transposed scores, keys x rows, whose accumulators
+// are the left sides of both sums as they stand; only dQ needs them in shared memory.
 //
 // dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
 // summed along the diagonals of fp32 tiles, only within the window, into the block's own slab; no atomics.
@@ -14,9 +14,9 @@ struct BackwardKeysShape {
   // At head size 256 a warp's dK and dV would not fit in registers: two warps share keys, each with half of the dims.
   static constexpr int N = kPortableKeys, M = D <= 96 ? 64 : D == 128 ? 32 : 16, halves = D == 256 ? 2 : 1;
   static constexpr int warps = 4 * halves, threads = 32 * warps, added = M + N;
-  static constexpr int own = D / halves;    // dims of dK and dV a warp keeps
+  static constexpr int own = D / halves;                                // dims of dK and dV a warp keeps
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
-  static constexpr int ds_step = M + 1;     // of the fp32 tile
+  static constexpr int ds_step = M + 1;                                 // of the fp32 tile
   static constexpr int ds_bytes = N * ds_step * 4;
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 4 * M * 4;
 };
@@ -52,9 +52,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   const Keys rows = rows_seeing(p, t, key0, key0 + count - 1);
   const int row_begin = rows.begin / M * M, row_tiles = rows.end > rows.begin ? (rows.end - row_begin + M - 1) / M : 0;
   const int steps = group * row_tiles;
-  if (steps > 0) {                          // else nobody would wait for them, and zeros go to their place
-    load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token, count);
-    load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token, count);
+  if (steps > 0) {  // else nobody would wait for them, and zeros go to their place
+    load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
+                                   count);
+    load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,
+                                   count);
   }
 
   float next_state[4], next_add[2];
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     copies_commit();
     if (threadIdx.x < M) {
       const int row = first + threadIdx.x;
-      next_state[0] = INFINITY;             // rows that do not exist, or see nothing: p = 0
+      next_state[0] = INFINITY;  // rows that do not exist, or see nothing: p = 0
       next_state[1] = next_state[2] = 0;
       next_state[3] = F == Form::sigmoid ? -INFINITY : 0;
       if (row < t.q_length) {
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
-        const int column = 8 * n + 2 * (lane % 4) + x;   // a row of the problem
+        const int column = 8 * n + 2 * (lane % 4) + x;  // a row of the problem
         const float anchor = state[column], norm = state[M + column], center = state[2 * M + column];
         const float offset = state[3 * M + column];
         Keys seen{0, 0};
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     }
   }
   copies_wait<0>();
-  auto store = [&](const Tensor& to, const float (&x)[1][S::own / 8][4], float scale) {
+  auto store = [&](const Tensor& to, const float(&x)[1][S::own / 8][4], float scale) {
     if (!to.data) return;
     __syncthreads();
 #pragma unroll

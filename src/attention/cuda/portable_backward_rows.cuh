@@ -1,7 +1,7 @@
-// First kernel of the backward on tensor cores: a sweep over a row's keys rebuilds its weights and sums what its gradient
-// needs, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs in their
-// place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs' accuracy.
-// When d_q must not be summed by atomics, a second sweep makes it.
+// First kernel of the backward on tensor cores: a sweep over a row's keys rebuilds its weights and sums what its
+// gradient needs, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs
+// in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
+// accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
 #include "attention/cuda/portable_forms.cuh"
 #include "attention/cuda/portable_rows.cuh"
@@ -37,25 +37,26 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     offset[h] = form_offset<F>(p, b.keys[0][h], tau);
   }
   // Sigmoid's weights do not depend on each other: its center is zero.
-  if constexpr (F != Form::sigmoid) b.sweep(true, [&](int key, int stage) {
-    float s[1][2 * NT][4], g[1][2 * NT][4];
-    const float c = b.scores(s, key, stage);
-    clear(g);
-    product_nt<T, D, 1, NT>(g, s_do, b.warp_row, b.sv + stage * N * D * 2);
-    const bool full = tau < 0 || all_visible(p, t, t.first, M, key, N);
+  if constexpr (F != Form::sigmoid)
+    b.sweep(true, [&](int key, int stage) {
+      float s[1][2 * NT][4], g[1][2 * NT][4];
+      const float c = b.scores(s, key, stage);
+      clear(g);
+      product_nt<T, D, 1, NT>(g, s_do, b.warp_row, b.sv + stage * N * D * 2);
+      const bool full = tau < 0 || all_visible(p, t, t.first, M, key, N);
 #pragma unroll
-    for (int n = 0; n < 2 * NT; ++n) {
+      for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
-        const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
-        const float dw = alive ? g[0][n][e] : 0;
-        f_sum[e / 2] += x.factor;
-        fg_sum[e / 2] += x.factor * dw;
-        g_sum[e / 2] += dw;
+        for (int e = 0; e < 4; ++e) {
+          const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
+          const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
+          const float dw = alive ? g[0][n][e] : 0;
+          f_sum[e / 2] += x.factor;
+          fg_sum[e / 2] += x.factor * dw;
+          g_sum[e / 2] += dw;
+        }
       }
-    }
-  });
+    });
   float tau_sum = 0, sink_sum = 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -1,7 +1,7 @@
 // Forward on tensor cores. A warp owns 16 MI rows; keys come in tiles of N, double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep, running maximum.
-//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum: whether
-//   a pair is alive is known only when its row's sum is.
+//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum:
+//   whether a pair is alive is known only when its row's sum is.
 #pragma once
 #include "attention/cuda/portable_forms.cuh"
 #include "attention/cuda/portable_forward_rows.cuh"
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {         // one lane of a row carries the sink's term
+    for (int h = 0; h < 2; ++h) {  // one lane of a row carries the sink's term
       largest[m][h] = lane % 4 == 0 ? sink : -INFINITY;
       sum[m][h] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           }
         }
       };
-      if (tau >= 0) {                       // hidden keys would leak what it adds
+      if (tau >= 0) {  // hidden keys would leak what it adds
         weigh([](float x) { return x == -INFINITY; });
       } else {
         weigh([](float) { return false; });
@@ -209,7 +209,8 @@ template <int D>
 void run_forward(const Params& p, cudaStream_t stream) {
   const bool elastic = p.normalizer == Normalizer::elastic;
   if (p.dtype == DType::bf16) {
-    launch_rows<__nv_bfloat16, D>(elastic ? forward<__nv_bfloat16, D, true> : forward<__nv_bfloat16, D, false>, p, stream);
+    launch_rows<__nv_bfloat16, D>(elastic ? forward<__nv_bfloat16, D, true> : forward<__nv_bfloat16, D, false>, p,
+                                  stream);
   } else {
     launch_rows<__half, D>(elastic ? forward<__half, D, true> : forward<__half, D, false>, p, stream);
   }

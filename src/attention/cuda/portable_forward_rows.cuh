@@ -8,14 +8,16 @@ template <int D>
 struct ForwardShape {
   static constexpr int MI = D == 256 ? 1 : 2, N = D == 256 ? 32 : 64, warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
-  static constexpr int added = M + N;       // entries of a tile's table of what is added by distance
+  static constexpr int added = M + N;  // entries of a tile's table of what is added by distance
 };
 
-// Writes outputs, lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive pairs.
+// Writes outputs, lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive
+// pairs.
 template <typename T, int D>
-__device__ void finish_rows(RowSweep<T, D, ForwardShape<D>>& b, char* memory, const float (&o)[ForwardShape<D>::MI][D / 8][4],
-                            const float (&lse)[ForwardShape<D>::MI][2], const float (&first)[ForwardShape<D>::MI][2],
-                            const float (&total)[ForwardShape<D>::MI][2], const float (&alive)[ForwardShape<D>::MI][2]) {
+__device__ void finish_rows(RowSweep<T, D, ForwardShape<D>>& b, char* memory,
+                            const float (&o)[ForwardShape<D>::MI][D / 8][4], const float (&lse)[ForwardShape<D>::MI][2],
+                            const float (&first)[ForwardShape<D>::MI][2], const float (&total)[ForwardShape<D>::MI][2],
+                            const float (&alive)[ForwardShape<D>::MI][2]) {
   const Params& p = b.p;
   b.store(memory, p.out, o, 1);
 #pragma unroll
@@ -43,7 +45,8 @@ void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stre
   const int tiles = tile_count(p, p.q_length, S::M);
   const dim3 grid(tiles * p.batch, p.heads);
   if (grid.x == 0) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "the shared memory of the portable forward");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "the shared memory of the portable forward");
   kernel<<<grid, S::threads, bytes, stream>>>(p, tiles);
   check_launch("portable forward");
 }

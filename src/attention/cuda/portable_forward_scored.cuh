@@ -1,5 +1,5 @@
-// Forward on tensor cores where a weight is a function of a score and one number of its row: sparsemax and entmax-1.5 after
-// sweeps for the threshold, sigmoid at once.
+// Forward on tensor cores where a weight is a function of a score and one number of its row: sparsemax and entmax-1.5
+// after sweeps for the threshold, sigmoid at once.
 #pragma once
 #include "attention/cuda/portable_forms.cuh"
 #include "attention/cuda/portable_threshold.cuh"
@@ -54,7 +54,9 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_scored(const
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const bool empty = b.keys[m][h].begin >= b.keys[m][h].end;
-      lse[m][h] = F == Form::sigmoid ? 0 : empty ? -INFINITY : threshold.largest[m][h] + (threshold.value[m][h] + threshold.low[m][h]);
+      lse[m][h] = F == Form::sigmoid ? 0
+                  : empty            ? -INFINITY
+                                     : threshold.largest[m][h] + (threshold.value[m][h] + threshold.low[m][h]);
     }
   }
   finish_rows(b, memory, o, lse, first, total, alive);
@@ -64,9 +66,12 @@ template <int D>
 void run_forward_scored(const Params& p, cudaStream_t stream) {
   const bool sigmoid = p.normalizer == Normalizer::sigmoid;
   if (p.dtype == DType::bf16) {
-    launch_rows<__nv_bfloat16, D>(sigmoid ? forward_scored<__nv_bfloat16, D, Form::sigmoid> : forward_scored<__nv_bfloat16, D, Form::sparse>, p, stream);
+    launch_rows<__nv_bfloat16, D>(
+        sigmoid ? forward_scored<__nv_bfloat16, D, Form::sigmoid> : forward_scored<__nv_bfloat16, D, Form::sparse>, p,
+        stream);
   } else {
-    launch_rows<__half, D>(sigmoid ? forward_scored<__half, D, Form::sigmoid> : forward_scored<__half, D, Form::sparse>, p, stream);
+    launch_rows<__half, D>(sigmoid ? forward_scored<__half, D, Form::sigmoid> : forward_scored<__half, D, Form::sparse>,
+                           p, stream);
   }
 }
 

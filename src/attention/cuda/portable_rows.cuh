@@ -1,4 +1,5 @@
-// A block of query rows that sweeps over its keys: what the portable forward and the first kernel of the backward share.
+// A block of query rows that sweeps over its keys: what the portable forward and the first kernel of the backward
+// share.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
@@ -9,14 +10,14 @@ template <typename T, int D, typename S>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
   const Params& p;
-  float unit;                               // of scores: portable_forms.cuh
+  float unit;  // of scores: portable_forms.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;
   float* add;
-  int warp_row, lane;                       // warp_row: the warp's first row within the tile
-  Keys span;                                // keys of the tile, begin a multiple of N
-  Keys keys[MI][2];                         // of the thread's rows
+  int warp_row, lane;  // warp_row: the warp's first row within the tile
+  Keys span;           // keys of the tile, begin a multiple of N
+  Keys keys[MI][2];    // of the thread's rows
   float add_next[2];
 
   // Shared memory: queries at `base`, then `keep` bytes of the caller's, then keys, values, tables.
@@ -50,7 +51,7 @@ struct RowSweep {
 
   // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
   __device__ void store(char* memory, const Tensor& to, const float (&o)[MI][D / 8][4], float scale) {
-    copies_commit();                        // without a sweep nobody waited for the queries
+    copies_commit();  // without a sweep nobody waited for the queries
     copies_wait<0>();
     __syncthreads();
 #pragma unroll
@@ -76,7 +77,8 @@ struct RowSweep {
 
   __device__ void fetch(int key, int stage, bool values) {
     load_tile<T, N, D, S::threads>(sk + stage * N * D * 2, k + key * p.k.token, p.k.token, t.k_length - key);
-    if (values) load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
+    if (values)
+      load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
     copies_commit();
     // Entry x serves row - key = x - (N - 1), both counted within the tile.
     if (anything_added(p, t, t.first, M, key, N)) {
@@ -93,8 +95,9 @@ struct RowSweep {
     }
   }
 
-  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is the score times `unit`. Where nothing is
-  // added and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the maximum).
+  // Scores in units of 1 / the returned factor, -inf where masked: s * factor is the score times `unit`. Where nothing
+  // is added and nothing masked they are left as the product gives them: the factor then costs nothing (an FMA with the
+  // maximum).
   __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
@@ -130,7 +133,7 @@ struct RowSweep {
   // Runs `work(key, stage)` on every tile of keys.
   template <typename Work>
   __device__ void sweep(bool values, const Work& work) {
-    __syncthreads();                        // the buffers may still be read
+    __syncthreads();  // the buffers may still be read
     if (span.begin >= span.end) return;
     fetch(span.begin, 0, values);
     publish_added(0);

@@ -1,7 +1,7 @@
-// The threshold t of sparsemax and entmax-1.5 in the portable forward:  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative
-// to the row's largest score. Newton's method, a sweep over the keys a step: the left side is convex and falling, so from
-// t = -1 the steps rise to the root and never pass it, but for rounding. Scores are computed again in every sweep, so memory
-// stays linear.
+// The threshold t of sparsemax and entmax-1.5 in the portable forward:  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x
+// relative to the row's largest score. Newton's method, a sweep over the keys a step: the left side is convex and
+// falling, so from t = -1 the steps rise to the root and never pass it, but for rounding. Scores are computed again in
+// every sweep, so memory stays linear.
 #pragma once
 #include "attention/cuda/portable_forward_rows.cuh"
 
@@ -46,7 +46,7 @@ __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared,
       out.largest[m][h] = most == -INFINITY ? 0 : most;  // sees nothing
     }
   }
-  bool open = true;                         // some row of the warp still moves
+  bool open = true;  // some row of the warp still moves
   for (int step = 0; step < kMostSteps; ++step) {
     float slope[MI][2] = {}, sum[MI][2] = {};
     b.sweep(false, [&](int key, int stage) {

@@ -5,8 +5,8 @@
 //   sparsemax                f = [alive]         center = sum f g / sum f
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
-// p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the mass,
-// g - center would magnify it.
+// p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the
+// mass, g - center would magnify it.
 #pragma once
 #include "attention/cuda/tiles.cuh"
 
@@ -14,13 +14,15 @@ namespace lazy::kernels::cuda {
 
 __device__ inline float load(const void* data, int64_t at, DType type) {
   switch (type) {
-    case DType::bf16: return __uint_as_float(static_cast<const uint16_t*>(data)[at] << 16);
+    case DType::bf16:
+      return __uint_as_float(static_cast<const uint16_t*>(data)[at] << 16);
     case DType::f16: {
       float x;
       asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<const uint16_t*>(data)[at]));
       return x;
     }
-    default: return static_cast<const float*>(data)[at];
+    default:
+      return static_cast<const float*>(data)[at];
   }
 }
 
@@ -35,7 +37,8 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
       static_cast<uint16_t*>(data)[at] = half;
       break;
-    default: static_cast<float*>(data)[at] = x;
+    default:
+      static_cast<float*>(data)[at] = x;
   }
 }
 
@@ -43,8 +46,8 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
 struct Row {
   Keys keys;
   int position;
-  float offset;         // elastic: tau / c or tau; sigmoid: beta; sparsemax, entmax15: what is added to the threshold
-  float offset_scale;   // d offset / d tau
+  float offset;        // elastic: tau / c or tau; sigmoid: beta; sparsemax, entmax15: what is added to the threshold
+  float offset_scale;  // d offset / d tau
 };
 
 __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row) {
@@ -74,7 +77,7 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
 }
 
 struct Weight {
-  float weight, factor;   // factor is f above
+  float weight, factor;  // factor is f above
   bool alive;
 };
 
@@ -84,7 +87,7 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
       const float z = (s - anchor) - r.offset;
-      const bool alive = !(z <= 0);         // a NaN is no dead key, and makes the row's gradient NaN
+      const bool alive = !(z <= 0);  // a NaN is no dead key, and makes the row's gradient NaN
       return {alive ? z : 0, z > 0 ? 1.0f : alive ? z : 0, alive};
     }
     case Normalizer::entmax15: {

@@ -28,7 +28,8 @@ void decode(const Problem& problem, const Decode<double>& a) {
   for (int64_t b = 0; b < problem.batch; ++b) {
     Problem p = problem;
     p.k_length = a.lengths[b];
-    const std::vector<double> k = gather(p, a, a.k, b, p.k_length, p.head_dim), v = gather(p, a, a.v, b, p.k_length, p.value_dim);
+    const std::vector<double> k = gather(p, a, a.k, b, p.k_length, p.head_dim),
+                              v = gather(p, a, a.v, b, p.k_length, p.value_dim);
     Forward<double> f;
     f.q = a.q;
     f.k = {k.data(), 0, p.kv_heads * p.head_dim, p.head_dim, 1};

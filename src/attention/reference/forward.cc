@@ -4,7 +4,8 @@
 
 namespace lazy::kernels::reference {
 
-void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row, int64_t count) {
+void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row,
+                 int64_t count) {
   const KeyRange keys = visible_keys(p, s, row);
   Weights w;
   w.lse = -std::numeric_limits<double>::infinity();

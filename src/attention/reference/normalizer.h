@@ -11,28 +11,28 @@
 namespace lazy::kernels::reference {
 
 struct RowParameters {
-  double offset = 0;         // elastic: what is added to every probability, tau / c or tau
-  double offset_scale = 0;   // d offset / d tau
-  double sink = 0;           // softmax_sink: the extra score
-  double sigmoid_bias = 0;   // sigmoid: beta
+  double offset = 0;        // elastic: what is added to every probability, tau / c or tau
+  double offset_scale = 0;  // d offset / d tau
+  double sink = 0;          // softmax_sink: the extra score
+  double sigmoid_bias = 0;  // sigmoid: beta
 };
 
 struct Weights {
   std::vector<double> weight;
-  double lse = 0;            // log-sum-exp, or the threshold (sparsemax, entmax15)
+  double lse = 0;  // log-sum-exp, or the threshold (sparsemax, entmax15)
   int64_t alive = 0;
 };
 
 struct RowGradient {
   std::vector<double> d_score;
-  double d_offset = 0;       // elastic, with respect to `offset`
+  double d_offset = 0;  // elastic, with respect to `offset`
   double d_sink = 0;
 };
 
 Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters);
 // d_weight: gradient of the loss with respect to the weights.
-RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>& score,
-                               const RowParameters& parameters, const std::vector<double>& d_weight);
+RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters,
+                               const std::vector<double>& d_weight);
 
 // What a row with a NaN is, where sorting it would lose the NaN.
 inline bool has_nan(const std::vector<double>& score) {
@@ -44,8 +44,8 @@ inline Weights nan_row(size_t size) {
 }
 
 // The two of each normalizer, in a file of its name.
-#define LAZY_DECLARE_NORMALIZER(name)                                                     \
-  Weights name(const std::vector<double>& score, const RowParameters& parameters);        \
+#define LAZY_DECLARE_NORMALIZER(name)                                                            \
+  Weights name(const std::vector<double>& score, const RowParameters& parameters);               \
   RowGradient name##_backward(const std::vector<double>& score, const RowParameters& parameters, \
                               const std::vector<double>& d_weight);
 LAZY_DECLARE_NORMALIZER(softmax)

@@ -54,6 +54,7 @@ RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head,
 
 // One row of the output, its lse and statistics. `count`: what row_parameters calls visible; not used when the row sees
 // nothing.
-void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row, int64_t count);
+void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row,
+                 int64_t count);
 
 }  // namespace lazy::kernels::reference

@@ -1,4 +1,5 @@
-// Sigmoid attention (Ramapuram et al. 2024): weight_j = 1 / (1 + exp(-(s_j + beta)));  ds_j = weight_j (1 - weight_j) g_j.
+// Sigmoid attention (Ramapuram et al. 2024): weight_j = 1 / (1 + exp(-(s_j + beta)));  ds_j = weight_j (1 - weight_j)
+// g_j.
 #include <cmath>
 
 #include "attention/reference/normalizer.h"

@@ -32,7 +32,8 @@ RowGradient sparsemax_backward(const std::vector<double>& score, const RowParame
   for (size_t j = 0; j < score.size(); ++j) mean += row.weight[j] > 0 ? d_weight[j] : row.weight[j];
   mean /= static_cast<double>(row.alive);
   RowGradient gradient;
-  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] > 0 ? d_weight[j] - mean : row.weight[j]);
+  for (size_t j = 0; j < score.size(); ++j)
+    gradient.d_score.push_back(row.weight[j] > 0 ? d_weight[j] - mean : row.weight[j]);
   return gradient;
 }
 

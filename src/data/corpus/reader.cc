@@ -25,7 +25,8 @@ bool DocumentReader::open_next() {
   stream_.reset();
   if (index_ == sources_.size()) return false;
   const Source& source = sources_[index_++];
-  stream_ = source.format == TextFormat::parquet ? open_parquet(source.path, options_.text_field) : open_stream(source.path);
+  stream_ =
+      source.format == TextFormat::parquet ? open_parquet(source.path, options_.text_field) : open_stream(source.path);
   buffer_.clear();
   scanned_ = boundary_ = 0;
   blank_lines_ = 0;

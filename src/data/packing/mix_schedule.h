@@ -5,10 +5,11 @@
 
 namespace lazy {
 
-// The corpora are the leaves of a balanced binary tree. Each inner node parts what reaches it by a Beatty sequence: of the
-// first n sequences floor(n f + phase) go left, where f is the left side's share. So a prefix of n sequences holds n w of
-// a corpus with share w, give or take less than the depth of the tree (1 for two corpora, 2 for up to four); independent
-// draws would stray by sqrt(n w (1 - w)). Any place is found in as many steps as the tree is deep, from the place alone.
+// The corpora are the leaves of a balanced binary tree. Each inner node parts what reaches it by a Beatty sequence: of
+// the first n sequences floor(n f + phase) go left, where f is the left side's share. So a prefix of n sequences holds
+// n w of a corpus with share w, give or take less than the depth of the tree (1 for two corpora, 2 for up to four);
+// independent draws would stray by sqrt(n w (1 - w)). Any place is found in as many steps as the tree is deep, from the
+// place alone.
 class MixSchedule {
  public:
   // Weights above zero, in any unit. Phases come from `seed`; without `shuffle` they are 0.
@@ -18,7 +19,7 @@ class MixSchedule {
     int64_t index = 0;  // how many of its sequences came before
   };
   Place at(int64_t position) const;
-  std::vector<int64_t> counts(int64_t positions) const;  // of each corpus among the first `positions`
+  std::vector<int64_t> counts(int64_t positions) const;          // of each corpus among the first `positions`
   const std::vector<double>& shares() const { return shares_; }  // the weights, summing to 1
   int64_t depth() const { return depth_; }
 

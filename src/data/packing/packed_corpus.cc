@@ -8,7 +8,8 @@ namespace fs = std::filesystem;
 std::unique_ptr<PackedCorpus> PackedCorpus::open(const fs::path& corpus, const std::string& split,
                                                  const SequenceOptions& options) {
   if (options.length < (options.bos_per_sequence ? 2 : 1)) {
-    fail("sequences", "length: expected at least {} tokens, found {}", options.bos_per_sequence ? 2 : 1, options.length);
+    fail("sequences", "length: expected at least {} tokens, found {}", options.bos_per_sequence ? 2 : 1,
+         options.length);
   }
   if (options.documents_per_group < 1) {
     fail("sequences", "documents_per_group: expected at least 1, found {}", options.documents_per_group);
@@ -20,9 +21,11 @@ std::unique_ptr<PackedCorpus> PackedCorpus::open(const fs::path& corpus, const s
     fail("sequences", "mask_position: expected 0 to {}, found {}", options.length, options.mask_position);
   }
   if (options.mask_position > 0 && (options.bos_per_document || options.bos_per_sequence)) {
-    fail("sequences", "mask_position puts BOS where it stands nowhere else: set bos_per_document and bos_per_sequence to false");
+    fail("sequences",
+         "mask_position puts BOS where it stands nowhere else: set bos_per_document and bos_per_sequence to false");
   }
-  return options.packing == Packing::windows ? pack_windows(corpus, split, options) : pack_groups(corpus, split, options);
+  return options.packing == Packing::windows ? pack_windows(corpus, split, options)
+                                             : pack_groups(corpus, split, options);
 }
 
 PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, const SequenceOptions& options,
@@ -36,8 +39,8 @@ PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, con
   if (documents_ == 0) fail("sequences", "{}: split \"{}\" holds no documents", corpus.string(), split);
   header_ = shards.front().header();
   if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence || options.mask_position > 0)) {
-    fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false{}", corpus.string(),
-         options.mask_position > 0 ? ", mask_position to 0" : "");
+    fail("sequences", "{}: its tokenizer has no BOS; set bos_per_document and bos_per_sequence to false{}",
+         corpus.string(), options.mask_position > 0 ? ", mask_position to 0" : "");
   }
   if (options.eos_per_document && header_.eos_id < 0) {
     fail("sequences", "{}: its tokenizer has no EOS; set eos_per_document to false", corpus.string());
@@ -47,8 +50,8 @@ PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, con
 
 void PackedCorpus::check_size(const std::string& split) const {
   if (size() > 0) return;
-  fail("sequences", "{}: split \"{}\" has {} tokens in {} documents, fewer than one sequence of {}", path_.string(), split,
-       tokens_, documents_, options_.length);
+  fail("sequences", "{}: split \"{}\" has {} tokens in {} documents, fewer than one sequence of {}", path_.string(),
+       split, tokens_, documents_, options_.length);
 }
 
 }  // namespace lazy

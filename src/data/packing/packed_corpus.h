@@ -42,8 +42,10 @@ class PackedCorpus {
 };
 
 // The two ways to cut (SequenceOptions::packing).
-std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split, const SequenceOptions&);
-std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split, const SequenceOptions&);
+std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split,
+                                          const SequenceOptions&);
+std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split,
+                                           const SequenceOptions&);
 
 // Different streams of random numbers from one seed.
 inline uint64_t derive_seed(uint64_t seed, uint64_t stream) { return Random(seed ^ Random(stream).next()).next(); }

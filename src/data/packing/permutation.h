@@ -5,8 +5,9 @@
 
 namespace lazy {
 
-// A Feistel network over the smallest power of two that holds `size`; places outside are walked on until one lies inside
-// (Black and Rogaway 2002, "cycle walking"), less than twice on average. Equal keys give equal orders on every machine.
+// A Feistel network over the smallest power of two that holds `size`; places outside are walked on until one lies
+// inside (Black and Rogaway 2002, "cycle walking"), less than twice on average. Equal keys give equal orders on every
+// machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);

@@ -1,6 +1,6 @@
-// Packing::windows: every shard, its documents joined in their order, is cut into windows of one sequence; an epoch takes
-// all windows in the order of a keyed permutation. Holds 8 bytes a shard beside the open shards, however many documents
-// there are, and reads nothing but the window asked for.
+// Packing::windows: every shard, its documents joined in their order, is cut into windows of one sequence; an epoch
+// takes all windows in the order of a keyed permutation. Holds 8 bytes a shard beside the open shards, however many
+// documents there are, and reads nothing but the window asked for.
 #include <algorithm>
 
 #include "core/error.h"
@@ -47,8 +47,8 @@ class Windows final : public PackedCorpus {
   // index was not checked when the shard was opened, that would have read all of it: Shard::range checks what is used.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
     if (!separates()) return shard.read_checked(begin, payload(), out);
-    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin` or
-    // before.
+    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin`
+    // or before.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;

@@ -27,8 +27,9 @@ T field(const fs::path& path, const Json& json, const std::string& key, const ch
     fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
   };
   if constexpr (std::is_integral_v<T>) {  // the library would cut 1.5 and 1e300 to fit
-    const bool fits = found->is_number_unsigned() ? std::in_range<T>(found->get<uint64_t>())
-                                                  : found->is_number_integer() && std::in_range<T>(found->get<int64_t>());
+    const bool fits = found->is_number_unsigned()
+                          ? std::in_range<T>(found->get<uint64_t>())
+                          : found->is_number_integer() && std::in_range<T>(found->get<int64_t>());
     if (!fits) wrong();
   }
   try {
@@ -101,8 +102,10 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
     summary.shards = field<std::vector<std::string>>(path, split, "shards", "a list of file names");
     for (const std::string& file : summary.shards) {  // a corpus may come from anywhere: it names files of its own only
       const fs::path shard = file;
-      if (file.empty() || shard != shard.filename() || file == "." || file == ".." || file.find('\0') != std::string::npos) {
-        fail("corpus", "{}: splits.{}.shards: expected plain file names, found {}", path.string(), name, json_summary(Json(file)));
+      if (file.empty() || shard != shard.filename() || file == "." || file == ".." ||
+          file.find('\0') != std::string::npos) {
+        fail("corpus", "{}: splits.{}.shards: expected plain file names, found {}", path.string(), name,
+             json_summary(Json(file)));
       }
     }
     summary.documents = field<int64_t>(path, split, "documents", "a number");

@@ -36,8 +36,8 @@ class ShardWriter {
 // Whether opening a shard reads its document index, or its header alone.
 enum class ShardCheck { index, header };
 
-// Opening checks magic, version, sizes, header checksum and, unless told otherwise, the document index, and throws Error
-// naming the file, the field, what was expected and what was found. Tokens are checked by verify().
+// Opening checks magic, version, sizes, header checksum and, unless told otherwise, the document index, and throws
+// Error naming the file, the field, what was expected and what was found. Tokens are checked by verify().
 class Shard {
  public:
   explicit Shard(const std::filesystem::path& path, ShardCheck check = ShardCheck::index);

@@ -26,10 +26,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
     if (fs::exists(path / "vocab.txt")) return load_words_tokenizer(path / "vocab.txt");
     for (const char* name : {"vocab.bin", "vocab.pkl"}) {
       if (!fs::exists(path / name)) continue;
-      fail("tokenizer", "{}: expected vocab.txt beside it, found a pickle alone, which may run any program: docs/models.md has the command that lists its words",
+      fail("tokenizer",
+           "{}: expected vocab.txt beside it, found a pickle alone, which may run any program: docs/models.md has the "
+           "command that lists its words",
            (path / name).string());
     }
-    fail("tokenizer", "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
+    fail("tokenizer",
+         "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
          source);
   }
   if (path.extension() == ".json") {

@@ -107,10 +107,9 @@ bool Regex::Scanner::next(size_t* begin, size_t* end) {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
   if (at_ >= text_.size()) return false;
   pcre2_match_context* context = text_.size() <= kShortText ? regex.short_context : regex.context;
-  const int found = regex.jit
-                        ? pcre2_jit_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY, match, context)
-                        : pcre2_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK,
-                                      match, context);
+  const int found = regex.jit ? pcre2_jit_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY, match, context)
+                              : pcre2_match(regex.code, subject, text_.size(), at_, PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK,
+                                            match, context);
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
     PCRE2_UCHAR message[256];

@@ -37,8 +37,8 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-// The pattern with \s and \S written out as White_Space, and a class within a class opened: the engine of the tokenizers takes
-// their union, PCRE2 a bracket. Exposed for the tests.
+// The pattern with \s and \S written out as White_Space, and a class within a class opened: the engine of the
+// tokenizers takes their union, PCRE2 a bracket. Exposed for the tests.
 std::string with_unicode_white_space(const std::string& pattern);
 
 }  // namespace lazy

@@ -36,7 +36,8 @@ class SentencePieceBpe {
   static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
                                                 const std::vector<int32_t>& byte_ids);
   // With merges that a file lists instead of those that scores imply.
-  static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces, const std::vector<SentencePieceMerge>& merges,
+  static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
+                                                const std::vector<SentencePieceMerge>& merges,
                                                 const std::vector<int32_t>& byte_ids);
 
   // Appends the ids of `text`: valid UTF-8, not empty, spaces as they are. `prefix` puts the space symbol before it.

@@ -1,5 +1,5 @@
-// tokenizer.json of the tokenizers that came from SentencePiece (Llama 2, Mistral): BPE over characters, bytes for those without a
-// piece, a symbol for the space. Folders that transformers saves often have it without tokenizer.model.
+// tokenizer.json of the tokenizers that came from SentencePiece (Llama 2, Mistral): BPE over characters, bytes for
+// those without a piece, a symbol for the space. Folders that transformers saves often have it without tokenizer.model.
 #include <unordered_map>
 
 #include "core/file.h"
@@ -26,7 +26,7 @@ struct Pieces {
 };
 
 struct Spaces {
-  bool symbol = false;         // spaces become the symbol
+  bool symbol = false;  // spaces become the symbol
   Prefix prefix = Prefix::never;
   bool even_before_space = false;  // the normalizer Prepend; Metaspace leaves text alone that begins with a space
 };
@@ -53,24 +53,30 @@ void read_normalizer(const Node& node, Spaces& spaces) {
 
 void read_pre_tokenizer(const Node& node, Spaces& spaces) {
   if (!node.present()) return;
-  if (node.at("type").string() != "Metaspace") node.at("type").expected("\"Metaspace\" (others are not supported with byte_fallback)");
+  if (node.at("type").string() != "Metaspace")
+    node.at("type").expected("\"Metaspace\" (others are not supported with byte_fallback)");
   if (node.at("replacement").string() != kSpaceSymbol) node.at("replacement").expected("\"\u2581\"");
   spaces.symbol = true;
   std::string scheme = node.at("add_prefix_space").boolean(true) ? "always" : "never";
   if (const Node given = node.at("prepend_scheme"); given.present()) scheme = given.string();
-  if (scheme != "always" && scheme != "first" && scheme != "never") node.at("prepend_scheme").expected("always, first or never");
-  if (spaces.prefix == Prefix::never && scheme != "never") spaces.prefix = scheme == "first" ? Prefix::first : Prefix::every;
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    node.at("prepend_scheme").expected("always, first or never");
+  if (spaces.prefix == Prefix::never && scheme != "never")
+    spaces.prefix = scheme == "first" ? Prefix::first : Prefix::every;
 }
 
 Pieces read_pieces(const Node& model, BpeDefinition& definition) {
   const Node vocab = model.at("vocab");
-  if (!vocab.present() || !vocab.json->is_object() || vocab.json->empty()) vocab.expected("an object of tokens and ids");
-  if (model.at("ignore_merges").boolean(false)) model.at("ignore_merges").expected("false (true is not supported with byte_fallback)");
+  if (!vocab.present() || !vocab.json->is_object() || vocab.json->empty())
+    vocab.expected("an object of tokens and ids");
+  if (model.at("ignore_merges").boolean(false))
+    model.at("ignore_merges").expected("false (true is not supported with byte_fallback)");
   std::unordered_map<std::string, int32_t> ids;
   Pieces out;
   for (const auto& [token, value] : vocab.json->items()) {
     const Node entry{&value, vocab.place + ": \"" + token + "\""};
-    if (!value.is_number_integer() || value < 0 || value >= (1 << 24) || token.empty()) entry.expected("a text and an id from 0 to 2^24 - 1");
+    if (!value.is_number_integer() || value < 0 || value >= (1 << 24) || token.empty())
+      entry.expected("a text and an id from 0 to 2^24 - 1");
     const auto id = value.get<size_t>();
     if (id >= out.pieces.size()) out.pieces.resize(id + 1, {"", 0, false});
     if (!out.pieces[id].text.empty()) entry.expected("an id of its own");
@@ -103,14 +109,19 @@ Pieces read_pieces(const Node& model, BpeDefinition& definition) {
 class SentencePieceJson final : public Tokenizer {
  public:
   SentencePieceJson(BpeDefinition definition, Pieces pieces, const Spaces& spaces, const std::string& name)
-      : d_(std::move(definition)), p_(std::move(pieces)), spaces_(spaces), added_(d_.added), special_(d_.tokens.size()) {
+      : d_(std::move(definition)),
+        p_(std::move(pieces)),
+        spaces_(spaces),
+        added_(d_.added),
+        special_(d_.tokens.size()) {
     p_.byte_of.resize(d_.tokens.size(), -1);
     for (const AddedToken& token : d_.added) {
       special_[token.id] = token.special;
       if (static_cast<size_t>(token.id) < p_.pieces.size()) p_.pieces[token.id].normal = false;
     }
     bpe_ = SentencePieceBpe::make(p_.pieces, p_.merges, p_.byte_ids);
-    if (!bpe_) fail("tokenizer", "{}: model.vocab: expected a token for every character of the others, found one without", name);
+    if (!bpe_)
+      fail("tokenizer", "{}: model.vocab: expected a token for every character of the others, found one without", name);
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -139,7 +150,8 @@ class SentencePieceJson final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return d_.eos; }
   std::string kind() const override { return "sentencepiece"; }
   uint64_t fingerprint() const override {
-    std::string text = fmt::format("sentencepiece json {} {}", static_cast<int>(spaces_.prefix), spaces_.even_before_space);
+    std::string text =
+        fmt::format("sentencepiece json {} {}", static_cast<int>(spaces_.prefix), spaces_.even_before_space);
     for (const std::string& token : d_.tokens) text += fmt::format("\n{} {}", token.size(), token);
     for (const SentencePieceMerge& merge : p_.merges) text += fmt::format("\n{} {}", merge.left, merge.right);
     for (const AddedToken& token : d_.added) text += fmt::format("\n{} {}{}", token.id, token.lstrip, token.rstrip);
@@ -152,7 +164,8 @@ class SentencePieceJson final : public Tokenizer {
 
  private:
   static std::string replaced(std::string text, std::string_view from, std::string_view to) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
     return text;
   }
 
@@ -179,11 +192,13 @@ std::unique_ptr<Tokenizer> make_sentencepiece(TokenizerJson file) {
   Spaces spaces;
   read_normalizer(root.at("normalizer"), spaces);
   read_pre_tokenizer(root.at("pre_tokenizer"), spaces);
-  if (!spaces.symbol) root.at("pre_tokenizer").expected("Metaspace, or a normalizer that replaces spaces (byte_fallback)");
+  if (!spaces.symbol)
+    root.at("pre_tokenizer").expected("Metaspace, or a normalizer that replaces spaces (byte_fallback)");
   Pieces pieces = read_pieces(model, definition);
   read_added_tokens(root.at("added_tokens"), definition);
   for (size_t i = 0; i < definition.added.size(); ++i) {
-    if (definition.added[i].normalized) root.at("added_tokens").at(i).at("normalized").expected("false (byte_fallback)");
+    if (definition.added[i].normalized)
+      root.at("added_tokens").at(i).at("normalized").expected("false (byte_fallback)");
   }
   definition.files["tokenizer.json"] = std::move(file.text);
   read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);

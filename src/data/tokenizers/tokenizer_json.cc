@@ -51,7 +51,8 @@ std::pair<std::string, std::string> read_merge(const Node& entry) {
   }
   const std::string& text = entry.json->get_ref<const std::string&>();
   const size_t space = text.find(' ');
-  if (space == 0 || space == std::string::npos || space + 1 == text.size() || text.find(' ', space + 1) != std::string::npos) {
+  if (space == 0 || space == std::string::npos || space + 1 == text.size() ||
+      text.find(' ', space + 1) != std::string::npos) {
     entry.expected("two tokens with a space between them");
   }
   return {text.substr(0, space), text.substr(space + 1)};

@@ -17,12 +17,17 @@ class WordsTokenizer final : public Tokenizer {
   WordsTokenizer(std::vector<std::string> words, const std::string& file) : words_(std::move(words)) {
     for (size_t i = 0; i < words_.size(); ++i) {
       const auto [place, fresh] = ids_.emplace(words_[i], static_cast<int32_t>(i));
-      if (!fresh) fail("tokenizer", "{}: line {}: '{}' stands on line {} already", file, i + 1, words_[i], place->second + 1);
+      if (!fresh)
+        fail("tokenizer", "{}: line {}: '{}' stands on line {} already", file, i + 1, words_[i], place->second + 1);
     }
-    const auto find = [&](std::string_view word) { return ids_.count(std::string(word)) ? ids_.at(std::string(word)) : -1; };
+    const auto find = [&](std::string_view word) {
+      return ids_.count(std::string(word)) ? ids_.at(std::string(word)) : -1;
+    };
     eos_ = find("<eos>");
     unknown_ = find("<unk>") >= 0 ? find("<unk>") : find("<UNK>");
-    if (eos_ < 0 || unknown_ < 0) fail("tokenizer", "{}: expected <eos> and <unk> among the words, found {}", file, eos_ < 0 ? "no <eos>" : "no <unk>");
+    if (eos_ < 0 || unknown_ < 0)
+      fail("tokenizer", "{}: expected <eos> and <unk> among the words, found {}", file,
+           eos_ < 0 ? "no <eos>" : "no <unk>");
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -79,7 +84,8 @@ class WordsTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> load_words_tokenizer(const std::filesystem::path& path) {
   std::vector<std::string> words;
   const std::string text = read_file(path);
-  if (text.size() > size_t{1} << 30) fail("tokenizer", "{}: expected a list of at most 2^30 bytes, found {}", path.string(), text.size());
+  if (text.size() > size_t{1} << 30)
+    fail("tokenizer", "{}: expected a list of at most 2^30 bytes, found {}", path.string(), text.size());
   std::vector<std::string> lines = split(text, '\n');
   if (!lines.empty() && lines.back().empty()) lines.pop_back();  // after the last line's end
   for (size_t n = 0; n < lines.size(); ++n) {

@@ -14,7 +14,9 @@ namespace {
 // byte_perplexity and bits_per_byte restate word_perplexity's log-likelihoods: the same test once more.
 constexpr std::array kAccuracies = {"acc", "acc_norm"}, kPerplexities = {"perplexity", "word_perplexity"};
 
-bool one_of(const auto& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool one_of(const auto& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // The accuracy that a task is known by; acc of one that is not built in.
 std::string headline_of(const std::string& name) {
@@ -24,11 +26,12 @@ std::string headline_of(const std::string& name) {
   return "acc";
 }
 
-void check_same_documents(const std::string& task, const ResultFolder& first, const TaskSamples& a, const ResultFolder& second, const TaskSamples& b) {
+void check_same_documents(const std::string& task, const ResultFolder& first, const TaskSamples& a,
+                          const ResultFolder& second, const TaskSamples& b) {
   const auto differ = [&](const char* what, const std::string& x, const std::string& y) {
     if (x != y) {
-      fail("eval --compare", "{}: expected the same {} in both, found {} in {} and {} in {}", task, what, x, first.path.string(), y,
-           second.path.string());
+      fail("eval --compare", "{}: expected the same {} in both, found {} in {} and {} in {}", task, what, x,
+           first.path.string(), y, second.path.string());
     }
   };
   differ("version of the task", a.version, b.version);
@@ -37,11 +40,14 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
   for (const auto& [number, document] : a.documents) {
     const auto found = b.documents.find(number);
     if (found == b.documents.end()) {
-      fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(), second.path.string());
+      fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(),
+           second.path.string());
     }
     // Rows with other columns (the Hub's, a local file's) may still ask the same.
-    if (document.document_hash != found->second.document_hash && document.question_hash != found->second.question_hash) {
-      fail("eval --compare", "{}: document {} is another one in {} than in {}: the data differ", task, number, first.path.string(), second.path.string());
+    if (document.document_hash != found->second.document_hash &&
+        document.question_hash != found->second.question_hash) {
+      fail("eval --compare", "{}: document {} is another one in {} than in {}: the data differ", task, number,
+           first.path.string(), second.path.string());
     }
   }
 }
@@ -63,7 +69,8 @@ Paired pair_documents(const std::string& task, const std::string& metric, const 
   for (const auto& [number, document] : a.documents) {
     const SampleValue& x = document.metrics.at(metric);
     const auto other = b.documents.at(number).metrics.find(metric);
-    if (other == b.documents.at(number).metrics.end()) fail("eval --compare", "{}:{}: expected {}, found none", b.file.string(), number + 1, metric);
+    if (other == b.documents.at(number).metrics.end())
+      fail("eval --compare", "{}:{}: expected {}, found none", b.file.string(), number + 1, metric);
     paired.documents.push_back({sign * (other->second.value - x.value), x.units});
     first += sign * x.value;
     second += sign * other->second.value;
@@ -111,7 +118,8 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
   for (const auto& [task, unused] : second.tasks) {
     if (!first.tasks.contains(task)) result.left_out.push_back(task);
   }
-  if (result.rows.empty()) fail("eval --compare", "{} and {} have samples of no task in common", result.first, result.second);
+  if (result.rows.empty())
+    fail("eval --compare", "{} and {} have samples of no task in common", result.first, result.second);
   if (averaged.size() > 1) {
     average.first /= static_cast<double>(averaged.size());
     average.second /= static_cast<double>(averaged.size());

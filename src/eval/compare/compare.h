@@ -28,7 +28,8 @@ struct Comparison {
 
 struct ModelComparison {
   std::string first, second;
-  std::vector<Comparison> rows;     // accuracies and perplexities; "average" last, where two or more tasks have an accuracy
+  std::vector<Comparison>
+      rows;  // accuracies and perplexities; "average" last, where two or more tasks have an accuracy
   std::vector<std::string> left_out;  // tasks that only one of them has
 };
 

@@ -39,7 +39,8 @@ void read_samples(std::istream& lines, const std::string& source, TaskSamples& t
       const json sample = json::parse(line);
       task.documents[sample.at("doc_id").get<int64_t>()] = document_of(sample);
     } catch (const json::exception& e) {
-      fail("eval --compare", "{}:{}: expected a sample of lm-evaluation-harness's schema, found {}", source, number, e.what());
+      fail("eval --compare", "{}:{}: expected a sample of lm-evaluation-harness's schema, found {}", source, number,
+           e.what());
     }
   }
   if (task.documents.empty()) fail("eval --compare", "{}: expected samples, found none", source);
@@ -63,7 +64,8 @@ TaskSamples samples_of(const fs::path& results_file, const json& results, const 
 
 ResultFolder read_result_folder(const fs::path& path) {
   if (!fs::is_directory(path)) {
-    fail("eval --compare", "{}: expected a folder of results, found {}", path.string(), fs::exists(path) ? "a file" : "nothing");
+    fail("eval --compare", "{}: expected a folder of results, found {}", path.string(),
+         fs::exists(path) ? "a file" : "nothing");
   }
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(path)) {
@@ -71,7 +73,8 @@ ResultFolder read_result_folder(const fs::path& path) {
     if (entry.is_regular_file() && name.starts_with(kResults) && name.ends_with(".json")) files.push_back(entry.path());
   }
   // A name's date is ISO 8601: later ones stand later.
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.filename() < b.filename(); });
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.filename() < b.filename(); });
   ResultFolder folder{path, {}};
   for (const fs::path& file : files) {
     json results;
@@ -88,12 +91,13 @@ ResultFolder read_result_folder(const fs::path& path) {
         folder.tasks[task] = std::move(samples);
       }
     } catch (const json::exception& e) {
-      fail("eval --compare", "{}: expected results in lm-evaluation-harness's schema, found {}", file.string(), e.what());
+      fail("eval --compare", "{}: expected results in lm-evaluation-harness's schema, found {}", file.string(),
+           e.what());
     }
   }
   if (folder.tasks.empty()) {
-    fail("eval --compare", "{}: expected results_DATE.json with samples_TASK_DATE.jsonl (of --log-samples), found {}", path.string(),
-         files.empty() ? "no results" : "no samples");
+    fail("eval --compare", "{}: expected results_DATE.json with samples_TASK_DATE.jsonl (of --log-samples), found {}",
+         path.string(), files.empty() ? "no results" : "no samples");
   }
   for (auto& [task, samples] : folder.tasks) {
     std::ifstream lines(samples.file);

@@ -21,7 +21,7 @@ struct SampleDocument {
 
 struct TaskSamples {
   std::filesystem::path file;
-  std::string version, shots;                // as the results file states them
+  std::string version, shots;  // as the results file states them
   std::map<int64_t, SampleDocument> documents;
 };
 

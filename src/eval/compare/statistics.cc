@@ -45,7 +45,8 @@ size_t draw(std::mt19937_64& generator, size_t count) {
 double incomplete_beta(double a, double b, double x) {
   if (x <= 0) return 0;
   if (x >= 1) return 1;
-  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
+  const double front =
+      std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
   if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
   return 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
@@ -73,7 +74,8 @@ TTest paired_t_test(const Groups& groups) {
     if (group.size() < 2) return {kNaN, 0, kNaN};
     double group_mean = 0, squares = 0;
     for (const auto& document : group) group_mean += document.difference / n;
-    for (const auto& document : group) squares += (document.difference - group_mean) * (document.difference - group_mean);
+    for (const auto& document : group)
+      squares += (document.difference - group_mean) * (document.difference - group_mean);
     // A group's estimate is its mean difference times documents per unit.
     const double scale = n / sum_of_units(group), of_mean = squares / (n - 1) / n * scale * scale;
     mean += group_mean * scale;

@@ -30,7 +30,8 @@ TTest paired_t_test(const Groups& groups);
 
 // Percentile interval of the estimate over resamples of the documents, drawn with replacement within every group. Equal
 // seeds give equal intervals on every machine.
-Interval paired_bootstrap(const Groups& groups, double confidence = 0.95, int64_t resamples = 10000, uint64_t seed = 42);
+Interval paired_bootstrap(const Groups& groups, double confidence = 0.95, int64_t resamples = 10000,
+                          uint64_t seed = 42);
 
 // The regularized incomplete beta function I_x(a, b): for a, b > 0 and 0 <= x <= 1, to a relative error of about 1e-11.
 double incomplete_beta(double a, double b, double x);

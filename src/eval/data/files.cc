@@ -53,7 +53,8 @@ std::vector<fs::path> find_task_files(const Task& task, const fs::path& data, bo
   }
   for (const std::string& source : task.data.hub) {
     const size_t colon = std::min(source.find(':'), source.size());
-    const std::string repository = source.substr(0, colon), config = colon < source.size() ? source.substr(colon + 1) : "";
+    const std::string repository = source.substr(0, colon),
+                      config = colon < source.size() ? source.substr(colon + 1) : "";
     const size_t slash = repository.find('/');
     std::vector<fs::path> folders = {data / repository};
     if (slash != std::string::npos) {

@@ -14,8 +14,8 @@ struct Row {
   std::string where;  // "data/piqa.jsonl:17", for messages
 };
 
-// All rows of the evaluated split, or of the one that examples come from. Error names the file, the line, the field, what
-// was expected and what was found.
+// All rows of the evaluated split, or of the one that examples come from. Error names the file, the line, the field,
+// what was expected and what was found.
 std::vector<Row> read_rows(const Task& task, const std::filesystem::path& data, bool fewshot = false);
 
 }  // namespace lazy::eval

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/statistics.h"
 #include "core/random.h"
+#include "core/statistics.h"
 
 namespace lazy::eval::length {
 

@@ -1,5 +1,5 @@
-// Confidence intervals by resampling documents: the same seeded resamples for every statistic, so that two of them may be
-// compared draw by draw.
+// Confidence intervals by resampling documents: the same seeded resamples for every statistic, so that two of them may
+// be compared draw by draw.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,8 +27,8 @@ class Bootstrap {
   uint64_t seed_;
 };
 
-// Wilson's 95 % interval of a share of `trials`; none without trials. For the probes, whose trials are few and often all
-// right or all wrong.
+// Wilson's 95 % interval of a share of `trials`; none without trials. For the probes, whose trials are few and often
+// all right or all wrong.
 Interval wilson(double successes, double trials);
 
 }  // namespace lazy::eval::length

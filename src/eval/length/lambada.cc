@@ -22,7 +22,8 @@ std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std:
   std::vector<TextPair> pairs;
   for (const Row& row : rows) {
     pairs.push_back(make_question(task, row, "").pairs.at(0));
-    if (pairs.back().context.empty()) fail("eval", "{}: expected words before the last one, found '{}'", row.where, pairs.back().continuation);
+    if (pairs.back().context.empty())
+      fail("eval", "{}: expected words before the last one, found '{}'", row.where, pairs.back().continuation);
   }
   return pairs;
 }
@@ -35,14 +36,16 @@ std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, co
     LambadaItem item{request.context, request.context.size()};
     item.ids.insert(item.ids.end(), request.continuation.begin(), request.continuation.end());
     if (item.context == 0 || item.context == item.ids.size()) {
-      fail("eval", "lambada_openai: expected a context and a last word of a token at least, found '{}' and '{}'", pair.context, pair.continuation);
+      fail("eval", "lambada_openai: expected a context and a last word of a token at least, found '{}' and '{}'",
+           pair.context, pair.continuation);
     }
     items.push_back(std::move(item));
   }
   return items;
 }
 
-int64_t lambada_shortest(std::span<const LambadaItem> items, std::span<const int32_t> separator, std::optional<int32_t> bos) {
+int64_t lambada_shortest(std::span<const LambadaItem> items, std::span<const int32_t> separator,
+                         std::optional<int32_t> bos) {
   size_t most = 0;
   for (const LambadaItem& item : items) most = std::max(most, room(item, separator));
   return static_cast<int64_t>(most) - 1 + (bos ? 1 : 0);
@@ -103,8 +106,8 @@ LambadaSums score_lambada(const Scorer& scorer, std::span<const LambadaItem> ite
   return sums;
 }
 
-LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const LambadaItem> items, std::optional<int32_t> bos, int64_t max_length,
-                                   const std::string& title) {
+LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const LambadaItem> items, std::optional<int32_t> bos,
+                                   int64_t max_length, const std::string& title) {
   std::vector<Window> windows;
   for (const LambadaItem& item : items) {
     const auto word = item.ids.begin() + static_cast<int64_t>(item.context);

@@ -23,8 +23,8 @@ struct LambadaItem {
 // As the standard score cuts them: the last word's tokens are those that the passage has beyond the passage without it.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
-// Whole items in their order, each after the separator, as many as fit into `length` input tokens. An item is never cut:
-// its last word always has its whole passage before it. The separators are read and not scored.
+// Whole items in their order, each after the separator, as many as fit into `length` input tokens. An item is never
+// cut: its last word always has its whole passage before it. The separators are read and not scored.
 struct LambadaStream {
   Window window;
   std::vector<size_t> starts;  // of its items, among the targets
@@ -33,9 +33,10 @@ struct LambadaStream {
 std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                                            std::optional<int32_t> bos, int64_t length);
 // The shortest length that holds the longest item.
-int64_t lambada_shortest(std::span<const LambadaItem> items, std::span<const int32_t> separator, std::optional<int32_t> bos);
+int64_t lambada_shortest(std::span<const LambadaItem> items, std::span<const int32_t> separator,
+                         std::optional<int32_t> bos);
 
-struct LambadaSums {  // [item]
+struct LambadaSums {                            // [item]
   std::vector<double> loss, tokens;             // nats over all its tokens
   std::vector<double> word_loss, word_correct;  // the last word: nats, and 1 when each of its tokens was the likeliest
   int64_t streams = 0, not_finite = 0;
@@ -43,7 +44,7 @@ struct LambadaSums {  // [item]
 LambadaSums score_lambada(const Scorer& scorer, std::span<const LambadaItem> items, std::span<const int32_t> separator,
                           std::optional<int32_t> bos, int64_t length, const std::string& title);
 // The benchmark's own score: each item alone, cut from the left to max_length. loss and tokens stay empty.
-LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const LambadaItem> items, std::optional<int32_t> bos, int64_t max_length,
-                                   const std::string& title);
+LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const LambadaItem> items, std::optional<int32_t> bos,
+                                   int64_t max_length, const std::string& title);
 
 }  // namespace lazy::eval::length

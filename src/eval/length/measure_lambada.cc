@@ -24,14 +24,19 @@ void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
 
 }  // namespace
 
-Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs, const StudyOptions& options, const std::string& title) {
+Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs, const StudyOptions& options,
+                         const std::string& title) {
   const std::vector<LambadaItem> items = tokenize_lambada(pairs, *model.tokenizer);
   const std::vector<int32_t> separator = model.tokenizer->encode(kSeparator);
   const std::optional<int32_t> bos = options.bos ? model.tokenizer->bos_id() : std::nullopt;
   const Bootstrap bootstrap(static_cast<int64_t>(items.size()), options.resamples, options.probe.seed);
   const int64_t least = lambada_shortest(items, separator, bos);
-  Measured measured{.entry = {{"items", items.size()}, {"unit", "item"}, {"units", items.size()}, {"separator", kSeparator},
-                              {"lengths", Json::array()}, {"skipped", Json::array()}},
+  Measured measured{.entry = {{"items", items.size()},
+                              {"unit", "item"},
+                              {"units", items.size()},
+                              {"separator", kSeparator},
+                              {"lengths", Json::array()},
+                              {"skipped", Json::array()}},
                     .curve = {}};
   measured.curve.tokenizer = model.tokenizer->fingerprint();
   for (const int64_t length : options.lengths) {
@@ -39,13 +44,19 @@ Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs
       skip(measured.entry, title, length, fmt::format("the longest item takes {} tokens", least));
       continue;
     }
-    const LambadaSums sums = score_lambada(model.scorer, items, separator, bos, length, fmt::format("{} at {}", title, length));
+    const LambadaSums sums =
+        score_lambada(model.scorer, items, separator, bos, length, fmt::format("{} at {}", title, length));
     warn_not_finite(title, length, sums.not_finite);
     const double tokens = std::accumulate(sums.tokens.begin(), sums.tokens.end(), 0.0);
     const double loss = std::accumulate(sums.loss.begin(), sums.loss.end(), 0.0) / tokens;
     const Interval interval = bootstrap.ratio(sums.loss, sums.tokens);
-    Json row = {{"length", length}, {"streams", sums.streams}, {"tokens", tokens}, {"loss", loss}, {"loss_interval", to_json(interval)},
-                {"perplexity", std::exp(loss)}, {"perplexity_interval", exp_json(interval)}};
+    Json row = {{"length", length},
+                {"streams", sums.streams},
+                {"tokens", tokens},
+                {"loss", loss},
+                {"loss_interval", to_json(interval)},
+                {"perplexity", std::exp(loss)},
+                {"perplexity_interval", exp_json(interval)}};
     add_words(row, sums, bootstrap);
     measured.entry["lengths"].push_back(row);
     measured.curve.lengths.push_back(length);
@@ -53,7 +64,8 @@ Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs
     measured.curve.tokens = sums.tokens;
   }
   if (measured.curve.lengths.empty()) return measured;
-  const LambadaSums standard = score_lambada_standard(model.scorer, items, bos, model.config.max_length, title + " standard");
+  const LambadaSums standard =
+      score_lambada_standard(model.scorer, items, bos, model.config.max_length, title + " standard");
   warn_not_finite(title + " standard", model.config.max_length, standard.not_finite);
   Json row = {{"max_length", model.config.max_length}};
   add_words(row, standard, bootstrap);

@@ -18,8 +18,11 @@ Json bins_json(const RollingSums& sums, const Bootstrap& bootstrap, int64_t leng
   for (size_t b = 0; b < sums.bin_loss.size(); ++b) {
     const double tokens = sum(sums.bin_tokens[b]);
     if (tokens == 0) continue;
-    bins.push_back({{"from", bin_first(static_cast<int>(b))}, {"to", std::min(bin_last(static_cast<int>(b)), length)}, {"tokens", tokens},
-                    {"loss", sum(sums.bin_loss[b]) / tokens}, {"loss_interval", to_json(bootstrap.ratio(sums.bin_loss[b], sums.bin_tokens[b]))}});
+    bins.push_back({{"from", bin_first(static_cast<int>(b))},
+                    {"to", std::min(bin_last(static_cast<int>(b)), length)},
+                    {"tokens", tokens},
+                    {"loss", sum(sums.bin_loss[b]) / tokens},
+                    {"loss_interval", to_json(bootstrap.ratio(sums.bin_loss[b], sums.bin_tokens[b]))}});
   }
   return bins;
 }
@@ -27,7 +30,8 @@ Json bins_json(const RollingSums& sums, const Bootstrap& bootstrap, int64_t leng
 // By unit; of blocks only the total is known, so that each gets its share by tokens.
 std::vector<double> words_by_unit(const TextSet& text, const RollingSums& sums, int64_t block) {
   if (block == 0) return {text.words.begin(), text.words.end()};
-  const double per_token = double(std::accumulate(text.words.begin(), text.words.end(), int64_t{0})) / double(text.tokens);
+  const double per_token =
+      double(std::accumulate(text.words.begin(), text.words.end(), int64_t{0})) / double(text.tokens);
   std::vector<double> words = sums.tokens;
   for (double& w : words) w *= per_token;
   return words;
@@ -42,14 +46,17 @@ int64_t longest_run(const TextSet& text, bool per_document) {
 
 }  // namespace
 
-Measured measure_text(const Opened& model, const TextSource& source, const StudyOptions& options, const std::string& title) {
+Measured measure_text(const Opened& model, const TextSource& source, const StudyOptions& options,
+                      const std::string& title) {
   const TextSet text = tokenize(source, *model.tokenizer, model.config);
-  Measured measured{.entry = {{"tokens", text.tokens}, {"lengths", Json::array()}, {"skipped", Json::array()}}, .curve = {}};
+  Measured measured{.entry = {{"tokens", text.tokens}, {"lengths", Json::array()}, {"skipped", Json::array()}},
+                    .curve = {}};
   Json& entry = measured.entry;
   std::vector<int64_t> lengths;
   for (const int64_t length : options.lengths) {
     if (const int64_t there = longest_run(text, options.per_document); there < length) {
-      skip(entry, title, length, fmt::format("the {} has {} tokens", options.per_document ? "longest document" : "text", there));
+      skip(entry, title, length,
+           fmt::format("the {} has {} tokens", options.per_document ? "longest document" : "text", there));
     } else {
       lengths.push_back(length);
     }
@@ -62,14 +69,19 @@ Measured measure_text(const Opened& model, const TextSource& source, const Study
   std::vector<double> first;  // the first length's draws
   for (const int64_t length : lengths) {
     const auto begin = Clock::now();
-    const RollingSums sums = score_rolling(model.scorer, text, length, block, rolling, fmt::format("{} at {}", title, length));
+    const RollingSums sums =
+        score_rolling(model.scorer, text, length, block, rolling, fmt::format("{} at {}", title, length));
     warn_not_finite(title, length, sums.not_finite);
     const Bootstrap bootstrap(static_cast<int64_t>(sums.loss.size()), options.resamples, options.probe.seed);
     const std::vector<double> draws = bootstrap.ratios(sums.loss, sums.tokens);
     const Interval interval = bootstrap.interval(draws);
     const double loss = sum(sums.loss) / sum(sums.tokens);
-    Json row = {{"length", length}, {"tokens", sum(sums.tokens)}, {"loss", loss}, {"loss_interval", to_json(interval)},
-                {"perplexity", std::exp(loss)}, {"perplexity_interval", exp_json(interval)}};
+    Json row = {{"length", length},
+                {"tokens", sum(sums.tokens)},
+                {"loss", loss},
+                {"loss_interval", to_json(interval)},
+                {"perplexity", std::exp(loss)},
+                {"perplexity_interval", exp_json(interval)}};
     if (!text.words.empty()) {
       const std::vector<double> words = words_by_unit(text, sums, block);
       row["words"] = sum(words);

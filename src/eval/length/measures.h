@@ -22,11 +22,15 @@ struct Measured {
   UnitCurve curve;  // of a loss per token; empty for probes
 };
 
-Measured measure_text(const Opened& model, const TextSource& source, const StudyOptions& options, const std::string& title);
-Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs, const StudyOptions& options, const std::string& title);
-Measured measure_probe(const Opened& model, const std::string& probe, const StudyOptions& options, const std::string& title);
+Measured measure_text(const Opened& model, const TextSource& source, const StudyOptions& options,
+                      const std::string& title);
+Measured measure_lambada(const Opened& model, const std::vector<TextPair>& pairs, const StudyOptions& options,
+                         const std::string& title);
+Measured measure_probe(const Opened& model, const std::string& probe, const StudyOptions& options,
+                       const std::string& title);
 
-// How much more `other` loses than `base` from the first length to each later one, in nats per token, over the same resamples.
+// How much more `other` loses than `base` from the first length to each later one, in nats per token, over the same
+// resamples.
 Json compare_change(const UnitCurve& base, const UnitCurve& other, const StudyOptions& options);
 
 Json to_json(const Interval& interval);  // [low, high] or null

@@ -13,23 +13,28 @@ constexpr std::array kSentences = {"The kettle on the stove was still warm. ", "
                                    "Two dogs slept under the bench. ",         "Rain was expected before noon. ",
                                    "The baker swept the front step. ",         "A letter lay on the kitchen table. "};
 
-uint64_t trial_seed(uint64_t seed, int64_t trial) { return Random(seed + 0x9E37 * static_cast<uint64_t>(trial)).next(); }
+uint64_t trial_seed(uint64_t seed, int64_t trial) {
+  return Random(seed + 0x9E37 * static_cast<uint64_t>(trial)).next();
+}
 
 Window window_of_prompt(const PasskeyPrompt& prompt, const Tokenizer& tokenizer, std::optional<int32_t> bos) {
   std::vector<int32_t> ids = tokenizer.encode(prompt.text + prompt.answer);
   const size_t context = tokenizer.encode(prompt.text).size();
-  if (context == 0 || context >= ids.size()) fail("eval", "passkey: the {} tokenizer makes no token of '{}'", tokenizer.kind(), prompt.answer);
+  if (context == 0 || context >= ids.size())
+    fail("eval", "passkey: the {} tokenizer makes no token of '{}'", tokenizer.kind(), prompt.answer);
   Window window{{}, {ids.begin() + static_cast<int64_t>(context), ids.end()}};
   if (bos) window.input.push_back(*bos);
   window.input.insert(window.input.end(), ids.begin(), ids.end() - 1);
   return window;
 }
 
-int64_t prompt_tokens(int64_t sentences, double depth, uint64_t seed, const Tokenizer& tokenizer, std::optional<int32_t> bos) {
+int64_t prompt_tokens(int64_t sentences, double depth, uint64_t seed, const Tokenizer& tokenizer,
+                      std::optional<int32_t> bos) {
   return static_cast<int64_t>(window_of_prompt(passkey_prompt(sentences, depth, seed), tokenizer, bos).input.size());
 }
 
-// The most sentences that fit with the key at the beginning: a few more or less tokens elsewhere are seen to by the caller.
+// The most sentences that fit with the key at the beginning: a few more or less tokens elsewhere are seen to by the
+// caller.
 int64_t most_sentences(int64_t length, uint64_t seed, const Tokenizer& tokenizer, std::optional<int32_t> bos) {
   int64_t fits = 0, too_many = 1;
   while (prompt_tokens(too_many, 0, seed, tokenizer, bos) <= length) fits = too_many, too_many *= 2;
@@ -63,8 +68,8 @@ int64_t passkey_shortest(const Tokenizer& tokenizer, const ProbeOptions& options
   return most;
 }
 
-std::vector<ProbeCell> passkey(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length, const ProbeOptions& options,
-                               const std::string& title) {
+std::vector<ProbeCell> passkey(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length,
+                               const ProbeOptions& options, const std::string& title) {
   if (const int64_t least = passkey_shortest(tokenizer, options); length < least) {
     fail("eval", "passkey: expected a length of {} at least (the question alone), found {}", least, length);
   }

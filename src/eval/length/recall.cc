@@ -23,13 +23,14 @@ std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs
   const auto enough = static_cast<size_t>(4 * pairs);
   if (words.size() >= enough) return words;
   if (others.size() >= enough) return others;
-  fail("eval", "recall: {} pairs need {} tokens, the {} tokenizer has {}", pairs, enough, tokenizer.kind(), others.size());
+  fail("eval", "recall: {} pairs need {} tokens, the {} tokenizer has {}", pairs, enough, tokenizer.kind(),
+       others.size());
 }
 
 int64_t recall_shortest(const ProbeOptions& options) { return 4 * options.pairs - 1 + (options.bos ? 1 : 0); }
 
-RecallSequence recall_sequence(const std::vector<int32_t>& vocabulary, int64_t length, int64_t pairs, double depth, uint64_t seed,
-                               std::optional<int32_t> bos) {
+RecallSequence recall_sequence(const std::vector<int32_t>& vocabulary, int64_t length, int64_t pairs, double depth,
+                               uint64_t seed, std::optional<int32_t> bos) {
   Random random(seed);
   std::vector<int32_t> tokens = vocabulary;
   random.shuffle(std::span(tokens));
@@ -59,10 +60,11 @@ RecallSequence recall_sequence(const std::vector<int32_t>& vocabulary, int64_t l
   return sequence;
 }
 
-std::vector<ProbeCell> recall(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length, const ProbeOptions& options,
-                              const std::string& title) {
+std::vector<ProbeCell> recall(const Scorer& scorer, const Tokenizer& tokenizer, int64_t length,
+                              const ProbeOptions& options, const std::string& title) {
   if (const int64_t least = recall_shortest(options); length < least) {
-    fail("eval", "recall: expected a length of {} at least ({} pairs and their questions), found {}", least, options.pairs, length);
+    fail("eval", "recall: expected a length of {} at least ({} pairs and their questions), found {}", least,
+         options.pairs, length);
   }
   const std::vector<int32_t> vocabulary = recall_vocabulary(tokenizer, options.pairs);
   std::vector<RecallSequence> sequences;
@@ -77,7 +79,9 @@ std::vector<ProbeCell> recall(const Scorer& scorer, const Tokenizer& tokenizer, 
   const std::vector<Score> scores = scorer(windows, title);
   std::vector<ProbeCell> cells;
   for (size_t d = 0; d < options.depths.size(); ++d) {
-    ProbeCell cell{.depth = options.depths[d], .trials = options.samples * options.pairs, .input_tokens = static_cast<double>(length)};
+    ProbeCell cell{.depth = options.depths[d],
+                   .trials = options.samples * options.pairs,
+                   .input_tokens = static_cast<double>(length)};
     for (size_t s = d; s < sequences.size(); s += options.depths.size()) {
       for (const size_t t : sequences[s].value_targets) {
         cell.exact += scores[s].targets[t].greedy;

@@ -23,9 +23,10 @@ int position_bin(int64_t visible) { return std::bit_width(static_cast<uint64_t>(
 int64_t bin_first(int bin) { return bin == 0 ? 1 : (int64_t{1} << (bin - 1)) + 1; }
 int64_t bin_last(int bin) { return int64_t{1} << bin; }
 
-RollingSums score_rolling(const Scorer& scorer, const TextSet& text, int64_t length, int64_t block, const RollingOptions& options,
-                          const std::string& title) {
-  if (options.stride < 0 || options.stride > length) fail("eval", "stride: expected 1 to {} (the length), found {}", length, options.stride);
+RollingSums score_rolling(const Scorer& scorer, const TextSet& text, int64_t length, int64_t block,
+                          const RollingOptions& options, const std::string& title) {
+  if (options.stride < 0 || options.stride > length)
+    fail("eval", "stride: expected 1 to {} (the length), found {}", length, options.stride);
   std::vector<Stream> streams;
   size_t units = 0, position = 0;
   for (size_t d = 0; d < text.documents.size(); ++d) {

@@ -11,7 +11,7 @@
 namespace lazy::eval::length {
 
 struct RollingOptions {
-  bool bos = false;           // BOS before every document and first in every window, in the place of the token there; not scored
+  bool bos = false;  // BOS before every document and first in every window, in the place of the token there; not scored
   bool per_document = false;  // windows end with their document; else the documents are one stream
   int64_t stride = 0;         // tokens predicted a window after the first; 0: as many as fit (windows do not overlap)
   int32_t first_context = 0;  // what the first token of the text is predicted from
@@ -30,7 +30,7 @@ struct RollingSums {
 };
 
 // `block`: 0, the units are the documents; else blocks of that many tokens of the stream of all documents.
-RollingSums score_rolling(const Scorer& scorer, const TextSet& text, int64_t length, int64_t block, const RollingOptions& options,
-                          const std::string& title);
+RollingSums score_rolling(const Scorer& scorer, const TextSet& text, int64_t length, int64_t block,
+                          const RollingOptions& options, const std::string& title);
 
 }  // namespace lazy::eval::length

@@ -1,5 +1,5 @@
-// What the length measures ask of a model: the log-likelihood of every target of every window. A function, so that a test
-// can put a rule with known answers in a model's place.
+// What the length measures ask of a model: the log-likelihood of every target of every window. A function, so that a
+// test can put a rule with known answers in a model's place.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -34,7 +34,8 @@ struct Subject {
 
 struct StudyOptions {
   std::vector<int64_t> lengths;
-  std::vector<std::string> tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: what the given data serves
+  std::vector<std::string>
+      tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: what the given data serves
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
   std::optional<double> limit;  // documents, or items; below 1 a share of them
@@ -44,8 +45,9 @@ struct StudyOptions {
   std::string command, date;
 };
 
-// Error, before any model is opened, on lengths that do not increase or are below 2, on unknown tasks, missing or broken data.
-// A length that a task cannot serve (a text that is shorter) is left out with a warning; an Error when none is left.
+// Error, before any model is opened, on lengths that do not increase or are below 2, on unknown tasks, missing or
+// broken data. A length that a task cannot serve (a text that is shorter) is left out with a warning; an Error when
+// none is left.
 Json run(const std::vector<Subject>& subjects, const StudyOptions& options);
 
 // The same as text: a table a measure, a row a model.

@@ -16,7 +16,10 @@ using Rows = std::vector<std::vector<std::string>>;
 // The first column on the left, numbers on the right.
 std::string aligned(const Rows& rows) { return markdown_table(rows, "lr") + "\n"; }
 
-std::string number(double value) { return std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, std::fabs(value) < 10 ? 3 : 2) : fmt::format("{:.3g}", value); }
+std::string number(double value) {
+  return std::fabs(value) < 1e4 ? fmt::format("{:.{}f}", value, std::fabs(value) < 10 ? 3 : 2)
+                                : fmt::format("{:.3g}", value);
+}
 
 std::string with_interval(const Json& row, const std::string& key) {
   std::string text = number(row[key].get<double>());
@@ -29,7 +32,8 @@ std::string with_interval(const Json& row, const std::string& key) {
 
 // A row for each `name` of any model's list, a column for each model. `list` picks a model's list, `name` a row's name.
 std::string by_model(const Json& study, const Json& models, const std::string& corner, const std::string& key,
-                     const std::function<Json(const Json&)>& list, const std::function<std::string(const Json&)>& name) {
+                     const std::function<Json(const Json&)>& list,
+                     const std::function<std::string(const Json&)>& name) {
   Rows rows = {{corner}};
   for (size_t m = 0; m < models.size(); ++m) {
     rows[0].push_back(study["models"][m]["label"].get<std::string>());
@@ -52,13 +56,15 @@ std::string units(const Json& model) {
   const auto count = model["units"].get<int64_t>();
   if (count < 2) return "no interval: the text is one unit";
   const size_t word = unit.find(' ');  // "block of 4096 tokens" -> "blocks of 4096 tokens"
-  return fmt::format("95 % interval over {} {}", count, word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
+  return fmt::format("95 % interval over {} {}", count,
+                     word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
 }
 
 std::string curves(const Json& study, const std::string& task, const Json& models) {
   const Json& first = models[0];
   const auto table = [&](const std::string& what, const std::string& key) {
-    return fmt::format("{}: {} [{}]\n", task, what, units(first)) + by_model(study, models, "window", key, lengths_of, length_of);
+    return fmt::format("{}: {} [{}]\n", task, what, units(first)) +
+           by_model(study, models, "window", key, lengths_of, length_of);
   };
   if (task == "lambada_openai") {
     std::string text = table("perplexity per token in streams of whole items", "perplexity");
@@ -66,18 +72,23 @@ std::string curves(const Json& study, const std::string& task, const Json& model
     text += table("perplexity of the last words in these streams", "word_perplexity");
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
-    text += task + ": the standard score, each item alone: accuracy\n" + by_model(study, models, "", "word_accuracy", standard, name);
-    return text + task + ": the standard score, each item alone: perplexity\n" + by_model(study, models, "", "word_perplexity", standard, name);
+    text += task + ": the standard score, each item alone: accuracy\n" +
+            by_model(study, models, "", "word_accuracy", standard, name);
+    return text + task + ": the standard score, each item alone: perplexity\n" +
+           by_model(study, models, "", "word_perplexity", standard, name);
   }
   std::string text;
   if (first["lengths"][0].contains("word_perplexity")) text += table("perplexity per word", "word_perplexity");
   text += table("perplexity per token", "perplexity");
   if (!first["lengths"][0].contains("positions")) return text;
   text += fmt::format("{}: loss, nats per token, by tokens that the model sees, in its longest windows\n", task);
-  return text + by_model(study, models, "tokens", "loss", [](const Json& model) { return model["lengths"].back()["positions"]; }, [](const Json& bin) {
-           const auto from = bin["from"].get<int64_t>(), to = bin["to"].get<int64_t>();
-           return from == to ? std::to_string(from) : fmt::format("{}-{}", from, to);
-         });
+  return text + by_model(
+                    study, models, "tokens", "loss",
+                    [](const Json& model) { return model["lengths"].back()["positions"]; },
+                    [](const Json& bin) {
+                      const auto from = bin["from"].get<int64_t>(), to = bin["to"].get<int64_t>();
+                      return from == to ? std::to_string(from) : fmt::format("{}-{}", from, to);
+                    });
 }
 
 std::string change(const Json& study, const std::string& task, const Json& result) {
@@ -90,7 +101,9 @@ std::string change(const Json& study, const std::string& task, const Json& resul
       Json cell = {{"d", row["difference"]}, {"d_interval", row["interval"]}};
       rows.push_back({length_of(row), with_interval(cell, "d")});
     }
-    text += fmt::format("{}: what {} loses from the shortest window to each longer one, nats per token\n", task, label(comparison["model"].get<size_t>())) + aligned(rows);
+    text += fmt::format("{}: what {} loses from the shortest window to each longer one, nats per token\n", task,
+                        label(comparison["model"].get<size_t>())) +
+            aligned(rows);
   }
   return text;
 }
@@ -98,10 +111,13 @@ std::string change(const Json& study, const std::string& task, const Json& resul
 std::string probe(const Json& study, const std::string& task, const Json& models) {
   std::string text;
   for (size_t m = 0; m < models.size(); ++m) {
-    for (const auto& [key, what] : {std::pair{"exact", "exact answers, %"}, std::pair{"log_likelihood", "log-likelihood of the answer, nats"}}) {
+    for (const auto& [key, what] :
+         {std::pair{"exact", "exact answers, %"}, std::pair{"log_likelihood", "log-likelihood of the answer, nats"}}) {
       Rows rows = {{"length"}};
-      for (const Json& cell : models[m]["lengths"][0]["depths"]) rows[0].push_back(fmt::format("depth {:g} %", 100 * cell["depth"].get<double>()));
-      const bool absent = std::string(key) != "exact" && models[m]["lengths"][0]["depths"][0].contains("log_likelihood_absent");
+      for (const Json& cell : models[m]["lengths"][0]["depths"])
+        rows[0].push_back(fmt::format("depth {:g} %", 100 * cell["depth"].get<double>()));
+      const bool absent =
+          std::string(key) != "exact" && models[m]["lengths"][0]["depths"][0].contains("log_likelihood_absent");
       if (absent) rows[0].push_back("not planted");
       for (const Json& row : models[m]["lengths"]) {
         rows.push_back({length_of(row)});
@@ -123,7 +139,8 @@ std::string to_table(const Json& study) {
   std::string text;
   for (const auto& [task, result] : study["results"].items()) {
     const Json& models = result["models"];
-    text += task == "passkey" || task == "recall" ? probe(study, task, models) : curves(study, task, models) + change(study, task, result);
+    text += task == "passkey" || task == "recall" ? probe(study, task, models)
+                                                  : curves(study, task, models) + change(study, task, result);
   }
   text.pop_back();
   return text;

@@ -6,9 +6,9 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "data/shards/corpus.h"
-#include "eval/python_text.h"
 #include "eval/data/rows.h"
 #include "eval/prepare.h"
+#include "eval/python_text.h"
 #include "eval/tasks/question.h"
 #include "model/tokenizer_match.h"
 
@@ -35,7 +35,8 @@ TextSource file_source(const std::filesystem::path& text) {
   return source;
 }
 
-TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split, const std::optional<double>& limit) {
+TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split,
+                         const std::optional<double>& limit) {
   TextSource source{.name = "heldout", .path = corpus.string()};
   const std::vector<Shard> shards = open_shards(corpus, split);
   int64_t available = 0;
@@ -44,7 +45,8 @@ TextSource corpus_source(const std::filesystem::path& corpus, const std::string&
   for (const Shard& shard : shards) {
     source.tokenizer_fingerprint = shard.header().tokenizer_fingerprint;
     source.vocab_size = shard.header().vocab_size;
-    for (int64_t d = 0; d < shard.documents() && source.ids.size() < wanted; ++d) source.ids.push_back(shard.document(d));
+    for (int64_t d = 0; d < shard.documents() && source.ids.size() < wanted; ++d)
+      source.ids.push_back(shard.document(d));
   }
   if (source.ids.empty()) fail("eval", "{}: the {} split has no documents", corpus.string(), split);
   return source;

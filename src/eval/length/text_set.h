@@ -24,7 +24,8 @@ struct TextSource {
 // `limit`: documents at most; below 1 a share of them.
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit);
 TextSource file_source(const std::filesystem::path& text);  // one document
-TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split, const std::optional<double>& limit);
+TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split,
+                         const std::optional<double>& limit);
 
 struct TextSet {
   std::vector<std::vector<int32_t>> documents;

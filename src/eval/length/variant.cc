@@ -13,7 +13,8 @@ ModelOptions parse_variant(const std::string& text, ModelOptions base) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
     if (value.empty() || (key != "rope-base" && key != "positions" && key != "cache")) {
-      fail("eval", "--variant {}: expected rope-base=X, positions=yarn:4 or cache=streaming:4+508, found '{}'", text, part);
+      fail("eval", "--variant {}: expected rope-base=X, positions=yarn:4 or cache=streaming:4+508, found '{}'", text,
+           part);
     }
     if (key == "positions") base.positions = value;
     if (key == "cache") base.cache = value;

@@ -133,7 +133,8 @@ class Table {
 
 OutputType output_type_of(Table& top) {
   const std::string name = top.required("output_type");
-  for (const OutputType type : {OutputType::multiple_choice, OutputType::loglikelihood, OutputType::loglikelihood_rolling}) {
+  for (const OutputType type :
+       {OutputType::multiple_choice, OutputType::loglikelihood, OutputType::loglikelihood_rolling}) {
     if (name == lazy::eval::name(type)) return type;
   }
   top.refuse(top.at("output_type"),
@@ -157,7 +158,8 @@ void read_metrics(Task& task, Table& top) {
                name(task.output_type), metric);
   }
   task.headline = top.string("headline");
-  if (!task.headline.empty() && std::find(task.metrics.begin(), task.metrics.end(), task.headline) == task.metrics.end()) {
+  if (!task.headline.empty() &&
+      std::find(task.metrics.begin(), task.metrics.end(), task.headline) == task.metrics.end()) {
     top.refuse(top.at("headline"), "headline: expected one of metrics, found '{}'", task.headline);
   }
 }
@@ -170,7 +172,8 @@ void read_data(TaskData& data, Table table) {
   data.fewshot_split = table.string("fewshot_split", "train");
   data.plain_text = table.string("plain_text");
   if (!data.plain_text.empty() && data.plain_text != "wikitext_pages" && data.plain_text != "lines") {
-    table.refuse(table.at("plain_text"), "data.plain_text: expected wikitext_pages or lines, found '{}'", data.plain_text);
+    table.refuse(table.at("plain_text"), "data.plain_text: expected wikitext_pages or lines, found '{}'",
+                 data.plain_text);
   }
   table.check_all_used();
 }
@@ -192,7 +195,8 @@ void read_prompt(Task& task, Table table) {
              contexts = !task.contexts.empty() && !task.continuation.empty();
   switch (task.output_type) {
     case OutputType::multiple_choice:
-      need(choices != contexts && !task.label.empty(), "label, and either context and choices or contexts and continuation");
+      need(choices != contexts && !task.label.empty(),
+           "label, and either context and choices or contexts and continuation");
       break;
     case OutputType::loglikelihood:
       need(!task.context.empty() && !task.continuation.empty(), "context and continuation");

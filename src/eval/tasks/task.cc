@@ -59,7 +59,8 @@ std::vector<Task> select_tasks(const std::vector<std::string>& names) {
     for (const Task& task : builtin_tasks()) {
       known.push_back(task.name);
       known.insert(known.end(), task.tags.begin(), task.tags.end());
-      if (wanted != "all" && wanted != task.name && std::find(task.tags.begin(), task.tags.end(), wanted) == task.tags.end())
+      if (wanted != "all" && wanted != task.name &&
+          std::find(task.tags.begin(), task.tags.end(), wanted) == task.tags.end())
         continue;
       add(task);
       found = true;

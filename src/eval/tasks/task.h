@@ -1,6 +1,6 @@
-// A benchmark is data: a TOML file that says which files hold the documents, how a document becomes a question, and which
-// numbers come out. src/eval/tasks/*.toml are built into the program; --tasks FILE.toml adds one. docs/evaluation.md
-// describes the format.
+// A benchmark is data: a TOML file that says which files hold the documents, how a document becomes a question, and
+// which numbers come out. src/eval/tasks/*.toml are built into the program; --tasks FILE.toml adds one.
+// docs/evaluation.md describes the format.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -42,8 +42,9 @@ struct Task {
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
   std::string headline;  // the accuracy that counts in the average over tasks; empty: none
   TaskData data;
-  std::map<std::string, std::vector<std::string>> columns;              // see Fields
-  std::vector<std::pair<std::string, std::vector<Template>>> computed;  // fields added, by the first template that applies
+  std::map<std::string, std::vector<std::string>> columns;  // see Fields
+  std::vector<std::pair<std::string, std::vector<Template>>>
+      computed;  // fields added, by the first template that applies
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
   std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: before everything else

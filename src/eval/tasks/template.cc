@@ -63,7 +63,8 @@ class Parser {
   std::string word() {
     skip();
     const size_t begin = at_;
-    while (at_ < source_.size() && (std::isalnum(static_cast<unsigned char>(source_[at_])) || source_[at_] == '_')) ++at_;
+    while (at_ < source_.size() && (std::isalnum(static_cast<unsigned char>(source_[at_])) || source_[at_] == '_'))
+      ++at_;
     if (at_ == begin) refuse("a field, a text, a number or a list");
     return source_.substr(begin, at_ - begin);
   }
@@ -126,8 +127,8 @@ class Parser {
       const Filter& filter = find_filter(word());
       Expression::Step step{&filter, take("(") ? listed(")") : std::vector<Expression>{}};
       if (step.arguments.size() != filter.arguments) {
-        throw DocumentError(fmt::format("template '{}': filter {}: expected {} arguments, found {}", source_, filter.name,
-                                        filter.arguments, step.arguments.size()));
+        throw DocumentError(fmt::format("template '{}': filter {}: expected {} arguments, found {}", source_,
+                                        filter.name, filter.arguments, step.arguments.size()));
       }
       e.steps.push_back(std::move(step));
     }
@@ -199,7 +200,9 @@ bool all_there(const Expression& e, const Fields& fields) {
   return true;
 }
 
-std::string name_of(const Expression& e) { return e.kind == Expression::Kind::field ? "field " + joined(e.path) : "value"; }
+std::string name_of(const Expression& e) {
+  return e.kind == Expression::Kind::field ? "field " + joined(e.path) : "value";
+}
 
 std::string as_text(const Json& value, const std::string& name) {
   if (value.is_string()) return value.get<std::string>();
@@ -261,9 +264,11 @@ std::string Template::text(const Fields& fields) const {
 
 std::vector<std::string> Template::texts(const Fields& fields) const {
   const Json list = value(fields);
-  if (!list.is_array()) throw DocumentError(fmt::format("'{}': expected a list of texts, found {}", source_, shown(list)));
+  if (!list.is_array())
+    throw DocumentError(fmt::format("'{}': expected a list of texts, found {}", source_, shown(list)));
   std::vector<std::string> out;
-  for (size_t i = 0; i < list.size(); ++i) out.push_back(as_text(list[i], fmt::format("'{}', member {}", source_, i + 1)));
+  for (size_t i = 0; i < list.size(); ++i)
+    out.push_back(as_text(list[i], fmt::format("'{}', member {}", source_, i + 1)));
   return out;
 }
 

@@ -1,7 +1,7 @@
 // The small language in which a task file says how a document becomes text: "Question: {{goal | strip}}\nAnswer:".
 //
-// {{ }} holds a value and the filters it goes through: a field (choices.text reaches into an object), 'text' or "text", a
-// number, or a list [sol1, sol2]. tasks/filters.h has the filters.
+// {{ }} holds a value and the filters it goes through: a field (choices.text reaches into an object), 'text' or "text",
+// a number, or a list [sol1, sol2]. tasks/filters.h has the filters.
 #pragma once
 #include <map>
 #include <memory>

@@ -43,7 +43,9 @@ Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
   return {y, sum, weight, eps};
 }
 
-at::Tensor sum_of(const Stream& stream) { return stream.residual.defined() ? stream.branch + stream.residual : stream.branch; }
+at::Tensor sum_of(const Stream& stream) {
+  return stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+}
 
 void look(Stream& stream, const LayerProbes& probe, const char* place) {
   if (!probe.wants(place)) return;

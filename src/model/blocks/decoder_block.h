@@ -1,5 +1,5 @@
-// One decoder layer: x += mixer(norm(x)); x += mlp(norm(x)); with post-norm x = norm(x + mixer(x)); x = norm(x + mlp(x)). Mamba2 has
-// no second half.
+// One decoder layer: x += mixer(norm(x)); x += mlp(norm(x)); with post-norm x = norm(x + mixer(x)); x = norm(x +
+// mlp(x)). Mamba2 has no second half.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -22,7 +22,7 @@ ExpertsMlp::ExpertsMlp(const ModelConfig& c, at::Device device) : config_(c) {
 
 NamedTensors ExpertsMlp::parameters() const {
   const CheckpointNames names(config_);
-  return {{names.router, router_},          {names.router_bias, router_bias_},
+  return {{names.router, router_},           {names.router_bias, router_bias_},
           {names.experts_gate_up, gate_up_}, {names.experts_gate_up_bias, gate_up_bias_},
           {names.experts_down, down_},       {names.experts_down_bias, down_bias_}};
 }
@@ -31,7 +31,8 @@ at::Tensor ExpertsMlp::expert(int64_t index, const at::Tensor& x) const {
   const auto own = [&](const at::Tensor& all) { return all[index].to(x.scalar_type()); };
   const at::Tensor both = at::addmm(own(gate_up_bias_), x, own(gate_up_));
   const double limit = config_.swiglu_limit;
-  const at::Tensor pairs = both.unflatten(1, {-1, 2}), gate = pairs.select(2, 0).clamp_max(limit), up = pairs.select(2, 1).clamp(-limit, limit);
+  const at::Tensor pairs = both.unflatten(1, {-1, 2}), gate = pairs.select(2, 0).clamp_max(limit),
+                   up = pairs.select(2, 1).clamp(-limit, limit);
   return at::addmm(own(down_bias_), gate * at::sigmoid(gate * config_.swiglu_alpha) * (up + 1), own(down_));
 }
 

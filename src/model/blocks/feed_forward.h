@@ -12,12 +12,12 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // x (..., hidden_size) -> the same shape. With `recompute` what lies between is not kept for the backward pass, which computes
-  // it again.
+  // x (..., hidden_size) -> the same shape. With `recompute` what lies between is not kept for the backward pass, which
+  // computes it again.
   virtual at::Tensor forward(const Normalized& x, bool recompute) const = 0;
 
-  // fp32, named within the layer, in the checkpoint's order. Matrices start as N(0, config.init_std_of(name)), the others as they
-  // were made.
+  // fp32, named within the layer, in the checkpoint's order. Matrices start as N(0, config.init_std_of(name)), the
+  // others as they were made.
   virtual NamedTensors parameters() const = 0;
 
   // The products that read some of these, which nothing else does (see model/parts.h).

@@ -10,7 +10,8 @@ namespace lazy {
 // (values) on the host, where `device` can fetch them while the host goes on.
 template <typename T>
 at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device device) {
-  at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
+  at::Tensor host =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
   std::copy(values.begin(), values.end(), host.mutable_data_ptr<T>());
   return host;
 }

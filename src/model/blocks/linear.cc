@@ -56,7 +56,8 @@ at::Tensor made_again(const at::Tensor& kept, const at::Tensor& weight, double e
 }
 
 ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
-                                   const std::vector<at::Tensor>& d_y, bool want_x, const std::vector<bool>& want_parts) {
+                                   const std::vector<at::Tensor>& d_y, bool want_x,
+                                   const std::vector<bool>& want_parts) {
   ProductGradients out;
   out.parts.resize(rows.size());
   // A GPU's products leave their fp32 sums as they are; a CPU's round them.

@@ -15,7 +15,8 @@ namespace lazy {
 class Linear {
  public:
   Linear() = default;
-  // last_apart: on a GPU the last part is a product of its own, so that the others' memory can be given back without it.
+  // last_apart: on a GPU the last part is a product of its own, so that the others' memory can be given back without
+  // it.
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
@@ -34,13 +35,14 @@ class Linear {
   mutable CastCache cast_;
 };
 
-// Gradients of the products y_p = x W_p^T from those of y_p, (N, out_features[p]), undefined where nothing came back: of x,
-// and of each part in fp32.
+// Gradients of the products y_p = x W_p^T from those of y_p, (N, out_features[p]), undefined where nothing came back:
+// of x, and of each part in fp32.
 struct ProductGradients {
   at::Tensor x;
   std::vector<at::Tensor> parts;
 };
 ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
-                                   const std::vector<at::Tensor>& d_y, bool want_x, const std::vector<bool>& want_parts);
+                                   const std::vector<at::Tensor>& d_y, bool want_x,
+                                   const std::vector<bool>& want_parts);
 
 }  // namespace lazy

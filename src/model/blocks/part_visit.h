@@ -1,5 +1,5 @@
-// The places in a model's graph where a part of it begins and ends, for its hooks: in the backward pass it is the other way
-// round.
+// The places in a model's graph where a part of it begins and ends, for its hooks: in the backward pass it is the other
+// way round.
 #pragma once
 #include <optional>
 
@@ -8,8 +8,8 @@
 
 namespace lazy {
 
-// The same stream. `part` follows, and then `next`; in the backward pass the gradients of all its parameters are there when
-// this place is reached. `hooks` may be null.
+// The same stream. `part` follows, and then `next`; in the backward pass the gradients of all its parameters are there
+// when this place is reached. `hooks` may be null.
 Stream entering(PartHooks* hooks, size_t part, std::optional<size_t> next, Stream stream);
 // The same stream. `part` is behind; in the backward pass it follows, and then `previous`.
 Stream leaving(PartHooks* hooks, size_t part, std::optional<size_t> previous, Stream stream);

@@ -16,7 +16,9 @@ at::Tensor activated(const at::Tensor& x, const std::string& kind) {
   fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", kind);
 }
 
-at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) { return bias.defined() ? x + bias.to(x.scalar_type()) : x; }
+at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
+  return bias.defined() ? x + bias.to(x.scalar_type()) : x;
+}
 
 }  // namespace
 
@@ -31,7 +33,10 @@ PlainMlp::PlainMlp(const ModelConfig& c, at::Device device)
 NamedTensors PlainMlp::parameters() const {
   const CheckpointNames names(config_);
   if (!up_bias_.defined()) return {{names.up, up_.parts()[0]}, {names.down, down_.parts()[0]}};
-  return {{names.up, up_.parts()[0]}, {names.up_bias, up_bias_}, {names.down, down_.parts()[0]}, {names.down_bias, down_bias_}};
+  return {{names.up, up_.parts()[0]},
+          {names.up_bias, up_bias_},
+          {names.down, down_.parts()[0]},
+          {names.down_bias, down_bias_}};
 }
 
 at::Tensor PlainMlp::run(const at::Tensor& x) const {
@@ -41,7 +46,8 @@ at::Tensor PlainMlp::run(const at::Tensor& x) const {
 
 at::Tensor PlainMlp::forward(const Normalized& x, bool again) const {
   if (!again) return run(x.value);
-  return recompute({x.value}, [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];
+  return recompute({x.value},
+                   [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];
 }
 
 }  // namespace lazy

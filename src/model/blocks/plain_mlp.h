@@ -1,5 +1,5 @@
-// Two matrices with a function between them, and perhaps biases: down(f(up(x))). The feed-forward half of GPT-2, BLOOM and
-// Transformer-XL.
+// Two matrices with a function between them, and perhaps biases: down(f(up(x))). The feed-forward half of GPT-2, BLOOM
+// and Transformer-XL.
 #pragma once
 #include "model/blocks/feed_forward.h"
 

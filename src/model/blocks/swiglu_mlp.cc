@@ -37,7 +37,8 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const at::Tensor activation = saved[5].defined() ? saved[5] : ops::swiglu(gate, up);
     const auto below = product_gradients(activation, W_down, {W_down.size(0)}, {grads[0]}, true, {want(2)});
     const auto [d_gate, d_up] = ops::swiglu_backward(below.x, gate, up);
-    const auto first = product_gradients(x, W, {inner, inner}, {d_gate, d_up}, ctx->needs_input_grad(0), {want(0), want(1)});
+    const auto first =
+        product_gradients(x, W, {inner, inner}, {d_gate, d_up}, ctx->needs_input_grad(0), {want(0), want(1)});
     return {first.x, {}, {}, first.parts[0], first.parts[1], below.parts[0], {}, {}};
   }
 };
@@ -45,7 +46,9 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
 }  // namespace
 
 SwigluMlp::SwigluMlp(const ModelConfig& c, at::Device device)
-    : config_(c), gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device), down_(c.intermediate(), {c.hidden_size}, device) {}
+    : config_(c),
+      gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
+      down_(c.intermediate(), {c.hidden_size}, device) {}
 
 NamedTensors SwigluMlp::parameters() const {
   const CheckpointNames names(config_);
@@ -56,8 +59,8 @@ at::Tensor SwigluMlp::forward(const Normalized& x, bool recompute) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
-  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up_.matrix(dtype), down_.matrix(dtype),
-                                          at::TensorList(parts), x, recompute);
+  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up_.matrix(dtype),
+                                          down_.matrix(dtype), at::TensorList(parts), x, recompute);
   shape.back() = y.size(1);
   return y.view(shape);
 }

@@ -41,12 +41,18 @@ void write_bloom(const ModelConfig& m, nlohmann::ordered_json& out) {
 }
 
 void check_bloom(const ModelConfig& m) {
-  const bool fits = m.norm == "layer" && m.embedding_norm && m.positions == "alibi" && !m.alibi_trainable && m.mlp_kind == "gelu_tanh" &&
-                    m.attention_bias && m.output_bias && m.mlp_bias && m.query_bias && m.scale_scores && !m.scale_by_layer &&
-                    !m.qk_norm && m.normalizer == "softmax" && m.distance_bias_window == 0 && m.window < 0;
-  if (!fits) fail("model", "bloom: expected ALiBi, softmax and GELU, without a window, found {}, {} and {}", m.positions, m.normalizer, m.mlp_kind);
-  if (m.num_kv_heads != m.num_heads || m.num_heads * m.head_dim != m.hidden_size || m.intermediate() != 4 * m.hidden_size) {
-    fail("model", "bloom: expected as many key heads as num_heads, of hidden_size / num_heads, and an MLP of 4 hidden_size, found {} of {}, and {}",
+  const bool fits = m.norm == "layer" && m.embedding_norm && m.positions == "alibi" && !m.alibi_trainable &&
+                    m.mlp_kind == "gelu_tanh" && m.attention_bias && m.output_bias && m.mlp_bias && m.query_bias &&
+                    m.scale_scores && !m.scale_by_layer && !m.qk_norm && m.normalizer == "softmax" &&
+                    m.distance_bias_window == 0 && m.window < 0;
+  if (!fits)
+    fail("model", "bloom: expected ALiBi, softmax and GELU, without a window, found {}, {} and {}", m.positions,
+         m.normalizer, m.mlp_kind);
+  if (m.num_kv_heads != m.num_heads || m.num_heads * m.head_dim != m.hidden_size ||
+      m.intermediate() != 4 * m.hidden_size) {
+    fail("model",
+         "bloom: expected as many key heads as num_heads, of hidden_size / num_heads, and an MLP of 4 hidden_size, "
+         "found {} of {}, and {}",
          m.num_kv_heads, m.head_dim, m.intermediate());
   }
 }
@@ -65,10 +71,16 @@ std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
     };
     plain("input_layernorm.weight", {d}, names.mixer_norm);
     plain("input_layernorm.bias", {d}, names.mixer_norm_bias);
-    out.push_back({layer + "self_attention.query_key_value.weight", {3 * d, d}, {ours + names.q, ours + names.k, ours + names.v},
-                   Interleaving::by_head, m.num_heads});
-    out.push_back({layer + "self_attention.query_key_value.bias", {3 * d}, {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias},
-                   Interleaving::by_head, m.num_heads});
+    out.push_back({layer + "self_attention.query_key_value.weight",
+                   {3 * d, d},
+                   {ours + names.q, ours + names.k, ours + names.v},
+                   Interleaving::by_head,
+                   m.num_heads});
+    out.push_back({layer + "self_attention.query_key_value.bias",
+                   {3 * d},
+                   {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias},
+                   Interleaving::by_head,
+                   m.num_heads});
     plain("self_attention.dense.weight", {d, d}, names.o);
     plain("self_attention.dense.bias", {d}, names.o_bias);
     plain("post_attention_layernorm.weight", {d}, names.mlp_norm);
@@ -86,6 +98,7 @@ std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kBloom = {"bloom", "BloomForCausalLM", {}, bloom_defaults, read_bloom, write_bloom, check_bloom, bloom_tensors};
+const Family kBloom = {"bloom",    "BloomForCausalLM", {},          bloom_defaults,
+                       read_bloom, write_bloom,        check_bloom, bloom_tensors};
 
 }  // namespace lazy

@@ -1,10 +1,10 @@
 #include "model/families/family.h"
 
+#include "model/checkpoint_names.h"
 #include "model/families/bloom.h"
 #include "model/families/gpt2.h"
 #include "model/families/gpt_oss.h"
 #include "model/families/transformer_xl.h"
-#include "model/checkpoint_names.h"
 #include "model/parameter_shapes.h"
 
 namespace lazy {
@@ -21,7 +21,9 @@ const Family* find_family(const std::string& model_type) {
   return nullptr;
 }
 
-const Family* family_of(const ModelConfig& config) { return config.all_attention() ? find_family(config.family) : nullptr; }
+const Family* family_of(const ModelConfig& config) {
+  return config.all_attention() ? find_family(config.family) : nullptr;
+}
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
   std::vector<StoredTensor> out;

@@ -1,5 +1,5 @@
-// Families of checkpoints that are laid out otherwise than Llama's: their part of config.json, and how the tensors of their files
-// are made of the model's. A family is a file here; it needs no LibTorch.
+// Families of checkpoints that are laid out otherwise than Llama's: their part of config.json, and how the tensors of
+// their files are made of the model's. A family is a file here; it needs no LibTorch.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,21 +27,21 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::vector<std::string> parts;  // the model's names, of one shape
   Interleaving interleaving = Interleaving::plain;
-  int64_t heads = 0;  // by_head
+  int64_t heads = 0;                   // by_head
   std::vector<std::string> also = {};  // other names that a file may have the same tensor by
 };
 
 struct Family {
-  const char* model_type;                                         // in config.json, and ModelConfig::family
-  const char* architecture;                                       // the class in transformers
-  std::vector<const char*> ignored;                               // ends of the names of buffers that files may have
-  void (*defaults)(ModelConfig&);                                 // what all of the family have, and the usual sizes
-  void (*read)(const config_json::Fields&, ModelConfig&);         // the fields that are not every model's
-  void (*write)(const ModelConfig&, nlohmann::ordered_json&);     // the same
-  void (*check)(const ModelConfig&);                              // Error where the layout has no place for what the model is
-  std::vector<StoredTensor> (*tensors)(const ModelConfig&);       // in the files' order; without a tied head
-  bool quantized = false;                                         // read looks at quantization_config
-  const char* head = "lm_head.weight";                            // a file that has it not has a tied head
+  const char* model_type;                                      // in config.json, and ModelConfig::family
+  const char* architecture;                                    // the class in transformers
+  std::vector<const char*> ignored;                            // ends of the names of buffers that files may have
+  void (*defaults)(ModelConfig&);                              // what all of the family have, and the usual sizes
+  void (*read)(const config_json::Fields&, ModelConfig&);      // the fields that are not every model's
+  void (*write)(const ModelConfig&, nlohmann::ordered_json&);  // the same
+  void (*check)(const ModelConfig&);  // Error where the layout has no place for what the model is
+  std::vector<StoredTensor> (*tensors)(const ModelConfig&);  // in the files' order; without a tied head
+  bool quantized = false;                                    // read looks at quantization_config
+  const char* head = "lm_head.weight";                       // a file that has it not has a tied head
 };
 
 const std::vector<const Family*>& families();

@@ -27,7 +27,8 @@ std::string activation_from(const Fields& fields) {
     if (name == known) return "gelu_tanh";
   }
   if (name == "gelu" || name == "relu") return name;
-  fail(config_json::kOperation, "{}: activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu, found '{}'",
+  fail(config_json::kOperation,
+       "{}: activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu, found '{}'",
        fields.file(), to_valid_utf8(name.substr(0, 80)));
 }
 
@@ -65,15 +66,20 @@ void write_gpt2(const ModelConfig& m, nlohmann::ordered_json& out) {
 }
 
 void check_gpt2(const ModelConfig& m) {
-  const bool fits = m.norm == "layer" && m.positions == "learned" && m.mlp_kind != "swiglu" && m.attention_bias && m.output_bias &&
-                    m.mlp_bias && !m.qk_norm && m.normalizer == "softmax" && m.distance_bias_window == 0 && m.window < 0;
+  const bool fits = m.norm == "layer" && m.positions == "learned" && m.mlp_kind != "swiglu" && m.attention_bias &&
+                    m.output_bias && m.mlp_bias && !m.qk_norm && m.normalizer == "softmax" &&
+                    m.distance_bias_window == 0 && m.window < 0;
   if (!fits) {
-    fail("model", "gpt2: expected positions \"learned\" and normalizer \"softmax\", without distance bias and window, found {}, {}, {} and {}",
+    fail("model",
+         "gpt2: expected positions \"learned\" and normalizer \"softmax\", without distance bias and window, found {}, "
+         "{}, {} and {}",
          m.positions, m.normalizer, m.distance_bias_window, m.window);
   }
-  if (m.num_kv_heads != m.num_heads) fail("model", "num_kv_heads: gpt2 has as many as num_heads ({}), found {}", m.num_heads, m.num_kv_heads);
+  if (m.num_kv_heads != m.num_heads)
+    fail("model", "num_kv_heads: gpt2 has as many as num_heads ({}), found {}", m.num_heads, m.num_kv_heads);
   if (m.num_heads * m.head_dim != m.hidden_size) {
-    fail("model", "head_dim: gpt2 has hidden_size / num_heads ({} / {}), found {}", m.hidden_size, m.num_heads, m.head_dim);
+    fail("model", "head_dim: gpt2 has hidden_size / num_heads ({} / {}), found {}", m.hidden_size, m.num_heads,
+         m.head_dim);
   }
 }
 
@@ -94,7 +100,10 @@ std::vector<StoredTensor> gpt2_tensors(const ModelConfig& m) {
     plain("ln_1.weight", d, names.mixer_norm);
     plain("ln_1.bias", d, names.mixer_norm_bias);
     matrix("attn.c_attn.weight", d, 3 * d, {names.q, names.k, names.v});
-    out.push_back({layer + "attn.c_attn.bias", {3 * d}, {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias}, Interleaving::transposed});
+    out.push_back({layer + "attn.c_attn.bias",
+                   {3 * d},
+                   {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias},
+                   Interleaving::transposed});
     matrix("attn.c_proj.weight", d, d, {names.o});
     plain("attn.c_proj.bias", d, names.o_bias);
     plain("ln_2.weight", d, names.mlp_norm);
@@ -112,7 +121,8 @@ std::vector<StoredTensor> gpt2_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kGpt2 = {"gpt2",     "GPT2LMHeadModel", {".attn.bias", ".attn.masked_bias"},
-                      gpt2_defaults, read_gpt2, write_gpt2, check_gpt2, gpt2_tensors};
+const Family kGpt2 = {"gpt2",        "GPT2LMHeadModel", {".attn.bias", ".attn.masked_bias"},
+                      gpt2_defaults, read_gpt2,         write_gpt2,
+                      check_gpt2,    gpt2_tensors};
 
 }  // namespace lazy

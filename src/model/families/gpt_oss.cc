@@ -52,7 +52,8 @@ void read_gpt_oss(const Fields& fields, ModelConfig& m) {
   m.output_bias = m.attention_bias;
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
-  if (activation != "silu") fail(config_json::kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
+  if (activation != "silu")
+    fail(config_json::kOperation, "{}: hidden_act: expected silu, found '{}'", fields.file(), activation);
 }
 
 void write_gpt_oss(const ModelConfig& m, nlohmann::ordered_json& out) {
@@ -75,12 +76,17 @@ void write_gpt_oss(const ModelConfig& m, nlohmann::ordered_json& out) {
 }
 
 void check_gpt_oss(const ModelConfig& m) {
-  const bool fits = m.norm == "rms" && m.mlp_kind == "experts" && m.has_plain_rope() && m.normalizer == "softmax_sink" && !m.qk_norm &&
-                    m.attention_bias == m.output_bias && m.query_bias && m.scale_scores && !m.scale_by_layer && m.distance_bias_window == 0;
-  if (!fits) fail("model", "gpt_oss: expected RoPE and softmax with a sink, without distance bias, found {} and {}", m.positions, m.normalizer);
-  if (m.experts < 1 || m.experts > 1 << 14) fail("model", "num_local_experts: expected 1 to 16384, found {}", m.experts);
+  const bool fits = m.norm == "rms" && m.mlp_kind == "experts" && m.has_plain_rope() &&
+                    m.normalizer == "softmax_sink" && !m.qk_norm && m.attention_bias == m.output_bias && m.query_bias &&
+                    m.scale_scores && !m.scale_by_layer && m.distance_bias_window == 0;
+  if (!fits)
+    fail("model", "gpt_oss: expected RoPE and softmax with a sink, without distance bias, found {} and {}", m.positions,
+         m.normalizer);
+  if (m.experts < 1 || m.experts > 1 << 14)
+    fail("model", "num_local_experts: expected 1 to 16384, found {}", m.experts);
   if (m.experts_per_token < 1 || m.experts_per_token > m.experts) {
-    fail("model", "num_experts_per_tok: expected 1 to num_local_experts ({}), found {}", m.experts, m.experts_per_token);
+    fail("model", "num_experts_per_tok: expected 1 to num_local_experts ({}), found {}", m.experts,
+         m.experts_per_token);
   }
   if (!(m.swiglu_limit > 0) || !(m.swiglu_alpha > 0)) {
     fail("model", "swiglu_limit, swiglu_alpha: expected more than 0, found {} and {}", m.swiglu_limit, m.swiglu_alpha);
@@ -95,7 +101,8 @@ std::vector<StoredTensor> gpt_oss_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kGptOss = {"gpt_oss",     "GptOssForCausalLM", {}, gpt_oss_defaults, read_gpt_oss, write_gpt_oss, check_gpt_oss,
-                        gpt_oss_tensors, /*quantized=*/true};
+const Family kGptOss = {"gpt_oss",        "GptOssForCausalLM", {},
+                        gpt_oss_defaults, read_gpt_oss,        write_gpt_oss,
+                        check_gpt_oss,    gpt_oss_tensors,     /*quantized=*/true};
 
 }  // namespace lazy

@@ -17,7 +17,8 @@ constexpr int64_t kPad = 16;            // their vocabularies' multiple
 // Absent, or without content.
 void must_be_empty(const Fields& fields, const char* name, const char* what) {
   const json* value = fields.find({name});
-  if (value && !value->empty()) fields.wrong(name, fmt::format("nothing ({} are not supported by this decoder)", what).c_str(), *value);
+  if (value && !value->empty())
+    fields.wrong(name, fmt::format("nothing ({} are not supported by this decoder)", what).c_str(), *value);
 }
 
 void read_ssm(const Fields& ssm, ModelConfig& m) {
@@ -37,7 +38,8 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   ssm.must_be_absent("bias", "biases in the projections");
   must_be_on(ssm, "rmsnorm");
   must_be_on(ssm, "conv_bias");
-  if (const json* limit = ssm.find({"dt_limit"})) ssm.wrong("dt_limit", "nothing (limits of the step are not supported by this decoder)", *limit);
+  if (const json* limit = ssm.find({"dt_limit"}))
+    ssm.wrong("dt_limit", "nothing (limits of the step are not supported by this decoder)", *limit);
 }
 
 }  // namespace
@@ -72,8 +74,9 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
 
 nlohmann::ordered_json write_native_mamba2(const ModelConfig& m) {
   const MixerConfig& x = m.mix;
-  const nlohmann::ordered_json ssm = {{"layer", "Mamba2"},          {"d_state", x.state_size}, {"d_conv", x.conv_size},
-                                      {"expand", mamba2_inner(x) / m.hidden_size}, {"headdim", x.value_dim}, {"ngroups", x.groups}};
+  const nlohmann::ordered_json ssm = {{"layer", "Mamba2"},      {"d_state", x.state_size},
+                                      {"d_conv", x.conv_size},  {"expand", mamba2_inner(x) / m.hidden_size},
+                                      {"headdim", x.value_dim}, {"ngroups", x.groups}};
   return {{"d_model", m.hidden_size},
           {"d_intermediate", 0},
           {"n_layer", m.num_layers},

@@ -1,5 +1,6 @@
-// config.json of Mamba2 models as their authors' program writes it (state-spaces/mamba, the checkpoints state-spaces/mamba2-*):
-// d_model, n_layer and ssm_cfg in place of Hugging Face's words, no model_type, a vocabulary that is padded.
+// config.json of Mamba2 models as their authors' program writes it (state-spaces/mamba, the checkpoints
+// state-spaces/mamba2-*): d_model, n_layer and ssm_cfg in place of Hugging Face's words, no model_type, a vocabulary
+// that is padded.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace lazy {
 
-inline constexpr char kNativeMamba2[] = "state_spaces";  // ModelConfig::family of such a model, which is saved as one again
+inline constexpr char kNativeMamba2[] =
+    "state_spaces";  // ModelConfig::family of such a model, which is saved as one again
 
 bool is_native_mamba2(const nlohmann::json& config);
 ModelConfig read_native_mamba2(const nlohmann::json& config, const std::string& file);

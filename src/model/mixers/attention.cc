@@ -6,8 +6,8 @@
 #include "model/checkpoint_names.h"
 #include "model/language_model.h"
 #include "model/mixers/streaming.h"
-#include "model/probes.h"
 #include "model/positions/alibi.h"
+#include "model/probes.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
@@ -67,7 +67,9 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
     content_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
     position_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
   }
-  const auto parameter = [&](int64_t size, double value) { return at::full({size}, value, options).requires_grad_(true); };
+  const auto parameter = [&](int64_t size, double value) {
+    return at::full({size}, value, options).requires_grad_(true);
+  };
   if (c.attention_bias) {
     q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.query_bias);
     k_bias = parameter(kv_heads_ * head_dim_, 0);
@@ -82,25 +84,37 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
 
 NamedTensors AttentionMixer::parameters() const {
   const CheckpointNames names(config_);
-  NamedTensors out = {{names.q, qkv.parts()[0]}, {names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}};
-  for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias}, {&names.k_bias, &k_bias}, {&names.v_bias, &v_bias},
-                                     {&names.o_bias, &o_bias}, {&names.q_norm, &q_norm}, {&names.k_norm, &k_norm},
-                                     {&names.distance_bias, &distance_bias}, {&names.offset, &tau},
-                                     {&names.sink, &sink}, {&names.slopes, &slopes}, {&names.r_proj, &r_proj},
-                                     {&names.content_bias, &content_bias}, {&names.position_bias, &position_bias}}) {
+  NamedTensors out = {
+      {names.q, qkv.parts()[0]}, {names.k, qkv.parts()[1]}, {names.v, qkv.parts()[2]}, {names.o, output.parts()[0]}};
+  for (const auto& [name, tensor] : {std::pair{&names.q_bias, &q_bias},
+                                     {&names.k_bias, &k_bias},
+                                     {&names.v_bias, &v_bias},
+                                     {&names.o_bias, &o_bias},
+                                     {&names.q_norm, &q_norm},
+                                     {&names.k_norm, &k_norm},
+                                     {&names.distance_bias, &distance_bias},
+                                     {&names.offset, &tau},
+                                     {&names.sink, &sink},
+                                     {&names.slopes, &slopes},
+                                     {&names.r_proj, &r_proj},
+                                     {&names.content_bias, &content_bias},
+                                     {&names.position_bias, &position_bias}}) {
     if (tensor->defined()) out.emplace_back(*name, *tensor);
   }
   return out;
 }
 
-bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c, at::Generator& generator) const {
+bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                           at::Generator& generator) const {
   if (fresh.dim() < 2) return false;
-  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name), generator);
+  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name),
+                generator);
   return true;
 }
 
 at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const {
-  return (bias.defined() ? part + bias.to(part.scalar_type()) : part).view({part.size(0), part.size(1), heads, head_dim_});
+  return (bias.defined() ? part + bias.to(part.scalar_type()) : part)
+      .view({part.size(0), part.size(1), heads, head_dim_});
 }
 
 at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
@@ -146,14 +160,17 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
   if (options.cache && options.cache->streaming) {
-    if (stats || options.on_attention_input) fail("model", "a streaming cache serves neither statistics nor maps of attention");
+    if (stats || options.on_attention_input)
+      fail("model", "a streaming cache serves neither statistics nor maps of attention");
     return project(stream(parts, layer, *options.cache));
   }
   if (r_proj.defined()) return project(attend_relative(x, parts, layer, options, stats));
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
-  const auto rotated = [&](const at::Tensor& heads) { return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads; };
+  const auto rotated = [&](const at::Tensor& heads) {
+    return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads;
+  };
   const LayerProbes probe(options.probes, layer);
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
   at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
@@ -175,17 +192,19 @@ at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const For
     if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
     return project(probe("attention.heads", attend_explicitly(q, k, v, start, probe, stats)));
   }
-  if (options.packed) return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
+  if (options.packed)
+    return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
-          ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau, attention)
+          ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau,
+                        attention)
           : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return project(probe("attention.heads", out));
 }
 
-at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
-                                             const LayerProbes& probe, at::Tensor* stats) const {
+at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                             int64_t first, const LayerProbes& probe, at::Tensor* stats) const {
   const AttentionTerms own = terms();
   const at::Tensor scores = probe("attention.scores", attention_scores(q, k, own, first));
   const at::Tensor weights = probe("attention.weights", normalized_weights(scores, own));

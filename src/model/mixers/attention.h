@@ -19,10 +19,12 @@ class AttentionMixer : public Mixer {
  public:
   AttentionMixer(const ModelConfig& config, int64_t layer, at::Device device);
 
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const override;
+  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&qkv, &output}; }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const override;
+  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+             at::Generator& generator) const override;
 
   AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
 
@@ -32,7 +34,8 @@ class AttentionMixer : public Mixer {
   at::Tensor sink, slopes;   // (heads) fp32: softmax_sink's term, ALiBi's slopes; undefined when there are none
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
   at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
-  // Of Transformer-XL's positions, fp32, undefined without: W_r (heads * head_dim, hidden_size); u and v, (heads, head_dim).
+  // Of Transformer-XL's positions, fp32, undefined without: W_r (heads * head_dim, hidden_size); u and v, (heads,
+  // head_dim).
   at::Tensor r_proj, content_bias, position_bias;
 
  private:
@@ -49,10 +52,11 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerProbes& probe, at::Tensor* stats) const;
 
-  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;  // with a streaming cache
+  at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer,
+                    KVCache& cache) const;  // with a streaming cache
   // With Transformer-XL's positions (attention_relative.cc); (batch, length, heads, head_dim).
-  at::Tensor attend_relative(const Normalized& x, const std::vector<at::Tensor>& parts, int64_t layer, const ForwardOptions& options,
-                             at::Tensor* stats) const;
+  at::Tensor attend_relative(const Normalized& x, const std::vector<at::Tensor>& parts, int64_t layer,
+                             const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;
   at::Tensor project(const at::Tensor& heads) const;  // (batch, length, heads, head_dim) through o_proj
 

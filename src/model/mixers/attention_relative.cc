@@ -47,13 +47,15 @@ std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, con
 at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vector<at::Tensor>& parts, int64_t layer,
                                            const ForwardOptions& options, at::Tensor* stats) const {
   if (options.on_attention_input) {
-    fail("model", "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
+    fail("model",
+         "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
   }
   const LayerProbes probe(options.probes, layer);
   const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, kv_heads_); };
   const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, kv_heads_); };
   const at::Tensor own_k = keys(parts), own_v = values(parts);
-  at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_)), k = probe("attention.k.projected", own_k);
+  at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_)),
+             k = probe("attention.k.projected", own_k);
   const at::Tensor v = probe("attention.v", own_v);
   bool replaced = !k.is_same(own_k) || !v.is_same(own_v);
   if (q_norm.defined()) q = probe("attention.q.normed", normed(q, q_norm));
@@ -91,12 +93,14 @@ at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vecto
     if (!before.empty()) in.k = at::cat({before[0], in.k}, 1), in.v = at::cat({before[1], in.v}, 1);
     const int64_t end = options.cache->length + x.value.size(1);
     in.first = end - in.k.size(1);
-    const int64_t seen = std::max(in.segments.first_seen(end), window_ > 0 ? end - window_ + 1 : 0), gone = std::max<int64_t>(0, seen - in.first);
-    before = {in.k.narrow(1, gone, in.k.size(1) - gone).contiguous(), in.v.narrow(1, gone, in.v.size(1) - gone).contiguous()};
+    const int64_t seen = std::max(in.segments.first_seen(end), window_ > 0 ? end - window_ + 1 : 0),
+                  gone = std::max<int64_t>(0, seen - in.first);
+    before = {in.k.narrow(1, gone, in.k.size(1) - gone).contiguous(),
+              in.v.narrow(1, gone, in.v.size(1) - gone).contiguous()};
   }
   const int64_t longest = options.packed ? options.packed->longest : in.first + in.k.size(1);
-  const at::Tensor encodings = relative_encodings(relative_reach(longest, in.segments, window_), config_.hidden_size, config_.clamp_length,
-                                                  x.value.options().requires_grad(false));
+  const at::Tensor encodings = relative_encodings(relative_reach(longest, in.segments, window_), config_.hidden_size,
+                                                  config_.clamp_length, x.value.options().requires_grad(false));
   in.r = at::linear(encodings, r_proj).unflatten(1, {heads_, head_dim_});
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
     if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");

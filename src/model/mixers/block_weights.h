@@ -6,8 +6,8 @@
 
 namespace lazy {
 
-// s (batch, heads, queries, keys), -infinity where `visible` (queries, keys) is not; count: keys that a query sees, (queries, 1)
-// or one number. Of softmax, elastic, sigmoid and softmax_sink; tau as the operator's.
+// s (batch, heads, queries, keys), -infinity where `visible` (queries, keys) is not; count: keys that a query sees,
+// (queries, 1) or one number. Of softmax, elastic, sigmoid and softmax_sink; tau as the operator's.
 at::Tensor block_weights(const at::Tensor& s, const at::Tensor& visible, const at::Tensor& count, const at::Tensor& tau,
                          const ops::AttentionOptions& options);
 

@@ -12,7 +12,7 @@ struct ChunkPiece {
   int64_t place;    // of its first token within the chunk, from 0
   bool ends_chunk;  // its last token is the chunk's last
   bool starts_document;
-  int64_t chunks = 1;  // so many in a row, all of them whole if more than one
+  int64_t chunks = 1;        // so many in a row, all of them whole if more than one
   bool leaves_state = true;  // false: nobody asks for the state after it
 };
 

@@ -36,7 +36,8 @@ void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
       for (const MixerKind* other : mixer_kinds()) {
         if (reads(*other, key)) owners.push_back(other->name);
       }
-      fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer, fmt::join(owners, ", "));
+      fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer,
+           fmt::join(owners, ", "));
     }
   }
 }
@@ -59,7 +60,8 @@ void read_mixer(Config& config, ModelConfig& m) {
   for (int64_t i = every; every > 0 && i <= m.num_layers; i += every) m.attention_layers.push_back(i - 1);
   for (const double layer : layers) {
     if (layer != std::floor(layer) || layer < 0 || layer >= static_cast<double>(m.num_layers)) {
-      fail("model", "{}: attention_layers: expected layers 0 to {}, found {}", model.where("attention_layers"), m.num_layers - 1, layer);
+      fail("model", "{}: attention_layers: expected layers 0 to {}, found {}", model.where("attention_layers"),
+           m.num_layers - 1, layer);
     }
     m.attention_layers.push_back(static_cast<int64_t>(layer));
   }
@@ -86,13 +88,13 @@ void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
   for (const char* key : {"heads", "key_dim", "value_dim", "chunk"}) {  // of every mixer; the others' own keys below
     if (!mixer.has(key)) continue;
-    fail("model", "{}: mixer.{}: expected none in {}, whose heads are num_heads and head_dim of [model]; it is of {}", mixer.where(key), key, kind,
-         fmt::join(mixer_names(), ", "));
+    fail("model", "{}: mixer.{}: expected none in {}, whose heads are num_heads and head_dim of [model]; it is of {}",
+         mixer.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   for (const char* key : {"attention_every", "attention_layers"}) {
     if (!model.has(key)) continue;
-    fail("model", "{}: {}: expected none, every layer of {} attends; a hybrid has the kind of its other layers: {}", model.where(key), key, kind,
-         fmt::join(mixer_names(), ", "));
+    fail("model", "{}: {}: expected none, every layer of {} attends; a hybrid has the kind of its other layers: {}",
+         model.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   refuse_foreign_keys(mixer, kind);
 }
@@ -100,11 +102,14 @@ void refuse_mixer_keys(Config& config, const std::string& kind) {
 void refuse_attention_keys(Config& config, const ModelConfig& m) {
   if (m.attends()) return;
   ConfigSection s = config.section("model");
-  for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset", "offset_trainable",
-                          "offset_init", "distance_bias_window", "distance_bias_init_std", "positions", "rope_theta", "partial_rotary_factor",
-                          "rope_interleaved", "alibi_trainable", "segment_length", "memory_length", "clamp_length"}) {
+  for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset",
+                          "offset_trainable", "offset_init", "distance_bias_window", "distance_bias_init_std",
+                          "positions", "rope_theta", "partial_rotary_factor", "rope_interleaved", "alibi_trainable",
+                          "segment_length", "memory_length", "clamp_length"}) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
-      fail("model", "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes in [mixer]",
+      fail("model",
+           "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes "
+           "in [mixer]",
            s.where(key), key, m.mixer);
     }
   }
@@ -125,7 +130,8 @@ void check_mixer(const ModelConfig& m) {
   check_whole(x.segment, "mixer.segment", 1, 1 << 24);
   if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's own, where it is a matter of speed alone
     const bool follows = x.chunk == x.segment && reads(kind, "segment");
-    fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk", m.max_length, x.chunk);
+    fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",
+         m.max_length, x.chunk);
   }
   for (size_t i = 0; i < m.attention_layers.size(); ++i) {
     const int64_t layer = m.attention_layers[i];
@@ -136,7 +142,8 @@ void check_mixer(const ModelConfig& m) {
   if (static_cast<int64_t>(m.attention_layers.size()) == m.num_layers) {
     fail("model", "attention_layers: expected a layer left to {}, found all {}", m.mixer, m.num_layers);
   }
-  if (m.window > 0 && !m.attends()) fail("model", "window_size: expected -1, {} has no window, found {}", m.mixer, m.window);
+  if (m.window > 0 && !m.attends())
+    fail("model", "window_size: expected -1, {} has no window, found {}", m.mixer, m.window);
   kind.check(m);
 }
 
@@ -180,7 +187,8 @@ void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {
   if (!attention->is_object()) fields.wrong("attn", "an object", *attention);
   const config_json::Fields inner(*attention, fields.file());
   const nlohmann::json* layers = inner.find({"layers"});
-  if (!layers || !layers->is_array()) fields.wrong("attn.layers", "a list of layers", layers ? *layers : nlohmann::json());
+  if (!layers || !layers->is_array())
+    fields.wrong("attn.layers", "a list of layers", layers ? *layers : nlohmann::json());
   for (const nlohmann::json& layer : *layers) {
     if (!layer.is_number_integer()) fields.wrong("attn.layers", "whole numbers", layer);
     m.attention_layers.push_back(layer.get<int64_t>());

@@ -80,7 +80,8 @@ at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const Forw
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
   RememberedState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v
   const auto heads = [&](const char* weight, size_t part, int64_t dim) {
-    return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr).unflatten(2, {heads_, dim});
+    return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr)
+        .unflatten(2, {heads_, dim});
   };
   recurrence::Inputs in{.q = unit(heads("attn.q_conv1d.weight", 0, key_dim_)),
                         .k = unit(heads("attn.k_conv1d.weight", 1, key_dim_)),

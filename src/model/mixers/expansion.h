@@ -27,9 +27,10 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
   return size / heads;
 }
 
-// Mamba2's heads, values of `size` (the field's name; 64 where it is absent) in an inner width of expand times `width`, the name of the
-// hidden size. Returns that width.
-inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width, ModelConfig& m) {
+// Mamba2's heads, values of `size` (the field's name; 64 where it is absent) in an inner width of expand times `width`,
+// the name of the hidden size. Returns that width.
+inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width,
+                                ModelConfig& m) {
   MixerConfig& x = m.mix;
   x.value_dim = 64;
   fields.integer({size}, x.value_dim);

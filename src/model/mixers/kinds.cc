@@ -13,8 +13,8 @@
 namespace lazy {
 
 const std::vector<const MixerKind*>& mixer_kinds() {
-  static const std::vector<const MixerKind*> all = {&kRetNet,    &kMamba2,    &kDeltaNet,  &kGatedDeltaNet, &kTttLinear,
-                                                    &kTttMlp,    &kTitansLmm, &kTitansMac, &kTitansMag,     &kTitansMal};
+  static const std::vector<const MixerKind*> all = {&kRetNet, &kMamba2,    &kDeltaNet,  &kGatedDeltaNet, &kTttLinear,
+                                                    &kTttMlp, &kTitansLmm, &kTitansMac, &kTitansMag,     &kTitansMal};
   return all;
 }
 

@@ -1,5 +1,5 @@
-// What is known of each mixer without LibTorch: its names, its sizes, its parameters, its part of config.json. A mixer is a
-// row here (<name>_kind.cc) and a class (<name>.h).
+// What is known of each mixer without LibTorch: its names, its sizes, its parameters, its part of config.json. A mixer
+// is a row here (<name>_kind.cc) and a class (<name>.h).
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -42,12 +42,13 @@ const MixerKind* find_mixer_type(const std::string& type);  // by model_type
 void use_mixer(ModelConfig& config, const MixerKind& kind);
 // Replaces the mixer's sizes that are 0. Error when those that are given, or hidden_size, are out of range.
 void complete_mixer(ModelConfig& config);
-// The key_dim that follows from hidden_size, shared evenly by the heads: hidden_size times above / below. Error when that is no
-// whole number.
+// The key_dim that follows from hidden_size, shared evenly by the heads: hidden_size times above / below. Error when
+// that is no whole number.
 int64_t even_key_dim(const ModelConfig& config, int64_t above = 1, int64_t below = 1);
-// Heads that share hidden_size and have values as wide as keys (TTT, Titans): 64 wide unless they are given, and their check.
+// Heads that share hidden_size and have values as wide as keys (TTT, Titans): 64 wide unless they are given, and their
+// check.
 void complete_square_heads(ModelConfig& config);
 void check_square_heads(const ModelConfig& config);
-const MixerKind& mixer_kind(const ModelConfig& config);     // of a model whose mixer is not attention
+const MixerKind& mixer_kind(const ModelConfig& config);  // of a model whose mixer is not attention
 
 }  // namespace lazy

@@ -77,16 +77,17 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
 
 }  // namespace
 
-const MixerKind kMamba2 = {.name = "mamba2",
-                           .model_type = "mamba2",
-                           .architecture = "Mamba2ForCausalLM",
-                           .mlp = false,
-                           .norm_eps = 1e-5,
-                           .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
-                           .complete = complete_mamba2,
-                           .check = check_mamba2,
-                           .shapes = mamba2_shapes,
-                           .read = read_mamba2,
-                           .write = write_mamba2};
+const MixerKind kMamba2 = {
+    .name = "mamba2",
+    .model_type = "mamba2",
+    .architecture = "Mamba2ForCausalLM",
+    .mlp = false,
+    .norm_eps = 1e-5,
+    .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
+    .complete = complete_mamba2,
+    .check = check_mamba2,
+    .shapes = mamba2_shapes,
+    .read = read_mamba2,
+    .write = write_mamba2};
 
 }  // namespace lazy

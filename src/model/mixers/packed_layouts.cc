@@ -32,7 +32,8 @@ DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at
   int64_t place = 0;
   for (const auto& [size, documents] : alike) {
     int64_t longest = 0;
-    for (const size_t n : documents) longest = std::max(longest, (begins[n + 1] - begins[n] + chunk - 1) / chunk * chunk);
+    for (const size_t n : documents)
+      longest = std::max(longest, (begins[n + 1] - begins[n] + chunk - 1) / chunk * chunk);
     std::vector<int64_t> tokens, real;
     for (const size_t n : documents) {
       for (int64_t t = 0; t < longest; ++t, ++place) {
@@ -43,7 +44,8 @@ DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at
       }
     }
     const auto count = static_cast<int64_t>(documents.size());
-    out.batches.push_back({on_device(tokens, device).view({count, longest}), on_device(real, device).view({count, longest}).to(at::kBool)});
+    out.batches.push_back({on_device(tokens, device).view({count, longest}),
+                           on_device(real, device).view({count, longest}).to(at::kBool)});
   }
   out.where = on_device(where, device);
   return out;

@@ -1,5 +1,5 @@
-// Packed sequences as mixers take them that learn chunk by chunk, or put learned tokens before every text. Every layer of a pass
-// needs the same, so it is laid out once; a GPU fetches it while the host goes on.
+// Packed sequences as mixers take them that learn chunk by chunk, or put learned tokens before every text. Every layer
+// of a pass needs the same, so it is laid out once; a GPU fetches it while the host goes on.
 #pragma once
 #include <map>
 

@@ -15,8 +15,9 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
 
 }  // namespace
 
-std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens, const TensorList& shared,
-                                            const TensorList& state, bool last_state, const PieceForm& form) {
+std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens,
+                                            const TensorList& shared, const TensorList& state, bool last_state,
+                                            const PieceForm& form) {
   if (!pieces.empty()) pieces.back().leaves_state = last_state;
   std::vector<at::Tensor> answers;
   TensorList current = state;
@@ -33,7 +34,8 @@ std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, cons
     for (const at::Tensor& x : tokens) inputs.push_back(x.narrow(1, begin, length));
     inputs.insert(inputs.end(), shared.begin(), shared.end());
     inputs.insert(inputs.end(), current.begin(), current.end());
-    const auto run = [group, form, sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
+    const auto run = [group, form,
+                      sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
       auto from = in.begin();
       const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
       TensorList now = take(from, sizes[2]);

@@ -16,13 +16,15 @@ using TensorList = std::vector<at::Tensor>;
 constexpr int64_t kTokensAGroup = 256;  // between two states that are kept
 
 // What one piece answers, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and what all pieces
-// share; replaces the state by the one after it, if the piece leaves one. Holds no references: it lives as long as the graph.
+// share; replaces the state by the one after it, if the piece leaves one. Holds no references: it lives as long as the
+// graph.
 using PieceForm =
     std::function<at::Tensor(const ChunkPiece&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state, empty unless
-// last_state asks for it.
-std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens, const TensorList& shared,
-                                            const TensorList& state, bool last_state, const PieceForm& form);
+// tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state, empty
+// unless last_state asks for it.
+std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens,
+                                            const TensorList& shared, const TensorList& state, bool last_state,
+                                            const PieceForm& form);
 
 }  // namespace lazy

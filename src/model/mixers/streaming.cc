@@ -1,4 +1,5 @@
-// Suffixes: B batch, L queries of a block, K keys of a block, G kv heads, R query heads a kv head, H = G R heads, D head_dim.
+// Suffixes: B batch, L queries of a block, K keys of a block, G kv heads, R query heads a kv head, H = G R heads, D
+// head_dim.
 #include "model/mixers/streaming.h"
 
 #include <ATen/ATen.h>
@@ -12,11 +13,16 @@
 namespace lazy {
 namespace {
 
-constexpr int64_t kBlock = 128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
+constexpr int64_t kBlock =
+    128;  // queries that share one matrix of scores: recent + kBlock keys for recent + 1 that each needs
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
   if (rope.base == 0) return x;  // no rotation
-  return ops::rope(x, rope.base, offset, {.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling, .positions = positions});
+  return ops::rope(x, rope.base, offset,
+                   {.rotary_dim = rope.rotary_dim,
+                    .interleaved = rope.interleaved,
+                    .scaling = rope.scaling,
+                    .positions = positions});
 }
 
 // The last tokens of `k`, nothing of which was cut: the cache's places are the tokens' places.
@@ -63,13 +69,15 @@ class BlockedForm {
     const at::Tensor q_last = turned(q_BLHD, in_.rope, 0, at::full({length}, cache_.size(), whole));
     const at::Tensor out = at::empty_like(q);
     for (int64_t begin = 0; begin < length; begin += kBlock) {
-      const int64_t rows = std::min(kBlock, length - begin), from = first + begin - cache_.recent, recent = cache_.recent + rows;
+      const int64_t rows = std::min(kBlock, length - begin), from = first + begin - cache_.recent,
+                    recent = cache_.recent + rows;
       const at::Tensor to_sinks = scores(q_last.narrow(1, begin, rows), k.narrow(1, 0, cache_.sinks));
       const at::Tensor to_recent = scores(q.narrow(1, begin, rows), k.narrow(1, from, recent));
       at::Tensor s_BHLK = at::cat({to_sinks, to_recent}, 3);
       const int64_t keys = s_BHLK.size(3);
       s_BHLK.add_(added_.narrow(1, 0, rows).narrow(2, 0, keys));
-      const at::Tensor w_BHLK = block_weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys), count_, in_.tau, in_.attention);
+      const at::Tensor w_BHLK =
+          block_weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys), count_, in_.tau, in_.attention);
       const at::Tensor v_BKGD = at::cat({in_.v.narrow(1, 0, cache_.sinks), in_.v.narrow(1, from, recent)}, 1);
       out.narrow(1, begin, rows).copy_(mix(w_BHLK, v_BKGD));
     }
@@ -86,15 +94,17 @@ class BlockedForm {
   }
 
   static at::Tensor mix(const at::Tensor& w_BHLK, const at::Tensor& v_BKGD) {
-    const int64_t B = w_BHLK.size(0), H = w_BHLK.size(1), L = w_BHLK.size(2), K = w_BHLK.size(3), G = v_BKGD.size(2), D = v_BKGD.size(3);
+    const int64_t B = w_BHLK.size(0), H = w_BHLK.size(1), L = w_BHLK.size(2), K = w_BHLK.size(3), G = v_BKGD.size(2),
+                  D = v_BKGD.size(3);
     const at::Tensor w = w_BHLK.view({B, G, H / G * L, K});
     return at::matmul(w, v_BKGD.to(at::kFloat).permute({0, 2, 1, 3})).view({B, H, L, D}).transpose(1, 2);
   }
 
   const StreamingInputs& in_;
   StreamingCache cache_;
-  at::Tensor visible_, added_;  // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
-  at::Tensor count_;            // one number
+  at::Tensor visible_,
+      added_;         // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
+  at::Tensor count_;  // one number
 };
 
 // The definition: each token from the keys that its cache holds.
@@ -117,7 +127,8 @@ at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& 
   const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
   std::vector<at::Tensor> out;
   if (early > 0) {
-    out.push_back(uncut(in, in.q.narrow(1, 0, early), in.k.narrow(1, 0, before + early), in.v.narrow(1, 0, before + early)));
+    out.push_back(
+        uncut(in, in.q.narrow(1, 0, early), in.k.narrow(1, 0, before + early), in.v.narrow(1, 0, before + early)));
   }
   if (later > 0) {
     const at::Tensor q = in.q.narrow(1, early, later);

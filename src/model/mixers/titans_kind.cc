@@ -33,11 +33,13 @@ void check_titans(const ModelConfig& m) {
          m.normalizer);
   }
   if (m.positions == "alibi" || m.positions == "transformer_xl") {
-    fail("model", "positions: expected rope, none, learned or sinusoidal beside a neural memory, found {}", m.positions);
+    fail("model", "positions: expected rope, none, learned or sinusoidal beside a neural memory, found {}",
+         m.positions);
   }
   if (m.rotary_share != 1 || m.rope_interleaved) {
-    fail("model", "partial_rotary_factor, rope_interleaved: expected RoPE on whole heads beside a neural memory, found {}, {}", m.rotary_share,
-         m.rope_interleaved);
+    fail("model",
+         "partial_rotary_factor, rope_interleaved: expected RoPE on whole heads beside a neural memory, found {}, {}",
+         m.rotary_share, m.rope_interleaved);
   }
   if (!is_mac(m)) return;
   if (m.window > 0)

@@ -98,8 +98,8 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
     streams = at::silu(streams);
   }
   const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto gates =
-      memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias], qkv[0].size(-1), segment.chunk);
+  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
+                                  qkv[0].size(-1), segment.chunk);
   const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
   TensorList memory(state.begin() + kMemory, state.end());
   const at::Tensor answers = memory_piece(piece,
@@ -133,7 +133,8 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
     const DocumentBatches& documents = batches_of(*options.packed, config_.mix.segment, x.value.device());
     TensorList out;
     for (const DocumentBatch& batch : documents.batches) {
-      out.push_back(forward({take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
+      out.push_back(
+          forward({take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
     }
     return put_together(out, documents);
   }
@@ -142,8 +143,13 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
   const at::ScalarType type = x.value.scalar_type();
   const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor positions = at::arange(earlier, earlier + L, whole);
-  const MacSegment segment{config_.num_heads,      config_.head_dim, config_.mix.heads,     config_.mix.chunk,
-                           config_.mix.persistent, config_.norm_eps, rope_at(config_, config_.max_length),
+  const MacSegment segment{config_.num_heads,
+                           config_.head_dim,
+                           config_.mix.heads,
+                           config_.mix.chunk,
+                           config_.mix.persistent,
+                           config_.norm_eps,
+                           rope_at(config_, config_.max_length),
                            options.deterministic};
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
@@ -170,14 +176,14 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
 
   const auto own = joined_weight(attention_, type).chunk(3);
   TensorList shared = {own[1],
-                             own[2],
-                             prefix_keys,
-                             segment.by_head(prefix[2]).squeeze(0),
-                             projections,
-                             memory_.gate_weight(type),
-                             memory_.gate_bias(),
-                             table_["memory.recalled_norm.weight"],
-                             convolutions};
+                       own[2],
+                       prefix_keys,
+                       segment.by_head(prefix[2]).squeeze(0),
+                       projections,
+                       memory_.gate_weight(type),
+                       memory_.gate_bias(),
+                       table_["memory.recalled_norm.weight"],
+                       convolutions};
   if (memory_.model_norm().defined()) shared.push_back(memory_.model_norm());
   TensorList state(before.begin() + (before.empty() ? 0 : 1), before.end());
   if (before.empty()) {
@@ -186,7 +192,8 @@ at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardO
     for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
   }
   const auto [both, after] = piecewise(
-      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state, options.cache != nullptr,
+      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
+      options.cache != nullptr,
       [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
         return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);

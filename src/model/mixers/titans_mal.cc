@@ -34,9 +34,9 @@ at::Tensor TitansMal::forward(const Normalized& x, int64_t layer, const ForwardO
   BranchStates states(options, layer, persistent.size(0));
   const at::Tensor y =
       memory_output_.forward(memory_.forward(all.x, states.memory(), states.seen(), all.packed), all.x);
-  const at::Tensor attended =
-      attention_.forward(y, {.positions = all.positions, .cu_seqlens = all.packed ? all.packed->cu_seqlens_q : at::Tensor()}, {},
-                         states.window(), options.deterministic);
+  const at::Tensor attended = attention_.forward(
+      y, {.positions = all.positions, .cu_seqlens = all.packed ? all.packed->cu_seqlens_q : at::Tensor()}, {},
+      states.window(), options.deterministic);
   states.keep();
   return output_.forward(all.text(attended))[0];
 }

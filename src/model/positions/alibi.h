@@ -5,8 +5,8 @@
 
 namespace lazy {
 
-// With n the largest power of 2 up to heads: 2^(-8 r / n) for r = 1 ... n, then the odd powers of the sequence of 2n heads
-// (SPEC section 2).
+// With n the largest power of 2 up to heads: 2^(-8 r / n) for r = 1 ... n, then the odd powers of the sequence of 2n
+// heads (SPEC section 2).
 std::vector<double> alibi_slopes(int64_t heads);
 
 }  // namespace lazy

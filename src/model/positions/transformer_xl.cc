@@ -1,4 +1,5 @@
-// Suffixes: B batch, S queries of a strip, N keys of a strip, G kv heads, R query heads a kv head, H = G R heads, D head_dim.
+// Suffixes: B batch, S queries of a strip, N keys of a strip, G kv heads, R query heads a kv head, H = G R heads, D
+// head_dim.
 #include "model/positions/transformer_xl.h"
 
 #include <ATen/ATen.h>
@@ -13,8 +14,8 @@ namespace {
 
 constexpr int64_t kStrip = 128;  // queries that share one matrix of scores
 
-// (..., S, N) whose column c is of distance N - 1 - c from the last row, as scores of positions come, to columns by key: row i
-// moves left by S - 1 - i. What comes in from behind is of keys after the row's own, which nobody sees.
+// (..., S, N) whose column c is of distance N - 1 - c from the last row, as scores of positions come, to columns by
+// key: row i moves left by S - 1 - i. What comes in from behind is of keys after the row's own, which nobody sees.
 at::Tensor by_key(const at::Tensor& x) {
   const int64_t S = x.size(-2), N = x.size(-1);
   return at::constant_pad_nd(x, {1, 0}).flatten(-2).narrow(-1, S, S * N).unflatten(-1, {S, N});
@@ -25,9 +26,10 @@ struct Strip {
   ops::AttentionOptions options;
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& in) const {
-    const at::Tensor &q_BSHD = in[0], &k_BNGD = in[1], &v_BNGD = in[2], &r_NHD = in[3], &u_HD = in[4], &w_HD = in[5], &bias = in[6],
-                     &tau = in[7], &sink = in[8];
-    const int64_t B = q_BSHD.size(0), S = q_BSHD.size(1), H = q_BSHD.size(2), D = q_BSHD.size(3), N = k_BNGD.size(1), G = k_BNGD.size(2);
+    const at::Tensor &q_BSHD = in[0], &k_BNGD = in[1], &v_BNGD = in[2], &r_NHD = in[3], &u_HD = in[4], &w_HD = in[5],
+                     &bias = in[6], &tau = in[7], &sink = in[8];
+    const int64_t B = q_BSHD.size(0), S = q_BSHD.size(1), H = q_BSHD.size(2), D = q_BSHD.size(3), N = k_BNGD.size(1),
+                  G = k_BNGD.size(2);
     const at::ScalarType type = q_BSHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor q = q_BSHD.to(type), k = k_BNGD.to(type).permute({0, 2, 3, 1});
     const at::Tensor asks = (q + u_HD).transpose(1, 2).reshape({B, G, H / G * S, D});
@@ -40,14 +42,16 @@ struct Strip {
     const at::Tensor distance = row - at::arange(N, row.options());
     at::Tensor visible = distance.ge(0);
     if (options.window > 0) visible = visible & distance.lt(options.window);
-    const at::Tensor s_BHSN = ((content_BHSN + by_key(position_HBSN).transpose(0, 1)) / root).masked_fill(visible.logical_not(), -INFINITY);
+    const at::Tensor s_BHSN =
+        ((content_BHSN + by_key(position_HBSN).transpose(0, 1)) / root).masked_fill(visible.logical_not(), -INFINITY);
     ops::AttentionOptions weighing = options;
     weighing.sink = sink;
     const at::Tensor p = block_weights(s_BHSN, visible, visible.sum(1, true).to(type), tau, weighing);
     const at::Tensor v = v_BNGD.to(type).transpose(1, 2);
     const at::Tensor out = at::matmul(p.view({B, G, H / G * S, N}), v).view({B, H, S, D}).transpose(1, 2);
     std::vector<at::Tensor> results = {out.to(q_BSHD.scalar_type())};
-    if (options.return_stats) results.push_back(at::stack({p.select(3, 0), 1 - p.sum(3), p.gt(0).sum(3).to(type)}).to(at::kFloat));
+    if (options.return_stats)
+      results.push_back(at::stack({p.select(3, 0), 1 - p.sum(3), p.gt(0).sum(3).to(type)}).to(at::kFloat));
     return results;
   }
 
@@ -85,7 +89,8 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
     if (window > 0) seen = std::max(seen, a - window + 1);
     const auto tokens = [&](const at::Tensor& own, const at::Tensor& past) {
       if (!past.defined() || seen >= segment) return own.narrow(1, seen - in.first, b - seen);
-      return at::cat({past.narrow(1, seen - in.first, segment - seen), own.narrow(1, segment - in.first, b - segment)}, 1);
+      return at::cat({past.narrow(1, seen - in.first, segment - seen), own.narrow(1, segment - in.first, b - segment)},
+                     1);
     };
     Strip strip{in.attention};
     strip.options.sink = at::Tensor();  // among the inputs
@@ -98,7 +103,8 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
                                             in.distance_bias,
                                             in.tau,
                                             in.attention.sink};
-    const auto results = recompute(inputs, [strip](const std::vector<at::Tensor>& tensors) { return strip.run(tensors); });
+    const auto results =
+        recompute(inputs, [strip](const std::vector<at::Tensor>& tensors) { return strip.run(tensors); });
     outs.push_back(results[0]);
     if (!in.attention.return_stats) continue;
     stats.push_back(results[1]);

@@ -14,9 +14,10 @@ using Kind = PickleValue::Kind;
 constexpr size_t kMostBytes = size_t{8} << 20;
 
 bool is_known(const std::string& global) {
-  for (const char* known : {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch FloatStorage", "torch HalfStorage",
-                            "torch BFloat16Storage", "torch DoubleStorage", "torch LongStorage", "torch IntStorage",
-                            "torch ShortStorage", "torch CharStorage", "torch ByteStorage", "torch BoolStorage"}) {
+  for (const char* known :
+       {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch FloatStorage", "torch HalfStorage",
+        "torch BFloat16Storage", "torch DoubleStorage", "torch LongStorage", "torch IntStorage", "torch ShortStorage",
+        "torch CharStorage", "torch ByteStorage", "torch BoolStorage"}) {
     if (global == known) return true;
   }
   return false;
@@ -67,7 +68,8 @@ class Machine {
   }
   void push(Kind kind, int64_t n = 0) { push(PickleValue{kind, n, {}, {}}); }
   uint32_t pop() {
-    if (stack_.empty() || (!marks_.empty() && stack_.size() <= marks_.back())) damaged("an opcode finds no value to work on");
+    if (stack_.empty() || (!marks_.empty() && stack_.size() <= marks_.back()))
+      damaged("an opcode finds no value to work on");
     const uint32_t place = stack_.back();
     stack_.pop_back();
     return place;
@@ -110,7 +112,8 @@ class Machine {
   }
   void reduce() {
     const uint32_t arguments = pop(), function = pop();
-    if (value(arguments).kind != Kind::tuple || value(function).kind != Kind::global) damaged("REDUCE: expected a global and a tuple");
+    if (value(arguments).kind != Kind::tuple || value(function).kind != Kind::global)
+      damaged("REDUCE: expected a global and a tuple");
     const std::string& name = value(function).text;
     if (name == "torch._utils _rebuild_tensor_v2") {
       push(PickleValue{Kind::tensor, 0, {}, {arguments}});
@@ -152,24 +155,45 @@ class Machine {
         if (const uint64_t protocol = number(1); protocol < 2 || protocol > 5) damaged("expected protocol 2 to 5");
         return;
       }
-      case 0x95: take(8); return;                      // FRAME
-      case '(': marks_.push_back(stack_.size()); return;
-      case 'N': return push(Kind::none);
-      case 0x88: return push(Kind::boolean, 1);
-      case 0x89: return push(Kind::boolean, 0);
-      case 'J': return push(Kind::integer, static_cast<int32_t>(number(4)));
-      case 'K': return push(Kind::integer, static_cast<int64_t>(number(1)));
-      case 'M': return push(Kind::integer, static_cast<int64_t>(number(2)));
-      case 0x8a: return long_integer();
-      case 'G': take(8); return push(Kind::real);      // no tensor needs the value
-      case 'X': return text(number(4));                // BINUNICODE
-      case 0x8c: return text(number(1));               // SHORT_BINUNICODE
-      case ')': return push(Kind::tuple);
-      case ']': return push(Kind::list);
-      case '}': return push(Kind::dict);
-      case 0x85: return tuple_of(1);
-      case 0x86: return tuple_of(2);
-      case 0x87: return tuple_of(3);
+      case 0x95:
+        take(8);
+        return;  // FRAME
+      case '(':
+        marks_.push_back(stack_.size());
+        return;
+      case 'N':
+        return push(Kind::none);
+      case 0x88:
+        return push(Kind::boolean, 1);
+      case 0x89:
+        return push(Kind::boolean, 0);
+      case 'J':
+        return push(Kind::integer, static_cast<int32_t>(number(4)));
+      case 'K':
+        return push(Kind::integer, static_cast<int64_t>(number(1)));
+      case 'M':
+        return push(Kind::integer, static_cast<int64_t>(number(2)));
+      case 0x8a:
+        return long_integer();
+      case 'G':
+        take(8);
+        return push(Kind::real);  // no tensor needs the value
+      case 'X':
+        return text(number(4));  // BINUNICODE
+      case 0x8c:
+        return text(number(1));  // SHORT_BINUNICODE
+      case ')':
+        return push(Kind::tuple);
+      case ']':
+        return push(Kind::list);
+      case '}':
+        return push(Kind::dict);
+      case 0x85:
+        return tuple_of(1);
+      case 0x86:
+        return tuple_of(2);
+      case 0x87:
+        return tuple_of(3);
       case 't': {
         std::vector<uint32_t> items = pop_to_mark();
         return push(PickleValue{Kind::tuple, 0, {}, std::move(items)});
@@ -178,31 +202,43 @@ class Machine {
         const uint32_t item = pop();
         return fill(Kind::list, {item});
       }
-      case 'e': return fill(Kind::list, pop_to_mark());
+      case 'e':
+        return fill(Kind::list, pop_to_mark());
       case 's': {
         const uint32_t item = pop(), key = pop();
         return fill(Kind::dict, {key, item});
       }
-      case 'u': return fill(Kind::dict, pop_to_mark());
-      case 'q': return remember(number(1));
-      case 'r': return remember(number(4));
-      case 0x94: return remember(memo_.size());        // MEMOIZE
-      case 'h': return recall(number(1));
-      case 'j': return recall(number(4));
+      case 'u':
+        return fill(Kind::dict, pop_to_mark());
+      case 'q':
+        return remember(number(1));
+      case 'r':
+        return remember(number(4));
+      case 0x94:
+        return remember(memo_.size());  // MEMOIZE
+      case 'h':
+        return recall(number(1));
+      case 'j':
+        return recall(number(4));
       case 'c': {
         const std::string module = line();
         return global(module + " " + line());
       }
       case 0x93: {  // STACK_GLOBAL
         const uint32_t name = pop(), module = pop();
-        if (value(name).kind != Kind::text || value(module).kind != Kind::text) damaged("STACK_GLOBAL: expected two names");
+        if (value(name).kind != Kind::text || value(module).kind != Kind::text)
+          damaged("STACK_GLOBAL: expected two names");
         return global(value(module).text + " " + value(name).text);
       }
-      case 'Q': return persistent_id();
-      case 'R': return reduce();
-      case 'b': return build();
+      case 'Q':
+        return persistent_id();
+      case 'R':
+        return reduce();
+      case 'b':
+        return build();
       default:
-        fail(kTorchFile, "{}: byte {}: opcode 0x{:02x}: expected one of those that build plain values and tensors", file_, at_ - 1, opcode);
+        fail(kTorchFile, "{}: byte {}: opcode 0x{:02x}: expected one of those that build plain values and tensors",
+             file_, at_ - 1, opcode);
     }
   }
 
@@ -218,13 +254,14 @@ class Machine {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  static constexpr const char* names[] = {"None", "a boolean", "an integer", "a float", "a string", "a tuple",
-                                          "a list", "a dict", "a global", "a storage", "a tensor"};
+  static constexpr const char* names[] = {"None",   "a boolean", "an integer", "a float",   "a string", "a tuple",
+                                          "a list", "a dict",    "a global",   "a storage", "a tensor"};
   return names[static_cast<size_t>(kind)];
 }
 
 Pickle read_pickle(std::string_view content, const std::string& file) {
-  if (content.size() > kMostBytes) fail(kTorchFile, "{}: expected a pickle of at most {} bytes, found {}", file, kMostBytes, content.size());
+  if (content.size() > kMostBytes)
+    fail(kTorchFile, "{}: expected a pickle of at most {} bytes, found {}", file, kMostBytes, content.size());
   return Machine(content, file).run();
 }
 

@@ -1,6 +1,6 @@
-// Python pickles as data: the opcodes that build plain values, and the three things that a file of tensors is made of besides
-// (storages, torch._utils._rebuild_tensor_v2, collections.OrderedDict). Nothing is ever called or imported; any other opcode or
-// global is an error that names it.
+// Python pickles as data: the opcodes that build plain values, and the three things that a file of tensors is made of
+// besides (storages, torch._utils._rebuild_tensor_v2, collections.OrderedDict). Nothing is ever called or imported; any
+// other opcode or global is an error that names it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,15 +12,20 @@ namespace lazy {
 // One value, among those of a Pickle; others are named by their place there.
 struct PickleValue {
   enum class Kind {
-    none, boolean, integer, real, text,
-    tuple, list,
+    none,
+    boolean,
+    integer,
+    real,
+    text,
+    tuple,
+    list,
     dict,     // items: key, value, key, value, ...
     global,   // text: "module name"
     storage,  // items: one, the tuple that PyTorch's persistent id is
     tensor,   // items: one, the tuple of _rebuild_tensor_v2's arguments
   };
   Kind kind = Kind::none;
-  int64_t number = 0;          // of a boolean or an integer
+  int64_t number = 0;  // of a boolean or an integer
   std::string text;
   std::vector<uint32_t> items;
 };

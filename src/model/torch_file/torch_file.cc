@@ -26,7 +26,8 @@ class TorchFile : public WeightsFile {
         for (TorchFileEntry& entry : open(path.parent_path() / file)) held.emplace(entry.name, std::move(entry));
         for (const std::string& name : listed) {
           const auto found = held.find(name);
-          if (found == held.end()) fail(kTorchFile, "{}: weight_map: {}: expected in {}, which does not hold it", path.string(), name, file);
+          if (found == held.end())
+            fail(kTorchFile, "{}: weight_map: {}: expected in {}, which does not hold it", path.string(), name, file);
           add(std::move(found->second));
         }
       }

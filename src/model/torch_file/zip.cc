@@ -9,7 +9,8 @@ namespace lazy {
 namespace {
 
 // The records of the format, by their first four bytes.
-constexpr uint64_t kEntry = 0x04034b50, kDirectoryEntry = 0x02014b50, kEnd = 0x06054b50, kWideEnd = 0x06064b50, kWideLocator = 0x07064b50;
+constexpr uint64_t kEntry = 0x04034b50, kDirectoryEntry = 0x02014b50, kEnd = 0x06054b50, kWideEnd = 0x06064b50,
+                   kWideLocator = 0x07064b50;
 constexpr size_t kEntrySize = 30, kDirectoryEntrySize = 46, kEndSize = 22, kWideEndSize = 56, kWideLocatorSize = 20;
 constexpr size_t kLongestComment = 65535;
 
@@ -19,7 +20,8 @@ class Bytes {
 
   std::string_view part(uint64_t begin, uint64_t size, const char* what) const {
     if (begin > data_.size() || size > data_.size() - begin) {
-      fail(kTorchFile, "{}: {}: expected {} bytes from {} on, found a file of {}: truncated or damaged", file_, what, size, begin, data_.size());
+      fail(kTorchFile, "{}: {}: expected {} bytes from {} on, found a file of {}: truncated or damaged", file_, what,
+           size, begin, data_.size());
     }
     return data_.substr(begin, size);
   }
@@ -31,7 +33,9 @@ class Bytes {
     return value;
   }
   uint64_t size() const { return data_.size(); }
-  [[noreturn]] void damaged(const char* what) const { fail(kTorchFile, "{}: {}: the zip archive is damaged", file_, what); }
+  [[noreturn]] void damaged(const char* what) const {
+    fail(kTorchFile, "{}: {}: the zip archive is damaged", file_, what);
+  }
 
  private:
   std::string_view data_;
@@ -103,12 +107,15 @@ std::map<std::string, std::string_view> zip_entries(std::string_view archive, co
     const bool encrypted = bytes.number(at + 8, 2, "entry") & 1;
     const uint64_t method = bytes.number(at + 10, 2, "entry");
     if (encrypted || method != 0 || sizes.stored != sizes.full) {
-      fail(kTorchFile, "{}: {}: expected an entry that is stored as it is, found {}", file, to_valid_utf8(name.substr(0, 80)),
-           encrypted ? "an encrypted one" : fmt::format("method {}, {} bytes for {}", method, sizes.stored, sizes.full));
+      fail(
+          kTorchFile, "{}: {}: expected an entry that is stored as it is, found {}", file,
+          to_valid_utf8(name.substr(0, 80)),
+          encrypted ? "an encrypted one" : fmt::format("method {}, {} bytes for {}", method, sizes.stored, sizes.full));
     }
     bytes.part(sizes.begin, kEntrySize, "entry");
     if (bytes.number(sizes.begin, 4, "entry") != kEntry) bytes.damaged("entry");
-    const uint64_t header = kEntrySize + bytes.number(sizes.begin + 26, 2, "entry") + bytes.number(sizes.begin + 28, 2, "entry");
+    const uint64_t header =
+        kEntrySize + bytes.number(sizes.begin + 26, 2, "entry") + bytes.number(sizes.begin + 28, 2, "entry");
     bytes.part(sizes.begin, header, "entry");
     if (!out.emplace(name, bytes.part(sizes.begin + header, sizes.full, "content of an entry")).second) {
       fail(kTorchFile, "{}: {}: appears twice", file, to_valid_utf8(name.substr(0, 80)));

@@ -1,5 +1,5 @@
-// Cross-entropy of rows of logits: one block a row, one sweep for maximum and sum together, a second one, from the cache
-// mostly, that turns the row into its gradient where it lies.
+// Cross-entropy of rows of logits: one block a row, one sweep for maximum and sum together, a second one, from the
+// cache mostly, that turns the row into its gradient where it lies.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
@@ -9,7 +9,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kHeld = 4;                    // vectors of four logits that a thread loads at once
+constexpr int kHeld = 4;  // vectors of four logits that a thread loads at once
 constexpr int kStep = 4 * kHeld * kThreads;
 
 // The largest number seen, and the sum of exp(x - largest).
@@ -71,8 +71,8 @@ __device__ void store_four(T* to, float4 x) {
   }
 }
 
-// scale exp(logit - largest), less `whole` at the label. A sixteen-bit gradient covers the first half of the row: a step's
-// elements are written when every thread has read them, and lie before those of the next step.
+// scale exp(logit - largest), less `whole` at the label. A sixteen-bit gradient covers the first half of the row: a
+// step's elements are written when every thread has read them, and lie before those of the next step.
 template <typename T>
 __device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
   T* out = reinterpret_cast<T*>(row);
@@ -94,7 +94,7 @@ __device__ void write_gradient(float* row, int vocabulary, int label, float larg
         d.z -= label == index + 2 ? whole : 0;
         d.w -= label == index + 3 ? whole : 0;
       }
-      store_four<T>(out + index, d);        // with up to three elements of the gap between rows
+      store_four<T>(out + index, d);  // with up to three elements of the gap between rows
     }
   }
 }
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const Labels a) {
   *a.valid = valid;
 }
 
-__global__ void __launch_bounds__(kThreads) mean_kernel(const float* log_prob, int64_t tokens, const double* counted,
-                                                        float* loss) {
+__global__ void __launch_bounds__(kThreads)
+    mean_kernel(const float* log_prob, int64_t tokens, const double* counted, float* loss) {
   double sum = 0;
 #pragma unroll 8
   for (int64_t t = threadIdx.x; t < tokens; t += kThreads) sum += log_prob[t];

@@ -1,5 +1,5 @@
-// RMSNorm, with a residual added before it or without: a row is read once and stays in registers; only rows longer than a
-// block holds are read twice.
+// RMSNorm, with a residual added before it or without: a row is read once and stays in registers; only rows longer than
+// a block holds are read twice.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row_sum.cuh"
 #include "ops/cuda/rows.h"
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-// Threads beyond the last row or beyond a row's end compute with what lies before it and write nothing: no branch stands
-// between the loads.
+// Threads beyond the last row or beyond a row's end compute with what lies before it and write nothing: no branch
+// stands between the loads.
 template <typename T, typename W, int N, bool RESIDUAL, bool LONG>
 __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
   using Index = std::conditional_t<LONG, int64_t, int>;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
         for (int i = 0; i < N; ++i) v[i] += r[i];
         kept[k] = round_all<T, N>(v);
         if (there && n < vectors) store<T, N>(sum + n * N, kept[k]);
-        expand<T, N>(kept[k], v);           // as rounded: backward sees the same
+        expand<T, N>(kept[k], v);  // as rounded: backward sees the same
       }
       float part = 0;
 #pragma unroll

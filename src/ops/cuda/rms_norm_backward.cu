@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kMostThreads = 512;
-constexpr int kShared = 256;                // most threads of a block with several rows
+constexpr int kShared = 256;  // most threads of a block with several rows
 
 template <int N>
 __device__ void store_floats(float* to, const float (&x)[N]) {
@@ -23,8 +23,8 @@ __device__ void store_floats(float* to, const float (&x)[N]) {
   }
 }
 
-// Threads beyond the part's last row or beyond a row's end compute with what lies before it and write nothing. LONG: rows
-// longer than a block holds are read twice and add to the part's sums in memory.
+// Threads beyond the part's last row or beyond a row's end compute with what lies before it and write nothing. LONG:
+// rows longer than a block holds are read twice and add to the part's sums in memory.
 template <typename T, typename W, int N, bool MORE, bool LONG>
 __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward a, int64_t rows_per_part) {
   using Index = std::conditional_t<LONG, int64_t, int>;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
     const T* d_sum = static_cast<const T*>(a.d_sum) + start;
     T* d_x = static_cast<T*>(a.d_x) + start;
     Bits<T, N> kept_x[kHeld], kept_dy[kHeld], kept_more[kHeld];
-    float sums[2] = {};                     // of x^2 and of g x
+    float sums[2] = {};  // of x^2 and of g x
     for (Index first = threadIdx.x;; first += kHeld * step) {
 #pragma unroll
       for (int k = 0; k < kHeld; ++k) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
       if (!LONG || first + kHeld * step >= vectors) break;
     }
     row_sum(sums, room[turn]);
-    asm volatile("" : "+l"(weight));        // weights are read again: held, they would take the registers of loads
+    asm volatile("" : "+l"(weight));  // weights are read again: held, they would take the registers of loads
     const auto dim = static_cast<float>(a.dim);
     const float scale = 1 / sqrtf(sums[0] / dim + a.eps), factor = sums[1] * scale * scale / dim;
 
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kMostThreads) gradients(const RmsNormBackward 
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       const Index n = threadIdx.x + k * step;
-      if (blockDim.y > 1) {                 // the block's rows in their order
+      if (blockDim.y > 1) {  // the block's rows in their order
         __syncthreads();
         store_floats<N>(shared + (threadIdx.y * blockDim.x + threadIdx.x) * N, d_weight[k]);
         __syncthreads();
@@ -202,7 +202,7 @@ void rms_norm_backward(const RmsNormBackward& a, cudaStream_t stream) {
     if (a.rows > 0) a.d_sum ? launch_for(std::true_type{}) : launch_for(std::false_type{});
     const int64_t parts = a.rows > 0 ? rms_norm_parts(a.rows, a.dim) : 0;
     sum_parts<W><<<static_cast<unsigned>((a.dim + 31) / 32), dim3(32, 32), 0, stream>>>(a.parts, parts, a.dim,
-                                                                                     static_cast<W*>(a.d_weight));
+                                                                                        static_cast<W*>(a.d_weight));
     check_launch("rms_norm_backward");
   });
 }

@@ -1,5 +1,5 @@
-// Rotary position embedding. A thread turns the same pairs of two heads of a token, so that cosines and sines are read once
-// for both.
+// Rotary position embedding. A thread turns the same pairs of two heads of a token, so that cosines and sines are read
+// once for both.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
@@ -15,7 +15,7 @@ constexpr int kHeads = 2;
 
 // Work of a launch. A head is `turning` pieces of pairs and `items - turning` pieces that are copied.
 struct Work {
-  unsigned turning, items, groups, total;   // groups of heads a token
+  unsigned turning, items, groups, total;  // groups of heads a token
 };
 
 // What the table does not hold. Not inlined: its registers would be every thread's.
@@ -35,7 +35,7 @@ __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, 
       for (int i = 0; i < P; ++i) {
         const float2 both = turn_by(table.frequency[pair + i], position, table.attention_factor);
 #pragma unroll
-        for (int n = 0; n < P; ++n) {       // constant indices keep the arrays in registers
+        for (int n = 0; n < P; ++n) {  // constant indices keep the arrays in registers
           cos[n] = n == i ? both.x : cos[n];
           sin[n] = n == i ? both.y : sin[n];
         }
@@ -71,11 +71,12 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work
     return;
   }
 
-  constexpr bool kOneVector = INTERLEAVED && N > 1;   // both halves of a pair lie in it
-  constexpr int P = kOneVector ? N / 2 : N;           // pairs of a thread and head
+  constexpr bool kOneVector = INTERLEAVED && N > 1;  // both halves of a pair lie in it
+  constexpr int P = kOneVector ? N / 2 : N;          // pairs of a thread and head
   const unsigned pair = item * P;
   const unsigned first = INTERLEAVED ? 2 * pair : pair;
-  const unsigned second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);  // not used with one vector
+  const unsigned second =
+      INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(a.table.pairs);  // not used with one vector
   Bits<T, N> low[kHeads], high[kHeads];
 #pragma unroll
   for (int k = 0; k < kHeads; ++k) {

@@ -1,4 +1,5 @@
-// Rows shared by threads: a block of blockDim.y rows, blockDim.x threads each (8, 16 or whole warps), four vectors a thread.
+// Rows shared by threads: a block of blockDim.y rows, blockDim.x threads each (8, 16 or whole warps), four vectors a
+// thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace lazy::ops::cuda {
 
-constexpr int kHeld = 4;                    // vectors that a thread holds: as many loads in flight a tensor
+constexpr int kHeld = 4;  // vectors that a thread holds: as many loads in flight a tensor
 
 // Threads for a row of so many vectors, at most `most`.
 inline int threads_per_row(int64_t vectors, int most) {
@@ -18,8 +19,8 @@ inline int threads_per_row(int64_t vectors, int most) {
   return static_cast<int>(std::min<int64_t>((wanted + 31) / 32 * 32, most));
 }
 
-// Sums each number over the threads of a row. Every thread of the block takes part. `room` is shared memory for a number and
-// warp; between two calls with the same room lies a __syncthreads.
+// Sums each number over the threads of a row. Every thread of the block takes part. `room` is shared memory for a
+// number and warp; between two calls with the same room lies a __syncthreads.
 template <int COUNT>
 __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   for (int step = min(blockDim.x, 32) / 2; step > 0; step /= 2) {

@@ -1,7 +1,7 @@
-// Row kernels of the fused operators on NVIDIA GPUs: what ops/rows.h is for the CPU. Device pointers; everything is queued
-// on the stream, nothing is allocated and nothing waits. Types f32, bf16 and f16, arithmetic in fp32. Rows are contiguous
-// unless a stride, in elements, is given. Results are bit-identical from run to run and on every GPU of one architecture.
-// std::runtime_error "lazy::OPERATION: CUDA reports ..." when a launch is refused.
+// Row kernels of the fused operators on NVIDIA GPUs: what ops/rows.h is for the CPU. Device pointers; everything is
+// queued on the stream, nothing is allocated and nothing waits. Types f32, bf16 and f16, arithmetic in fp32. Rows are
+// contiguous unless a stride, in elements, is given. Results are bit-identical from run to run and on every GPU of one
+// architecture. std::runtime_error "lazy::OPERATION: CUDA reports ..." when a launch is refused.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,9 +14,9 @@ namespace lazy::ops::cuda {
 using kernels::DType;
 
 struct RmsNorm {
-  DType type, weight_type;                  // weight_type: f32 or type
-  const void *x, *weight;                   // (rows, dim), (dim)
-  const void* residual = nullptr;           // like x, or null: then `sum` is not written
+  DType type, weight_type;         // weight_type: f32 or type
+  const void *x, *weight;          // (rows, dim), (dim)
+  const void* residual = nullptr;  // like x, or null: then `sum` is not written
   void *sum = nullptr, *y;
   float eps;
   int64_t rows, dim;
@@ -26,9 +26,9 @@ void rms_norm(const RmsNorm& arguments, cudaStream_t stream);
 struct RmsNormBackward {
   DType type, weight_type;
   const void *d_y, *x, *weight;
-  const void* d_sum = nullptr;              // added to d_x when it is given
-  void *d_x, *d_weight;                     // d_weight (dim) of weight_type
-  float* parts;                             // memory for rms_norm_parts(rows, dim) rows of dim numbers
+  const void* d_sum = nullptr;  // added to d_x when it is given
+  void *d_x, *d_weight;         // d_weight (dim) of weight_type
+  float* parts;                 // memory for rms_norm_parts(rows, dim) rows of dim numbers
   float eps;
   int64_t rows, dim;
 };
@@ -38,11 +38,11 @@ void rms_norm_backward(const RmsNormBackward& arguments, cudaStream_t stream);
 
 struct Swiglu {
   DType type;
-  const void *gate, *up;                    // (rows, dim) at steps of their strides
+  const void *gate, *up;  // (rows, dim) at steps of their strides
   int64_t gate_stride, up_stride;
-  void* y;                                  // forward
-  const void* d_y;                          // backward, contiguous
-  void *d_gate, *d_up;                      // contiguous
+  void* y;              // forward
+  const void* d_y;      // backward, contiguous
+  void *d_gate, *d_up;  // contiguous
   int64_t rows, dim;
 };
 void swiglu(const Swiglu& arguments, cudaStream_t stream);
@@ -51,20 +51,20 @@ void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 // Cosines and sines (positions, pairs) in fp32, both times attention_factor; angles in fp64.
 struct RopeTable {
   const float *cos, *sin;
-  const double* frequency;                  // (pairs) radians a position
+  const double* frequency;  // (pairs) radians a position
   double attention_factor;
   int64_t positions, pairs;
 };
 
 struct Rope {
   DType type;
-  const void* x;                            // (batch, length, heads, dim); the last axis is contiguous
+  const void* x;  // (batch, length, heads, dim); the last axis is contiguous
   int64_t batch_stride, token_stride, head_stride;
-  void* y;                                  // contiguous
+  void* y;  // contiguous
   int64_t batch, length, heads, dim;
-  RopeTable table;                          // of the first 2 table.pairs dimensions; the others are copied
+  RopeTable table;  // of the first 2 table.pairs dimensions; the others are copied
   bool interleaved, inverse;
-  int64_t offset = 0;                       // token t stands at offset + t, which the table holds, unless places are given:
+  int64_t offset = 0;  // token t stands at offset + t, which the table holds, unless places are given:
   // Positions by token, or null. What the table does not hold is computed in fp64; a negative position gives NaN.
   const int32_t* places32 = nullptr;
   const int64_t* places64 = nullptr;
@@ -74,21 +74,21 @@ void rope(const Rope& arguments, cudaStream_t stream);
 
 // The labels of a loss, looked at once.
 struct Labels {
-  const int64_t* label;                     // (tokens)
+  const int64_t* label;  // (tokens)
   int64_t tokens, vocabulary, ignore_index;
-  double* counted;                          // tokens whose label is not ignore_index
-  float* scale;                             // 1 / max(counted, 1) / gradient_scale
+  double* counted;  // tokens whose label is not ignore_index
+  float* scale;     // 1 / max(counted, 1) / gradient_scale
   float gradient_scale;
-  bool* valid;                              // every label is ignore_index or from 0 to vocabulary - 1
+  bool* valid;  // every label is ignore_index or from 0 to vocabulary - 1
 };
 void count_labels(const Labels& arguments, cudaStream_t stream);
 
 struct CrossEntropy {
-  float* logits;                            // (tokens, vocabulary) at steps of `stride`, a multiple of 4; 16-byte aligned
+  float* logits;  // (tokens, vocabulary) at steps of `stride`, a multiple of 4; 16-byte aligned
   int64_t stride, tokens, vocabulary;
   const int64_t* label;
   int64_t ignore_index;
-  float* log_prob;                          // 0 where ignored, NaN at an invalid label
+  float* log_prob;  // 0 where ignored, NaN at an invalid label
   bool* correct;
   // With a gradient, row t of logits becomes gradient_scale (softmax - onehot(label)) in `type`: its first `vocabulary`
   // elements of that type. Zeros where ignored.

@@ -10,7 +10,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeld = 2;                    // vectors of a tensor that a thread loads at once
+constexpr int kHeld = 2;  // vectors of a tensor that a thread loads at once
 
 // Where vector `n` of a tensor without gaps begins in gate and up; rows have `vectors` of them.
 struct Place {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   const unsigned first = blockIdx.x * (kThreads * kHeld) + threadIdx.x;
   Bits<T, N> gate[kHeld], up[kHeld];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {         // past the end the last vector is computed again and not written
+  for (int k = 0; k < kHeld; ++k) {  // past the end the last vector is computed again and not written
     const Place at = place<N>(a, min(first + k * kThreads, total - 1), vectors);
     gate[k] = load_once<T, N>(static_cast<const T*>(a.gate) + at.gate);
     up[k] = load_once<T, N>(static_cast<const T*>(a.up) + at.up);
@@ -114,7 +114,8 @@ void launch_any(const Swiglu& a, bool gradients, cudaStream_t stream) {
   with_type(a.type, [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kWide<T>;
-    if (wide && a.dim % N == 0 && a.gate_stride % N == 0 && a.up_stride % N == 0) return launch<T, N>(a, gradients, stream);
+    if (wide && a.dim % N == 0 && a.gate_stride % N == 0 && a.up_stride % N == 0)
+      return launch<T, N>(a, gradients, stream);
     launch<T, 1>(a, gradients, stream);
   });
 }

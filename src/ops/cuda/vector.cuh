@@ -1,5 +1,5 @@
-// Neighbouring elements of a row moved 16 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that are not
-// aligned: the same kernels, one element at a time.
+// Neighbouring elements of a row moved 16 bytes at a time, computed with as fp32 numbers. N = 1 serves rows that are
+// not aligned: the same kernels, one element at a time.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -17,9 +17,13 @@ namespace {
 int64_t length(const Scale& scale) { return scale.is_paper() ? 1024 : scale.context(Budget::ablation); }
 
 Model model(const Scale& scale, const char* name, int64_t window, const char* rope) {
-  Model m{name, "transformer", {fmt::format("model.distance_bias_window={}", window), fmt::format("model.rope_theta={}", rope)}, Budget::ablation};
+  Model m{name,
+          "transformer",
+          {fmt::format("model.distance_bias_window={}", window), fmt::format("model.rope_theta={}", rope)},
+          Budget::ablation};
   if (scale.is_paper()) {
-    m.overrides.insert(m.overrides.end(), {"training.seq_len=1024", "model.max_position_embeddings=1024", "training.batch_size=32"});
+    m.overrides.insert(m.overrides.end(),
+                       {"training.seq_len=1024", "model.max_position_embeddings=1024", "training.batch_size=32"});
   }
   return m;
 }
@@ -46,43 +50,56 @@ std::vector<double> ranges(const Results& results, const char* name, size_t most
 
 // Whether most heads still exceed the threshold where the window ends: their range is then the window's, not their own.
 bool reaches_the_end(const std::vector<double>& ranges, size_t window) {
-  const auto at_end = std::count_if(ranges.begin(), ranges.end(), [&](double r) { return r >= 0.95 * static_cast<double>(window - 1); });
+  const auto at_end = std::count_if(ranges.begin(), ranges.end(),
+                                    [&](double r) { return r >= 0.95 * static_cast<double>(window - 1); });
   return 2 * static_cast<size_t>(at_end) > ranges.size();
 }
 
-std::string obstacle(const Conditions& c) { return c.scale.is_paper() ? "" : "another model size, length and window than the paper's"; }
+std::string obstacle(const Conditions& c) {
+  return c.scale.is_paper() ? "" : "another model size, length and window than the paper's";
+}
 
 std::vector<Finding> judge_alone(const Conditions& c, const Results& results) {
-  const Claim claim{"bias alone: effective range (last distance whose |bias| exceeds 5 % of the head's maximum), mean over heads",
-                    "approximately 100 tokens (paper, appendix D)", "tokens", "heads"};
+  const Claim claim{
+      "bias alone: effective range (last distance whose |bias| exceeds 5 % of the head's maximum), mean over heads",
+      "approximately 100 tokens (paper, appendix D)", "tokens", "heads"};
   const auto found = ranges(results, "bias-alone");
-  std::vector<Finding> out{found.empty() ? undecided(claim, "the model was not trained") : judge_value(claim, bootstrap_mean(found), 100, obstacle(c))};
+  std::vector<Finding> out{found.empty() ? undecided(claim, "the model was not trained")
+                                         : judge_value(claim, bootstrap_mean(found), 100, obstacle(c))};
   for (Finding& f : inhibition_findings(results, "bias-alone", "bias alone")) out.push_back(std::move(f));
   return out;
 }
 
 Finding judge_bias_beside_alibi(const Conditions& c, const Results& results) {
-  const Claim claim{"ALiBi + bias: effective range of the bias, mean over heads", "within 20 tokens (paper, appendix D)", "tokens", "heads"};
+  const Claim claim{"ALiBi + bias: effective range of the bias, mean over heads",
+                    "within 20 tokens (paper, appendix D)", "tokens", "heads"};
   const auto found = ranges(results, "alibi-bias");
-  return found.empty() ? undecided(claim, "the model was not trained") : judge_value(claim, bootstrap_mean(found), 20, obstacle(c));
+  return found.empty() ? undecided(claim, "the model was not trained")
+                       : judge_value(claim, bootstrap_mean(found), 20, obstacle(c));
 }
 
 // The paper gives no number for "negligible": a tenth of a slope is taken.
 Finding judge_slopes(const Results& results) {
-  const Claim claim{"ALiBi with trainable slopes: they hardly change (|change| relative to the start, mean over heads, minus a tenth)",
-                    "negligible changes (paper, appendix D)", "relative change - 1/10", "heads"};
+  const Claim claim{
+      "ALiBi with trainable slopes: they hardly change (|change| relative to the start, mean over heads, minus a "
+      "tenth)",
+      "negligible changes (paper, appendix D)", "relative change - 1/10", "heads"};
   std::vector<double> changes;
   for (const auto& layer : results.alibi_slopes("alibi-trained")) {
     const std::vector<double> start = alibi_slopes(static_cast<int64_t>(layer.size()));
     for (size_t head = 0; head < layer.size(); ++head) changes.push_back(std::abs(layer[head] / start[head] - 1) - 0.1);
   }
-  return changes.empty() ? undecided(claim, "the model was not trained") : judge_sign(claim, bootstrap_mean(changes), Sign::below_zero);
+  return changes.empty() ? undecided(claim, "the model was not trained")
+                         : judge_sign(claim, bootstrap_mean(changes), Sign::below_zero);
 }
 
 std::vector<Finding> judge_with_rope(const Conditions& c, const Results& results) {
-  const Claim shorter{"with RoPE the bias reaches less far than alone (difference of effective ranges within the smaller window, RoPE + bias minus bias alone)",
-                      "about 100 tokens alone, within 20 with RoPE (paper, appendix D)", "tokens", "heads"};
-  const Claim twenty{"RoPE + bias: effective range, mean over heads", "within 20 tokens (paper, appendix D)", "tokens", "heads"};
+  const Claim shorter{
+      "with RoPE the bias reaches less far than alone (difference of effective ranges within the smaller window, RoPE "
+      "+ bias minus bias alone)",
+      "about 100 tokens alone, within 20 with RoPE (paper, appendix D)", "tokens", "heads"};
+  const Claim twenty{"RoPE + bias: effective range, mean over heads", "within 20 tokens (paper, appendix D)", "tokens",
+                     "heads"};
   const auto bias = results.distance_bias("rope-bias");
   const size_t window = bias.empty() ? 0 : bias[0][0].size();
   // Both within the smaller window, so that the difference is not that of the windows.
@@ -92,7 +109,11 @@ std::vector<Finding> judge_with_rope(const Conditions& c, const Results& results
     out = {undecided(shorter, "one of the two was not trained"), undecided(twenty, "the model was not trained")};
   } else {
     if (reaches_the_end(alone, window) && reaches_the_end(with_rope, window)) {
-      out.push_back(undecided(shorter, fmt::format("both biases exceed the threshold up to the window's end at distance {}: too little training to tell", window - 1)));
+      out.push_back(undecided(
+          shorter,
+          fmt::format(
+              "both biases exceed the threshold up to the window's end at distance {}: too little training to tell",
+              window - 1)));
     } else {
       out.push_back(judge_sign(shorter, bootstrap_difference(with_rope, alone), Sign::below_zero));
     }
@@ -116,20 +137,35 @@ std::vector<Finding> judge_with_rope(const Conditions& c, const Results& results
 }  // namespace
 
 Recipe figure8() {
-  return {"fig8", "distance biases without RoPE: effective range", "paper, Figure 8 and appendix D",
+  return {"fig8",
+          "distance biases without RoPE: effective range",
+          "paper, Figure 8 and appendix D",
           [](const Conditions& c) {
             return Plan(c).train(bias_alone(c.scale)).measure(StepKind::heldout).measure(StepKind::learned).steps();
           },
-          judge_alone, {}, {"Softmax attention, no RoPE, W = the training length (1024 at paper scale; decision A19)."}};
+          judge_alone,
+          {},
+          {"Softmax attention, no RoPE, W = the training length (1024 at paper scale; decision A19)."}};
 }
 
 Recipe figure9() {
-  return {"fig9", "distance biases beside RoPE and ALiBi; the slopes' change", "paper, Figure 9 and appendix D",
+  return {"fig9",
+          "distance biases beside RoPE and ALiBi; the slopes' change",
+          "paper, Figure 9 and appendix D",
           [](const Conditions& c) {
-            return Plan(c).train(bias_alone(c.scale)).train(rope_and_bias(c.scale)).train(alibi_and_bias(c.scale)).train(trained_alibi(c.scale))
-                .measure(StepKind::heldout).measure(StepKind::learned).steps();
+            return Plan(c)
+                .train(bias_alone(c.scale))
+                .train(rope_and_bias(c.scale))
+                .train(alibi_and_bias(c.scale))
+                .train(trained_alibi(c.scale))
+                .measure(StepKind::heldout)
+                .measure(StepKind::learned)
+                .steps();
           },
-          judge_with_rope, {}, {"Softmax attention; RoPE base 1e4, or ALiBi; W = half the training length (512 of 1024 at paper scale; decision A19)."}};
+          judge_with_rope,
+          {},
+          {"Softmax attention; RoPE base 1e4, or ALiBi; W = half the training length (512 of 1024 at paper scale; "
+           "decision A19)."}};
 }
 
 }  // namespace lazy::repro

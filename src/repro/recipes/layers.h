@@ -1,4 +1,5 @@
-// Parts of a model's depth: the paper speaks of layers 1, 2 to 10 and 10 to 24 of 24; other depths are cut at the same share.
+// Parts of a model's depth: the paper speaks of layers 1, 2 to 10 and 10 to 24 of 24; other depths are cut at the same
+// share.
 #pragma once
 #include <algorithm>
 #include <cmath>

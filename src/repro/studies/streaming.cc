@@ -22,8 +22,10 @@ Json streaming_study(const StudyRun& run) {
   std::vector<eval::Window> windows;
   for (const auto& text : subject.texts)
     windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
-  Json out{
-      {"window_tokens", window}, {"length", length}, {"positions", subject.model.config().positions}, {"bos", subject.bos}};
+  Json out{{"window_tokens", window},
+           {"length", length},
+           {"positions", subject.model.config().positions},
+           {"bos", subject.bos}};
   const std::pair<const char*, std::optional<StreamingCache>> caches[] = {
       {"full", std::nullopt},
       {"window", StreamingCache{0, window - 1}},

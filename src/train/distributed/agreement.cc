@@ -24,7 +24,8 @@ void Agreement::arrive(const std::string& failure) {
 std::string Agreement::missing() {
   std::string out;
   for (int rank = 0; rank < world_.size; ++rank) {
-    if (!store_->check({key(std::to_string(rank).c_str(), round_)})) out += (out.empty() ? "" : ", ") + std::to_string(rank);
+    if (!store_->check({key(std::to_string(rank).c_str(), round_)}))
+      out += (out.empty() ? "" : ", ") + std::to_string(rank);
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// Makes PyTorch's process groups: Gloo for CPU tensors, NCCL for CUDA tensors from a library that is loaded at run time.
+// Makes PyTorch's process groups: Gloo for CPU tensors, NCCL for CUDA tensors from a library that is loaded at run
+// time.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -12,9 +12,9 @@ struct Bucket {
   struct Slot {
     size_t parameter = 0;  // index into the list of parameters
     int64_t begin = 0, numel = 0;
-    at::Tensor tensor;     // the parameter
-    bool filled = false;   // its gradient of this step is in `flat`
-    bool ready = false;    // and is complete
+    at::Tensor tensor;    // the parameter
+    bool filled = false;  // its gradient of this step is in `flat`
+    bool ready = false;   // and is complete
   };
   std::vector<Slot> slots;
   int64_t numel = 0;   // of all slots

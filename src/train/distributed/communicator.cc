@@ -36,8 +36,8 @@ StorePtr connect(const World& world, milliseconds timeout, bool server) {
     return c10::make_intrusive<c10d::PrefixStore>(fmt::format("lazy/{}", world.restart),
                                                   c10::make_intrusive<c10d::TCPStore>(world.address, options));
   } catch (const std::exception& e) {
-    fail_run("distributed", "no connection to the ranks' meeting point {}:{} (MASTER_ADDR, MASTER_PORT): {}", world.address,
-             world.port, first_line(e.what()));
+    fail_run("distributed", "no connection to the ranks' meeting point {}:{} (MASTER_ADDR, MASTER_PORT): {}",
+             world.address, world.port, first_line(e.what()));
   }
 }
 
@@ -52,7 +52,8 @@ void wait_for_all(c10d::Store& store, const World& world, const std::string& key
     std::string missing;
     try {
       for (int rank = 0; rank < world.size; ++rank) {
-        if (!store.check({keys[static_cast<size_t>(rank)]})) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        if (!store.check({keys[static_cast<size_t>(rank)]}))
+          missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       }
     } catch (const std::exception&) {
       missing = "0, which holds the store";
@@ -169,7 +170,8 @@ Communicator::Handle Communicator::broadcast(at::Tensor tensor, int from) {
   if (size() == 1) return {};
   c10d::BroadcastOptions options;
   options.rootRank = from;
-  return Handle(start(*impl_->watch, {std::move(tensor)}, [&](auto& t) { return impl_->backend->broadcast(t, options); }));
+  return Handle(
+      start(*impl_->watch, {std::move(tensor)}, [&](auto& t) { return impl_->backend->broadcast(t, options); }));
 }
 
 void Communicator::barrier(const char* what) {

@@ -1,6 +1,6 @@
-// The ranks of a run talk to each other: collectives on tensors, over PyTorch's own c10d (Gloo for CPU tensors, NCCL for
-// CUDA tensors). Every rank calls the same ones in the same order. A rank that ends or hangs ends all others, with a
-// message that names it. In a world of one nothing is sent and nothing waits.
+// The ranks of a run talk to each other: collectives on tensors, over PyTorch's own c10d (Gloo for CPU tensors, NCCL
+// for CUDA tensors). Every rank calls the same ones in the same order. A rank that ends or hangs ends all others, with
+// a message that names it. In a world of one nothing is sent and nothing waits.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -27,7 +27,8 @@ class Communicator {
   int size() const { return world().size; }
   bool first() const { return rank() == 0; }  // the rank that writes
 
-  // A collective that has begun. wait() returns when its result may be used (CUDA: by later work of the current stream).
+  // A collective that has begun. wait() returns when its result may be used (CUDA: by later work of the current
+  // stream).
   class Handle {
    public:
     struct Pending;
@@ -52,8 +53,8 @@ class Communicator {
   // Rank 0's text, on all ranks.
   std::string broadcast(const std::string& text);
 
-  // In a thread beside training, without the collectives: each rank passes what went wrong there, or "". Returns when all
-  // have called it: a failure that one of them passed, or "".
+  // In a thread beside training, without the collectives: each rank passes what went wrong there, or "". Returns when
+  // all have called it: a failure that one of them passed, or "".
   std::string agree(const std::string& failure);
 
   // Around anything that waits for other ranks: `what` names it, `limit` applies from here on.
@@ -66,8 +67,8 @@ class Communicator {
     Communicator& communicator_;
   };
 
-  // Around a wait for this rank's own thread that may be in agree(): as long as that takes, but no longer than the other
-  // ranks live, even where the thread hangs.
+  // Around a wait for this rank's own thread that may be in agree(): as long as that takes, but no longer than the
+  // other ranks live, even where the thread hangs.
   class Blocked {
    public:
     explicit Blocked(Communicator& communicator);

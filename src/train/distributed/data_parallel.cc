@@ -18,7 +18,8 @@ struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
   size_t parameter;
 };
 
-DataParallel::DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding, int64_t bucket_bytes)
+DataParallel::DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding,
+                           int64_t bucket_bytes)
     : communicator_(communicator), sharding_(sharding) {
   keep_trained(parameters);
   if (communicator_.size() > 1) {
@@ -68,7 +69,8 @@ void DataParallel::cut_pieces() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    Piece piece{.name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
+    Piece piece{
+        .name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
     if (sharded()) {
       const Bucket& bucket = buckets_[place_[i].first];
       const Bucket::Slot& slot = bucket.slots[place_[i].second];
@@ -77,8 +79,9 @@ void DataParallel::cut_pieces() {
       piece.end = std::clamp<int64_t>(first + part - slot.begin, 0, slot.numel);
       if (piece.begin == piece.end) continue;
       const at::Tensor memory =
-          full_ ? full_->share(place_[i].first).slice(0, slot.begin + piece.begin - first, slot.begin + piece.end - first)
-                : tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
+          full_
+              ? full_->share(place_[i].first).slice(0, slot.begin + piece.begin - first, slot.begin + piece.end - first)
+              : tensor.detach().view({-1}).slice(0, piece.begin, piece.end);
       piece.tensor = memory.detach().requires_grad_(true);
     }
     piece_index_[name] = pieces_.size();
@@ -136,7 +139,8 @@ void DataParallel::finish_gradients() {
       const Piece* const piece = piece_of(parameters_[slot.parameter].first);
       if (!piece) continue;
       at::Tensor leaf = piece->tensor;
-      leaf.mutable_grad() = bucket.share.narrow(0, slot.begin + piece->begin - share_begin(bucket), piece->end - piece->begin);
+      leaf.mutable_grad() =
+          bucket.share.narrow(0, slot.begin + piece->begin - share_begin(bucket), piece->end - piece->begin);
     }
   }
 }
@@ -195,7 +199,8 @@ void DataParallel::gather_weights() {
     for (const Bucket::Slot& slot : bucket.slots) {
       const int64_t low = std::max(first, slot.begin), high = std::min(first + part, slot.begin + slot.numel);
       if (low >= high) continue;
-      share.slice(0, low - first, high - first).copy_(slot.tensor.view({-1}).slice(0, low - slot.begin, high - slot.begin));
+      share.slice(0, low - first, high - first)
+          .copy_(slot.tensor.view({-1}).slice(0, low - slot.begin, high - slot.begin));
     }
     flights[b] = {whole, communicator_.all_gather(whole, share)};
   };

@@ -1,7 +1,8 @@
 // Data parallel training: every rank computes the gradients of its micro-batches, and they are summed over the ranks in
-// flat buckets, each as soon as it is complete during the backward of a step's last micro-batch. With ZeRO-2 (Rajbhandari
-// et al. 2020) a rank keeps gradients and moments of its share of each bucket only, and updated weights are gathered. With
-// full sharding it keeps its share of the weights only (full_shard.h). In a world of one nothing of this happens.
+// flat buckets, each as soon as it is complete during the backward of a step's last micro-batch. With ZeRO-2
+// (Rajbhandari et al. 2020) a rank keeps gradients and moments of its share of each bucket only, and updated weights
+// are gathered. With full sharding it keeps its share of the weights only (full_shard.h). In a world of one nothing of
+// this happens.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,8 +26,10 @@ class DataParallel {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
   // Of those that require a gradient; `communicator` must outlive this.
-  DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding, int64_t bucket_bytes = 25 << 20);
-  // Of a model, in any way. Under full sharding the model is there for forward() and loss() alone, which all ranks call.
+  DataParallel(const Parameters& parameters, Communicator& communicator, Sharding sharding,
+               int64_t bucket_bytes = 25 << 20);
+  // Of a model, in any way. Under full sharding the model is there for forward() and loss() alone, which all ranks
+  // call.
   DataParallel(LanguageModel& model, Communicator& communicator, Sharding sharding);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
@@ -53,8 +56,9 @@ class DataParallel {
   void broadcast_weights(const Parameters& whole);
   // `stored`, the model's tensors, whole, on rank 0: under full sharding copies in host memory. Collective.
   Parameters whole_weights(const Parameters& stored);
-  // Optimizer state by name, PREFIX.PARAMETER: the whole tensors on rank 0 from everyone's pieces (empty elsewhere), and
-  // the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are. Collective.
+  // Optimizer state by name, PREFIX.PARAMETER: the whole tensors on rank 0 from everyone's pieces (empty elsewhere),
+  // and the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are.
+  // Collective.
   Parameters gather_state(const Parameters& state);
   std::map<std::string, at::Tensor> spread_state(std::map<std::string, at::Tensor> state, const std::string& file);
   // The same state as pieces, for a checkpoint that each rank writes its part of; and what this rank needs of one.

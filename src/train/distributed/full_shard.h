@@ -1,6 +1,7 @@
-// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP): a rank keeps its share of each part
-// of the model in fp32, and the memory of the model's own tensors is there only while the part is used, gathered from all
-// ranks. Products' weights are gathered in the computing precision. The next part is gathered while one computes.
+// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP): a rank keeps its share of
+// each part of the model in fp32, and the memory of the model's own tensors is there only while the part is used,
+// gathered from all ranks. Products' weights are gathered in the computing precision. The next part is gathered while
+// one computes.
 #pragma once
 #include <c10/core/Storage.h>
 
@@ -18,13 +19,13 @@ namespace lazy::train {
 
 class FullShard final : public PartHooks {
  public:
-  // Every rank has the same weights: from here on, only its share of them. Model and communicator must outlive this, after
-  // which the model has no weights.
+  // Every rank has the same weights: from here on, only its share of them. Model and communicator must outlive this,
+  // after which the model has no weights.
   FullShard(LanguageModel& model, Communicator& communicator);
   ~FullShard() override;
 
-  // How many groups of weights there are, the gradients' layout of each (Slot::parameter counts the trained parameters in
-  // the model's order), and this rank's weights of it, fp32.
+  // How many groups of weights there are, the gradients' layout of each (Slot::parameter counts the trained parameters
+  // in the model's order), and this rank's weights of it, fp32.
   size_t size() const { return groups_.size(); }
   const Bucket& layout(size_t group) const { return groups_[group].layout; }
   const at::Tensor& share(size_t group) const { return groups_[group].share; }

@@ -23,8 +23,10 @@ BackendPtr make_gloo(const StorePtr& store, const World& world, std::chrono::mil
 }
 #else
 BackendPtr make_gloo(const StorePtr&, const World& world, std::chrono::milliseconds) {
-  fail("distributed", "{} ranks were started, but this build has no Gloo: install Gloo's headers (Debian: libgloo-dev) and build again",
-       world.size);
+  fail(
+      "distributed",
+      "{} ranks were started, but this build has no Gloo: install Gloo's headers (Debian: libgloo-dev) and build again",
+      world.size);
 }
 #endif
 

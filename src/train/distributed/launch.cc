@@ -19,7 +19,8 @@ at::Device device_of(const std::string& name, const World& world) {
   if (name != "cuda") return at::kCPU;
   const int64_t count = device_count(name);
   if (world.local_rank >= count) {
-    fail("train", "local rank {} needs a GPU of its own: expected at most {} ranks on this machine", world.local_rank, count);
+    fail("train", "local rank {} needs a GPU of its own: expected at most {} ranks on this machine", world.local_rank,
+         count);
   }
   const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(world.local_rank));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
@@ -35,7 +36,9 @@ void as_rank(const World& world, const std::string& device_name, std::chrono::mi
   if (world.size > 1) std::signal(SIGPIPE, SIG_IGN);
   const at::Device device = device_of(device_name, world);
   Communicator communicator(world, device, timeout);
-  const auto of_rank = [&](const Error& e) { return world.rank == 0 ? e.what() : fmt::format("rank {}: {}", world.rank, e.what()); };
+  const auto of_rank = [&](const Error& e) {
+    return world.rank == 0 ? e.what() : fmt::format("rank {}: {}", world.rank, e.what());
+  };
   try {
     body(communicator, device);
     communicator.finish();

@@ -10,7 +10,8 @@ namespace lazy::train {
 BackendPtr make_nccl(const StorePtr& store, const World& world, at::Device device, std::chrono::milliseconds timeout) {
   const auto path = ops::library_beside("liblazy_nccl.so");
   if (!std::filesystem::exists(path)) {
-    fail("distributed", "{} ranks were started on GPUs, but this build has no NCCL ({} does not exist)", world.size, path.string());
+    fail("distributed", "{} ranks were started on GPUs, but this build has no NCCL ({} does not exist)", world.size,
+         path.string());
   }
   ops::load_cuda();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);

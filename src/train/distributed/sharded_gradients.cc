@@ -48,8 +48,8 @@ void ShardedGradients::finish() {
       begin_sum(bucket);
       settle();
     } else if (!bucket.share.defined()) {
-      bucket.share = at::zeros({bucket.padded / communicator_.size()},
-                               bucket.slots.front().tensor.options().requires_grad(false));
+      bucket.share =
+          at::zeros({bucket.padded / communicator_.size()}, bucket.slots.front().tensor.options().requires_grad(false));
     }
   }
 }

@@ -1,5 +1,5 @@
-// Gradients under full sharding: those of a bucket are summed over the ranks in every backward as soon as the last one is
-// there, and only this rank's share of the sum stays, to which later micro-batches add.
+// Gradients under full sharding: those of a bucket are summed over the ranks in every backward as soon as the last one
+// is there, and only this rank's share of the sum stays, to which later micro-batches add.
 #pragma once
 #include <vector>
 

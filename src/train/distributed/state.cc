@@ -25,7 +25,8 @@ std::vector<Piece> DataParallel::state_pieces(const Parameters& state) const {
   std::vector<Piece> out;
   for (const auto& [name, tensor] : state) {
     const Piece* const mine = piece_of(cut(name).second);
-    Piece piece{.name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
+    Piece piece{
+        .name = name, .tensor = tensor, .global_shape = tensor.sizes().vec(), .begin = 0, .end = tensor.numel()};
     if (mine) {
       piece.global_shape = mine->global_shape;
       piece.begin = mine->begin;
@@ -49,8 +50,8 @@ std::map<std::string, at::Tensor> DataParallel::read_state(const PieceReader& re
       continue;
     }
     if (reader.shape(name) != parameter->second) {
-      fail("checkpoint", "{}: {}: expected shape {}, found {}", file, name, c10::str(at::IntArrayRef(parameter->second)),
-           c10::str(at::IntArrayRef(reader.shape(name))));
+      fail("checkpoint", "{}: {}: expected shape {}, found {}", file, name,
+           c10::str(at::IntArrayRef(parameter->second)), c10::str(at::IntArrayRef(reader.shape(name))));
     }
     const Piece* const piece = piece_of(parameter->first);
     if (!piece) continue;
@@ -71,25 +72,31 @@ DataParallel::Parameters DataParallel::gather_state(const Parameters& state) {
   for (const char* prefix : kPrefixes) {
     for (const Bucket& bucket : buckets_) {
       const int64_t first = share_begin(bucket);
-      const at::Tensor share = at::zeros({share_size(bucket)}, bucket.slots.front().tensor.options().requires_grad(false));
-      const auto name_of = [&](const Bucket::Slot& slot) { return std::string(prefix) + "." + parameters_[slot.parameter].first; };
+      const at::Tensor share =
+          at::zeros({share_size(bucket)}, bucket.slots.front().tensor.options().requires_grad(false));
+      const auto name_of = [&](const Bucket::Slot& slot) {
+        return std::string(prefix) + "." + parameters_[slot.parameter].first;
+      };
       for (const Bucket::Slot& slot : bucket.slots) {
         const auto found = mine.find(name_of(slot));
         if (found == mine.end()) continue;
-        share.narrow(0, slot.begin + found->second.begin - first, found->second.tensor.numel()).copy_(found->second.tensor);
+        share.narrow(0, slot.begin + found->second.begin - first, found->second.tensor.numel())
+            .copy_(found->second.tensor);
       }
       const at::Tensor whole = at::empty({bucket.padded}, share.options());
       communicator_.all_gather(whole, share).wait();
       if (!communicator_.first()) continue;
       for (const Bucket::Slot& slot : bucket.slots) {
-        out.emplace_back(name_of(slot), whole.narrow(0, slot.begin, slot.numel).view(slot.tensor.sizes()).to(at::kCPU).clone());
+        out.emplace_back(name_of(slot),
+                         whole.narrow(0, slot.begin, slot.numel).view(slot.tensor.sizes()).to(at::kCPU).clone());
       }
     }
   }
   return out;
 }
 
-std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::string, at::Tensor> state, const std::string& file) {
+std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::string, at::Tensor> state,
+                                                             const std::string& file) {
   if (communicator_.size() == 1) return state;
   const at::NoGradGuard no_grad;
   for (const char* prefix : kPrefixes) {
@@ -100,7 +107,8 @@ std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::strin
         const auto found = state.find(key);
         if (found == state.end()) fail("checkpoint", "{}: missing tensor '{}'", file, key);
         if (found->second.sizes() != whole.sizes() || found->second.scalar_type() != whole.scalar_type()) {
-          fail("checkpoint", "{}: {}: expected {}, found {}", file, key, c10::str(whole.scalar_type(), " ", whole.sizes()),
+          fail("checkpoint", "{}: {}: expected {}, found {}", file, key,
+               c10::str(whole.scalar_type(), " ", whole.sizes()),
                c10::str(found->second.scalar_type(), " ", found->second.sizes()));
         }
         whole.copy_(found->second);
@@ -116,7 +124,8 @@ std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::strin
   // The rest, such as the count of steps, is a number each.
   if (communicator_.first() && !state.count("step")) fail("checkpoint", "{}: missing tensor 'step'", file);
   const at::Tensor step = communicator_.first() ? state["step"].clone() : at::zeros({}, at::kLong);
-  state["step"] = at::scalar_tensor(static_cast<int64_t>(communicator_.sum({communicator_.first() ? step.item<double>() : 0}).front()), at::kLong);
+  state["step"] = at::scalar_tensor(
+      static_cast<int64_t>(communicator_.sum({communicator_.first() ? step.item<double>() : 0}).front()), at::kLong);
   return state;
 }
 

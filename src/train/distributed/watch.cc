@@ -38,7 +38,10 @@ std::string ranks(const std::vector<int>& list) {
 }  // namespace
 
 Watch::Watch(StorePtr store, const World& world, std::chrono::milliseconds timeout)
-    : store_(std::move(store)), world_(world), timeout_(timeout), interval_(std::clamp<std::chrono::milliseconds>(timeout / 20, 50ms, 1000ms)) {
+    : store_(std::move(store)),
+      world_(world),
+      timeout_(timeout),
+      interval_(std::clamp<std::chrono::milliseconds>(timeout / 20, 50ms, 1000ms)) {
   exchange_ = std::thread([this] { exchange_signs(); });
   guard_ = std::thread([this] { guard(); });
 }
@@ -89,7 +92,8 @@ void Watch::exchange_signs() {
         failed_ = true;
       }
       const auto since = waiting_since_.load();
-      const bool long_wait = since != Clock::time_point::max() && Clock::now() - since > std::min<Clock::duration>(timeout_ / 2, kLongWait);
+      const bool long_wait = since != Clock::time_point::max() &&
+                             Clock::now() - since > std::min<Clock::duration>(timeout_ / 2, kLongWait);
       if (world_.rank == 0 || suspicious_ || looking_ > 0 || long_wait) read_signs();
       heard_from_store_ = Clock::now();
       std::unique_lock lock(mutex_);
@@ -115,8 +119,8 @@ std::string Watch::judge(Clock::duration silence, bool overdue) {
   const auto now = Clock::now();
   if (const auto quiet = now - heard_from_store_.load(); quiet > silence) {
     return fmt::format("distributed: {} at {}:{}, has not answered for {:.1f} s: ended or hanging; this is step {}",
-                       world_.agent_store ? "torchrun, which holds the store" : "rank 0, which holds the store", world_.address, world_.port,
-                       seconds(quiet), step_.load());
+                       world_.agent_store ? "torchrun, which holds the store" : "rank 0, which holds the store",
+                       world_.address, world_.port, seconds(quiet), step_.load());
   }
   std::vector<int> silent, behind;
   std::string where;
@@ -138,15 +142,16 @@ std::string Watch::judge(Clock::duration silence, bool overdue) {
     }
   }
   if (!silent.empty()) {
-    return fmt::format("distributed: {} gave no sign of life for {:.1f} s (last one at {}): ended or hanging", ranks(silent), quiet, where);
+    return fmt::format("distributed: {} gave no sign of life for {:.1f} s (last one at {}): ended or hanging",
+                       ranks(silent), quiet, where);
   }
   if (overdue && !behind.empty()) {
-    return fmt::format("distributed: {} did not come to {} of step {} within {:.1f} s: alive, but at {}", ranks(behind), what_.load(),
-                       step_.load(), seconds(timeout_), where);
+    return fmt::format("distributed: {} did not come to {} of step {} within {:.1f} s: alive, but at {}", ranks(behind),
+                       what_.load(), step_.load(), seconds(timeout_), where);
   }
   if (!overdue) return {};
-  return fmt::format("distributed: {} of step {} did not end within {:.1f} s although all ranks came", what_.load(), step_.load(),
-                     seconds(timeout_));
+  return fmt::format("distributed: {} of step {} did not end within {:.1f} s although all ranks came", what_.load(),
+                     step_.load(), seconds(timeout_));
 }
 
 void Watch::guard() {
@@ -161,7 +166,8 @@ void Watch::guard() {
     const bool overdue = waiting && now - since > timeout_;
     // A launcher that has lost a rank asks the others to stop, and one that is blocked cannot.
     const bool asked = stop_signal() != 0 && waiting && now - since > kLongWait;
-    const auto silence = overdue || asked ? Clock::duration(4 * interval_) : std::min<Clock::duration>(timeout_, kSilence);
+    const auto silence =
+        overdue || asked ? Clock::duration(4 * interval_) : std::min<Clock::duration>(timeout_, kSilence);
     std::string failure = judge(silence, overdue);
     if (failure.empty()) continue;
     if (!failed_) announce(failure);

@@ -1,7 +1,7 @@
-// Notices that a rank has ended or hangs, and says which. Every rank writes a sign of life to the store, with the step it is
-// at and how many waits for the others it has begun: of two ranks, the one with fewer has not arrived. A rank that waits
-// too long, or hears that another failed, ends with one line on stderr, even where its main thread is blocked in a
-// collective.
+// Notices that a rank has ended or hangs, and says which. Every rank writes a sign of life to the store, with the step
+// it is at and how many waits for the others it has begun: of two ranks, the one with fewer has not arrived. A rank
+// that waits too long, or hears that another failed, ends with one line on stderr, even where its main thread is
+// blocked in a collective.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -50,7 +50,7 @@ class Watch {
 
  private:
   struct Sign {
-    std::string text;        // "COUNT WAITS STEP what"
+    std::string text;         // "COUNT WAITS STEP what"
     Clock::time_point since;  // when it last changed, as seen here
   };
 

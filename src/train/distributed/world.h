@@ -8,12 +8,12 @@ namespace lazy::train {
 struct World {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;           // among the ranks of this machine: which GPU is ours
-  std::string launcher;         // "torchrun", "mpirun", "srun", or "" for a world of one
-  std::string address;          // where the ranks meet
+  int local_rank = 0;    // among the ranks of this machine: which GPU is ours
+  std::string launcher;  // "torchrun", "mpirun", "srun", or "" for a world of one
+  std::string address;   // where the ranks meet
   int port = 0;
-  bool agent_store = false;     // torchrun itself holds the store; otherwise rank 0 does
-  int restart = 0;              // torchrun's count of restarts
+  bool agent_store = false;  // torchrun itself holds the store; otherwise rank 0 does
+  int restart = 0;           // torchrun's count of restarts
 };
 
 // Error that names the variable when one is missing, is no number, or contradicts another.

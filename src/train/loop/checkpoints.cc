@@ -121,14 +121,17 @@ void Trainer::save_checkpoint() {
     for (Piece& piece : pieces) piece.tensor.reset();
   }
   optimizer.clear();
-  writer_.start(state.step, copy, [this, copy, copy_weights, sharded, state = std::move(state), weights = std::move(weights),
-                                   pieces = std::move(pieces)] {
-    write_checkpoint(state, copy_weights ? weights_copy_.tensors() : weights, copy ? with_tensors(pieces, optimizer_copy_.tensors()) : pieces, sharded);
-  });
+  writer_.start(state.step, copy,
+                [this, copy, copy_weights, sharded, state = std::move(state), weights = std::move(weights),
+                 pieces = std::move(pieces)] {
+                  write_checkpoint(state, copy_weights ? weights_copy_.tensors() : weights,
+                                   copy ? with_tensors(pieces, optimizer_copy_.tensors()) : pieces, sharded);
+                });
   checkpoint_blocked_ += seconds_since(begin);
 }
 
-void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer, bool sharded) {
+void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weights,
+                               const std::vector<Piece>& optimizer, bool sharded) {
   const auto write_model = [&](const fs::path& folder, const std::string& dtype) {
     model_->save(folder, dtype, weights);
     tokenizer_->save(folder);
@@ -137,7 +140,7 @@ void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weig
     log_->sync();
     if (!config_.export_every) return;
     folder_->publish_model(fs::path("exports") / folder_->checkpoints().path(state.step).filename(),
-                          [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
+                           [&](const fs::path& folder) { write_model(folder, config_.export_dtype); });
   };
   if (!sharded) {
     prepare();
@@ -150,12 +153,13 @@ void Trainer::write_checkpoint(const TrainState& state, const NamedTensors& weig
     return;
   }
   CheckpointStore others = checkpoints_here();
-  save_sharded(folder_ ? folder_->checkpoints() : others, state, communicator_.rank(), communicator_.size(), optimizer,
-               [&](const fs::path& folder) {
-                 prepare();
-                 write_model(folder, "fp32");
-               },
-               [this](const std::string& failure) { return communicator_.agree(failure); });
+  save_sharded(
+      folder_ ? folder_->checkpoints() : others, state, communicator_.rank(), communicator_.size(), optimizer,
+      [&](const fs::path& folder) {
+        prepare();
+        write_model(folder, "fp32");
+      },
+      [this](const std::string& failure) { return communicator_.agree(failure); });
 }
 
 double Trainer::wait_for_writer() {

@@ -9,18 +9,19 @@ FaultAction Trainer::check_step(const StepResult& result) {
   const Verdict verdict = judge(config_.faults, state_.faults, result.loss, result.gradient_norm);
   const int64_t number = state_.step + 1;
   if (verdict.action == FaultAction::skip) {
-    log::warn("step {}: {}; its update is left out ({} in a row)", number, verdict.problem, state_.faults.skipped_in_a_row);
+    log::warn("step {}: {}; its update is left out ({} in a row)", number, verdict.problem,
+              state_.faults.skipped_in_a_row);
   }
   if (verdict.action != FaultAction::none && verdict.action != FaultAction::skip) {
     const int64_t saved = std::stoll(communicator_.broadcast(std::to_string(settled_checkpoint())));
     const bool back = verdict.action == FaultAction::roll_back && saved > 0;
     if (!back) {
-      fail_run("train", "step {}: {}; training stops before this step changes the weights{}, {}", number, verdict.problem,
-               verdict.limit.empty() ? "" : " (" + verdict.limit + ")",
+      fail_run("train", "step {}: {}; training stops before this step changes the weights{}, {}", number,
+               verdict.problem, verdict.limit.empty() ? "" : " (" + verdict.limit + ")",
                saved > 0 ? fmt::format("the last checkpoint is that of step {}", saved) : "there is no checkpoint yet");
     }
-    log::warn("step {}: {}; back to the last checkpoint, the data since then is passed over (roll back {} of {})", number,
-              verdict.problem, state_.faults.rolled_back, config_.faults.max_roll_backs);
+    log::warn("step {}: {}; back to the last checkpoint, the data since then is passed over (roll back {} of {})",
+              number, verdict.problem, state_.faults.rolled_back, config_.faults.max_roll_backs);
   }
   return verdict.action;
 }

@@ -21,11 +21,13 @@ void Trainer::validate() {
 void Trainer::write_log(const StepResult& result, Interval& interval, const Scalars& attention) {
   const double steps = static_cast<double>(interval.steps);
   // Of one device, as torchtitan reports it.
-  const double tokens_per_second = steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
+  const double tokens_per_second =
+      steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
   const double tflops = tokens_per_second * flops_per_token(config_.model, config_.seq_len) / 1e12;
   Scalars line{{"loss_metrics/global_avg_loss", result.loss},
                {"loss_metrics/global_max_loss", result.max_loss},
-               {"grad_norm", result.gradient_norm}, {"lr", result.rate}};
+               {"grad_norm", result.gradient_norm},
+               {"lr", result.rate}};
   if (validation_step_ == state_.step) {
     line.emplace_back("validation_metrics/loss", *validation_);
     line.emplace_back("validation_metrics/bits_per_byte", bits_per_byte(*validation_, held_out_->bytes_per_token()));
@@ -41,7 +43,8 @@ void Trainer::write_log(const StepResult& result, Interval& interval, const Scal
   line.insert(line.end(), data.begin(), data.end());
   for (const auto& value : memory_use(device_)) line.push_back(value);
   if (state_.faults.skipped > 0) line.emplace_back("faults/skipped", static_cast<double>(state_.faults.skipped));
-  if (state_.faults.rolled_back > 0) line.emplace_back("faults/rolled_back", static_cast<double>(state_.faults.rolled_back));
+  if (state_.faults.rolled_back > 0)
+    line.emplace_back("faults/rolled_back", static_cast<double>(state_.faults.rolled_back));
   line.insert(line.end(), attention.begin(), attention.end());
   if (checkpoint_blocked_ > 0) line.emplace_back("checkpoint/blocked(s)", std::exchange(checkpoint_blocked_, 0));
   if (const auto write = writer_.take_write_seconds()) line.emplace_back("checkpoint/write(s)", *write);

@@ -29,7 +29,7 @@ class Trainer {
  private:
   struct StepResult {
     double loss = 0, gradient_norm = 0, rate = 0;  // loss: nats a token, mean of the step
-    double max_loss = 0;   // of the ranks' losses
+    double max_loss = 0;                           // of the ranks' losses
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     bool skipped = false;  // the update was left out (training.on_nan, training.on_spike)
   };
@@ -57,14 +57,17 @@ class Trainer {
   void roll_back(int64_t sequences);
   int64_t settled_checkpoint();
   double wait_for_writer();
-  bool writes_together() const { return data_parallel_->sharded() && folder_shared_; }  // each rank its part of a checkpoint
+  bool writes_together() const {
+    return data_parallel_->sharded() && folder_shared_;
+  }  // each rank its part of a checkpoint
   void validate();
   void write_log(const StepResult& result, Interval& interval, const Scalars& attention);
   // The first rank, or all where none has the whole model.
   bool evaluates() const { return communicator_.first() || data_parallel_->fully_sharded(); }
   NamedTensors whole_weights(const char* what);  // on the first rank
   void save_checkpoint();
-  void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer, bool sharded);
+  void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<Piece>& optimizer,
+                        bool sharded);
   TrainResult finish();
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
@@ -88,7 +91,7 @@ class Trainer {
   double checkpoint_blocked_ = 0;     // seconds that saving held training up since the last logged line
   std::optional<double> validation_;  // nats a token, of validation_step_
   int64_t validation_step_ = -1;
-  int64_t saved_step_ = 0;            // whose checkpoint was begun last, on every rank
+  int64_t saved_step_ = 0;  // whose checkpoint was begun last, on every rank
   int agreed_signal_ = 0;
   int64_t proven_step_ = 0;  // of the newest checkpoint after which a step has succeeded
   Snapshot weights_copy_, optimizer_copy_;

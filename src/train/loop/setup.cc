@@ -27,15 +27,17 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   if (communicator_.first()) folder_.emplace(config_, resume);
   folder_shared_ = is_shared_folder(config_.output / "checkpoints", communicator_);
   if (sequences_.size() == 0) {
-    fail("train", "{}: the {} split is too small for one sequence of {} tokens", config_.corpus.string(), config_.train_split,
-         config_.seq_len);
+    fail("train", "{}: the {} split is too small for one sequence of {} tokens", config_.corpus.string(),
+         config_.train_split, config_.seq_len);
   }
   if (config_.validation_every > 0 || config_.attention_every > 0) {
     SequenceOptions options = config_.sequences;
     options.shuffle = false;
     held_out_.emplace(config_.corpus, config_.validation_split, options);
     if (held_out_->size() == 0) {
-      fail("train", "{}: the {} split is too small for one sequence of {} tokens; set validation.every and metrics.attention_every to 0",
+      fail("train",
+           "{}: the {} split is too small for one sequence of {} tokens; set validation.every and "
+           "metrics.attention_every to 0",
            config_.corpus.string(), config_.validation_split, config_.seq_len);
     }
   }
@@ -47,7 +49,8 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
   data_parallel_.emplace(*model_, communicator_, sharding_from(config_.data_parallel));
-  optimizer_.emplace(data_parallel_->optimized(), config_.optimizer, [this](const std::string& name) { return model_->decays(name); });
+  optimizer_.emplace(data_parallel_->optimized(), config_.optimizer,
+                     [this](const std::string& name) { return model_->decays(name); });
   if (const auto found = checkpoint_to_resume()) resume_from(*found);
   state_.settings = run_settings(config_, sequences_);
 }
@@ -88,12 +91,12 @@ TrainResult Trainer::run() {
   if (state_.step > 0) log::info("resuming {} at step {} of {}", config_.output.string(), state_.step, config_.steps);
   const auto count = count_parameters(config_.model);
   log::info("{}: {} parameters, {} steps of {} tokens, {} on {} with {} threads{}", config_.name,
-            human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(), config_.dtype, config_.device,
-            at::get_num_threads(),
+            human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(), config_.dtype,
+            config_.device, at::get_num_threads(),
             config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
   // Micro-batches of the stream go round the ranks, so that a step's tokens do not depend on how many these are.
-  Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size, config_.seq_len,
-                  config_.prefetch, config_.ranks, device_.is_cuda());
+  Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,
+                  config_.seq_len, config_.prefetch, config_.ranks, device_.is_cuda());
   std::optional<Progress> progress;
   if (communicator_.first()) {
     progress.emplace("train", static_cast<uint64_t>(config_.steps * config_.tokens_per_step()), "tokens",
@@ -115,7 +118,8 @@ TrainResult Trainer::run() {
     }
     if (communicator_.first()) {
       const bool measured = !attention.empty() || validation_step_ == state_.step;
-      if (state_.step == 1 || due(config_.log_every) || measured || result.skipped) write_log(result, interval, attention);
+      if (state_.step == 1 || due(config_.log_every) || measured || result.skipped)
+        write_log(result, interval, attention);
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), note(result));
     }
     if (stopping()) break;
@@ -125,8 +129,8 @@ TrainResult Trainer::run() {
   if (state_.step > saved_step_) save_checkpoint();
   wait_for_writer();
   if (const int signal = stopping()) {
-    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal),
-                                  state_.step, config_.steps,
+    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal), state_.step,
+                                  config_.steps,
                                   state_.step > 0 ? fmt::format("the state is saved in {}, --resume continues",
                                                                 checkpoint_folder(state_.step).string())
                                                   : "there was nothing to save yet"),
@@ -149,8 +153,8 @@ TrainResult Trainer::finish() {
   }
   if (evaluates() && held_out_ && config_.validation_every > 0 && validation_step_ != state_.step) validate();
   if (!communicator_.first()) return {state_.step, {}};
-  std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step, human_count(static_cast<double>(state_.tokens)),
-                                 human_seconds(seconds()));
+  std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step,
+                                 human_count(static_cast<double>(state_.tokens)), human_seconds(seconds()));
   if (validation_) {
     text += fmt::format("; held-out loss {:.4f} nats/token, {:.4f} bits/byte", *validation_,
                         bits_per_byte(*validation_, held_out_->bytes_per_token()));
@@ -162,7 +166,8 @@ TrainResult Trainer::finish() {
 std::string Trainer::note(const StepResult& result) const {
   std::string text = fmt::format("step {}/{} loss {:.4f}", state_.step, config_.steps, result.loss);
   if (validation_) {
-    text += fmt::format(", held out {:.4f} ({:.4f} bits/byte)", *validation_, bits_per_byte(*validation_, held_out_->bytes_per_token()));
+    text += fmt::format(", held out {:.4f} ({:.4f} bits/byte)", *validation_,
+                        bits_per_byte(*validation_, held_out_->bytes_per_token()));
   }
   return text;
 }

@@ -20,7 +20,8 @@ bool Trainer::step(Batches& batches, StepResult& result) {
   const double waited = data_parallel_->waited();
   std::optional<Trace> trace;
   const int64_t number = state_.step + 1;
-  if (communicator_.first() && std::count(config_.trace_steps.begin(), config_.trace_steps.end(), number) > 0) trace.emplace(device_);
+  if (communicator_.first() && std::count(config_.trace_steps.begin(), config_.trace_steps.end(), number) > 0)
+    trace.emplace(device_);
   for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
     if (stopping()) {
       data_parallel_->drop_gradients();
@@ -71,8 +72,8 @@ void Trainer::reduce(StepResult& result) {
   const bool sharded = data_parallel_->sharded();  // then the norm is that of our pieces
   const int signal = stop_signal();
   std::vector<double> mine{result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
-                                       signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0};
-  const size_t losses = mine.size();        // from here on each rank's own mean
+                           signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0};
+  const size_t losses = mine.size();  // from here on each rank's own mean
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);

@@ -12,7 +12,8 @@ std::string advice(const TrainConfig& config, MemoryQuestion q, double capacity)
     other.accumulation = sequences / (batch * q.ranks);
     return other;
   };
-  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
+  for (const Checkpointing checkpointing :
+       {Checkpointing::none, Checkpointing::mlp, Checkpointing::attention, Checkpointing::full}) {
     if (checkpointing < q.checkpointing) continue;
     const bool more = checkpointing > q.checkpointing;
     q.checkpointing = checkpointing;

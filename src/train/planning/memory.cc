@@ -31,31 +31,35 @@ struct Sizes {
         parameters(count_parameters(q.model).total),
         layer_matrices(product_weights(q.model) / layers),
         gpu(q.gpu) {}
-  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters, layer_matrices;
+  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
+      layer_matrices;
   bool gpu;
 };
 
 // Of a number that is divided among the ranks.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention keeps of one layer: q and k rotated, v and the output; on a CPU also the joint projection, of which v is a
-// view.
+// What attention keeps of one layer: q and k rotated, v and the output; on a CPU also the joint projection, of which v
+// is a view.
 int64_t attention_bytes(const Sizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys;
   return s.tokens * (projection + (s.queries + s.keys) + s.queries) * s.element;
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
-int64_t mlp_bytes(const Sizes& s) { return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element; }  // gate, up; their product
+int64_t mlp_bytes(const Sizes& s) {
+  return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
+}  // gate, up; their product
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
 int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum; its norm
-// What goes into all layers: branch and residual. The first has none; without an MLP the second's is what went into the first.
+// What goes into all layers: branch and residual. The first has none; without an MLP the second's is what went into the
+// first.
 int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
-int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }           // the loss keeps the norm
+int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the loss keeps the norm
 
 int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
 
-// What a layer of another mixer keeps beside norms, residuals and MLP, and what its backward pass needs. It was counted on a CPU,
-// where these keep more; and the recurrences' GPU kernels keep no more than what they are counted with.
+// What a layer of another mixer keeps beside norms, residuals and MLP, and what its backward pass needs. It was counted
+// on a CPU, where these keep more; and the recurrences' GPU kernels keep no more than what they are counted with.
 struct OtherMixer {
   explicit OtherMixer(const MemoryQuestion& q) {
     if (q.model.all_attention()) return;
@@ -97,17 +101,21 @@ std::vector<MemoryPart> state_parts(const MemoryQuestion& q) {
   }
   // Layers are gathered one ahead of the one at work. The head, or the embedding, comes in fp32.
   parts.push_back({"gathered weights", two_layers * s.element + head * (kFloat + (q.bf16 ? s.element : 0))});
-  // A layer's are summed while those of the next one come, a product's at a time. A tied head's wait for the embedding's.
+  // A layer's are summed while those of the next one come, a product's at a time. A tied head's wait for the
+  // embedding's.
   const int64_t coming = two_layers + 2 * s.inner * s.width;
-  parts.push_back({"gradients on their way", (q.model.tie_embeddings ? coming + head : std::max(coming, head)) * kFloat});
+  parts.push_back(
+      {"gradients on their way", (q.model.tie_embeddings ? coming + head : std::max(coming, head)) * kFloat});
   return parts;
 }
 
 int64_t product_weights(const ModelConfig& model) {
   int64_t sum = 0;
   for (const ParameterShape& p : parameter_shapes(model)) {
-    // MAC's pieces read their projections themselves, but for the last one; the encodings of distances are multiplied in fp32.
-    const bool apart = p.name.ends_with(".r_proj.weight") || (model.mixer == "titans_mac" && p.name.find(".memory.") != std::string::npos) ||
+    // MAC's pieces read their projections themselves, but for the last one; the encodings of distances are multiplied
+    // in fp32.
+    const bool apart = p.name.ends_with(".r_proj.weight") ||
+                       (model.mixer == "titans_mac" && p.name.find(".memory.") != std::string::npos) ||
                        (model.mixer == "titans_mac" && is_own_attention(model, p.name));
     if (p.name.ends_with("_proj.weight") && !apart) sum += p.count();
   }
@@ -146,8 +154,10 @@ std::vector<MemoryPart> passing_parts(const MemoryQuestion& q) {
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
   // Gradients of q, k and v, in fp32 while dQ is summed, and of the output; those of gate, up and their product.
   const OtherMixer other(q);
-  const int64_t attention = s.attending == 0 ? 0 :
-      s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
+  const int64_t attention =
+      s.attending == 0
+          ? 0
+          : s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t products = s.tokens * 3 * s.inner * s.element;
   const int64_t mlp = products + s.tokens * s.width * s.element;
   int64_t again = 0;  // what the layer keeps without checkpointing is there again

@@ -15,7 +15,7 @@ struct MemoryQuestion {
   int64_t accumulation = 1;  // micro-batches a step on each rank
   int64_t ranks = 1;
   bool bf16 = true;
-  bool gpu = true;           // a GPU keeps less: norms and SwiGLU are made again
+  bool gpu = true;  // a GPU keeps less: norms and SwiGLU are made again
   Sharding sharding = Sharding::replicate;
   Checkpointing checkpointing = Checkpointing::none;
 };

@@ -78,7 +78,8 @@ Json data_plan(const TrainConfig& config, const Sequences* sequences) {
   return out;
 }
 
-// The most sequences a GPU, no more than configured, of which so many GPUs make the global batch; as configured where none do.
+// The most sequences a GPU, no more than configured, of which so many GPUs make the global batch; as configured where
+// none do.
 int64_t batch_that_divides(const TrainConfig& config, int64_t gpus) {
   for (int64_t batch = config.batch_size; batch > 0 && config.global_batch_tokens > 0; --batch) {
     if (config.global_batch_tokens % (gpus * batch * config.seq_len) == 0) return batch;

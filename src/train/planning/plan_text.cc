@@ -41,7 +41,8 @@ std::string memory_text(const Json& memory, double capacity) {
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
-  for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", plan["fits"].get<bool>() ? "yes" : "no");
+  for (const auto& [mode, plan] : memory.items())
+    text += fmt::format("{:>13}", plan["fits"].get<bool>() ? "yes" : "no");
   text += "\n";
   for (const auto& [mode, plan] : memory.items()) {
     if (plan["fits"].get<bool>()) continue;
@@ -70,19 +71,19 @@ std::string data_text(const Json& data) {
 
 std::string plan_text(const Json& plan) {
   const auto integer = [&](const char* key) { return plan[key].get<int64_t>(); };
-  std::string text = fmt::format("{}: {}, {} parameters, {} on {} {}{}\n", plan["name"].get<std::string>(),
-                                 plan["kind"].get<std::string>(), human_count(plan["parameters"].get<double>()),
-                                 plan["dtype"].get<std::string>(), integer("gpus"), plan["gpu"].get<std::string>(),
-                                 plan["activation_checkpointing"] == "none"
-                                     ? ""
-                                     : fmt::format(", activation checkpointing {}",
-                                                   plan["activation_checkpointing"].get<std::string>()));
+  std::string text = fmt::format(
+      "{}: {}, {} parameters, {} on {} {}{}\n", plan["name"].get<std::string>(), plan["kind"].get<std::string>(),
+      human_count(plan["parameters"].get<double>()), plan["dtype"].get<std::string>(), integer("gpus"),
+      plan["gpu"].get<std::string>(),
+      plan["activation_checkpointing"] == "none"
+          ? ""
+          : fmt::format(", activation checkpointing {}", plan["activation_checkpointing"].get<std::string>()));
   text += fmt::format("step        {} tokens = GPUs {} x micro-batches {} x batch {} x length {}; {} steps\n",
                       integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
                       integer("batch_size"), integer("seq_len"), integer("steps"));
   if (plan["batch_size"] != plan["configured_batch_size"]) {
-    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n", integer("batch_size"),
-                        integer("gpus"), integer("configured_batch_size"));
+    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n",
+                        integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
   }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
   text += "  without CUDA's own context and what the allocator rounds up\n";
@@ -103,7 +104,8 @@ std::string plan_text(const Json& plan) {
   }
   if (integer("gpus") > 1) {
     text += "sent        by each GPU a step:";
-    for (const auto& [mode, sent] : plan["bytes_sent_per_step"].items()) text += fmt::format(" {} {}", mode, bytes(sent));
+    for (const auto& [mode, sent] : plan["bytes_sent_per_step"].items())
+      text += fmt::format(" {} {}", mode, bytes(sent));
     text += "\n";
   }
   text += data_text(plan["data"]);

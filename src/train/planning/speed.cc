@@ -58,12 +58,14 @@ std::vector<Measurement> read_all(const std::filesystem::path& path) {
   return out;
 }
 
-// How unlike the configuration a measurement is: another model first, then what is computed again, the length, the batch.
+// How unlike the configuration a measurement is: another model first, then what is computed again, the length, the
+// batch.
 double distance(const TrainConfig& config, const Measurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
   };
-  const bool same = m.model == config.name && (m.parameters == 0 || m.parameters == count_parameters(config.model).total);
+  const bool same =
+      m.model == config.name && (m.parameters == 0 || m.parameters == count_parameters(config.model).total);
   return (same ? 0 : 1e6) + (m.checkpointing == config.activation_checkpointing ? 0 : 1e5) +
          1e3 * ratio(m.seq_len, config.seq_len) + ratio(m.batch, config.batch_size);
 }
@@ -81,8 +83,8 @@ std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource
         fmt::format("{}: {} at {} x {}", source.measured->string(), best.model, best.batch, best.seq_len);
     const double peak = source.peak_tflops * 1e12;
     if (distance(config, best) == 0) {
-      return Speed{best.tokens_per_second, best.mfu.value_or(best.tokens_per_second * flops / peak), "measured in " + where,
-                   best.peak_memory};
+      return Speed{best.tokens_per_second, best.mfu.value_or(best.tokens_per_second * flops / peak),
+                   "measured in " + where, best.peak_memory};
     }
     if (!best.mfu) {
       fail("plan", "{}: its utilization is not known (no mfu), and it is not of {} at {} x {}", where, config.name,

@@ -1,4 +1,5 @@
-// Tokens a second to expect: from a measurement of `lazy bench train --json`, or from a utilization that the user assumes.
+// Tokens a second to expect: from a measurement of `lazy bench train --json`, or from a utilization that the user
+// assumes.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -9,11 +10,10 @@
 namespace lazy::train {
 
 struct SpeedSource {
-  std::optional<std::filesystem::path>
-      measured;               // an object or a list of them, with the keys of lazy bench train
-  std::optional<double> mfu;  // share of the peak, 0 to 1
-  double peak_tflops = 0;     // of a GPU
-  double scaling = 1;         // tokens/s of many GPUs over as many times one's
+  std::optional<std::filesystem::path> measured;  // an object or a list of them, with the keys of lazy bench train
+  std::optional<double> mfu;                      // share of the peak, 0 to 1
+  double peak_tflops = 0;                         // of a GPU
+  double scaling = 1;                             // tokens/s of many GPUs over as many times one's
 };
 
 struct Speed {

@@ -20,7 +20,9 @@ DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
 }
 DeviceMemory::DeviceMemory(const void* from, size_t bytes) : DeviceMemory(bytes) { write(from, bytes); }
 DeviceMemory::~DeviceMemory() { cudaFree(data_); }
-void DeviceMemory::write(const void* from, size_t bytes) const { ok(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice)); }
+void DeviceMemory::write(const void* from, size_t bytes) const {
+  ok(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+}
 void DeviceMemory::read(void* to) const { ok(cudaMemcpy(to, data_, bytes_, cudaMemcpyDeviceToHost)); }
 void synchronize_device() { ok(cudaDeviceSynchronize()); }
 

@@ -28,11 +28,12 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
   const bool elastic = normalizer == Normalizer::elastic;
   const bool softmax_like = elastic || normalizer == Normalizer::softmax || normalizer == Normalizer::softmax_sink;
   const std::vector<std::pair<int64_t, int64_t>> dims =
-      kernel == CudaKernel::plain      ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
+      kernel == CudaKernel::plain
+          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
       : kernel == CudaKernel::portable && softmax_like
           ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
-      : length > 111 && length <= 256  ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}
-                                       : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
+      : length > 111 && length <= 256 ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}
+                                      : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
@@ -110,8 +111,8 @@ TEST_P(Cuda, MatchesReference) {
   comparison.check();
 }
 
-const auto kLengths = testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111},
-                                      std::vector<int64_t>{513, 1000});
+const auto kLengths =
+    testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111}, std::vector<int64_t>{513, 1000});
 
 INSTANTIATE_TEST_SUITE_P(Plain, Cuda,
                          testing::Combine(testing::Values(CudaKernel::plain),
@@ -123,25 +124,26 @@ INSTANTIATE_TEST_SUITE_P(Plain, Cuda,
                          test_name);
 
 INSTANTIATE_TEST_SUITE_P(Portable, Cuda,
-                         testing::Combine(testing::Values(CudaKernel::portable), testing::Values(DType::bf16, DType::f16),
+                         testing::Combine(testing::Values(CudaKernel::portable),
+                                          testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::softmax, Normalizer::elastic,
                                                           Normalizer::sparsemax, Normalizer::entmax15,
                                                           Normalizer::sigmoid, Normalizer::softmax_sink),
                                           kLengths),
                          test_name);
 
-INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
-                         testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::softmax_sink),
-                                          kLengths),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(
+    Hopper, Cuda,
+    testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
+                     testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink), kLengths),
+    test_name);
 
 // At most 256 keys: the forward keeps one or two tiles of 128.
 INSTANTIATE_TEST_SUITE_P(HopperKept, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::elastic),
-                                          testing::Values(std::vector<int64_t>{129, 200}, std::vector<int64_t>{219, 256})),
+                                          testing::Values(std::vector<int64_t>{129, 200},
+                                                          std::vector<int64_t>{219, 256})),
                          test_name);
 
 }  // namespace

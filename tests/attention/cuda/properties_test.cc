@@ -44,7 +44,8 @@ class CudaKernels : public testing::TestWithParam<CudaKernel> {
 
 TEST_P(CudaKernels, DeterministicGivesTheSameBits) {
   current_run().deterministic = true;
-  for (Normalizer normalizer : {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+  for (Normalizer normalizer :
+       {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
     const Shape s = usual(normalizer);
     if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;  // hopper serves the first alone
     SCOPED_TRACE(name(normalizer));
@@ -75,7 +76,8 @@ TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {
 }
 
 TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
-  for (Normalizer normalizer : {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+  for (Normalizer normalizer :
+       {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
     Shape s = usual(normalizer);
     s.q_length = s.k_length = 200;
     s.heads = s.kv_heads = 1;
@@ -108,7 +110,8 @@ TEST(CudaErrors, NameTheUnmetCondition) {
   EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::hopper).find("sparsemax"), std::string::npos);
   EXPECT_EQ(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("serves"), std::string::npos);
   s.head_dim = s.value_dim = 96;
-  EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("head sizes 64, 128 with sparsemax"), std::string::npos);
+  EXPECT_NE(unmet_condition_cuda(make_problem(s), CudaKernel::portable).find("head sizes 64, 128 with sparsemax"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
     p.cu_seqlens_q = cu_q.get<int32_t>();
     p.cu_seqlens_k = cu_k.get<int32_t>();
   }
-  Mirror q(in.q, s), k(in.k, s), v(in.v, s), d_out(in.d_out, s), out(in.d_out, s), d_q(in.q, s), d_k(in.k, s), d_v(in.v, s);
+  Mirror q(in.q, s), k(in.k, s), v(in.v, s), d_out(in.d_out, s), out(in.d_out, s), d_q(in.q, s), d_k(in.k, s),
+      d_v(in.v, s);
   q.fill(in.q);
   k.fill(in.k);
   v.fill(in.v);
@@ -118,8 +119,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   call.workspace = workspace.get();
   backward_cuda(p, b, call);
   synchronize_device();
-  return {out.read(), d_q.read(), d_k.read(), d_v.read(), lse.read(), stats.read(), d_bias.read(), d_tau.read(),
-          d_sink.read(), d_slopes.read()};
+  return {out.read(),   d_q.read(),    d_k.read(),   d_v.read(),    lse.read(),
+          stats.read(), d_bias.read(), d_tau.read(), d_sink.read(), d_slopes.read()};
 }
 
 }  // namespace lazy::kernels::test

@@ -13,7 +13,7 @@ struct CudaRun {
 };
 
 bool has_gpu();
-std::string why_no_gpu();                   // "no NVIDIA GPU", or that this build has no CUDA kernels
+std::string why_no_gpu();  // "no NVIDIA GPU", or that this build has no CUDA kernels
 // What run_cuda(shape, inputs) uses.
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);

@@ -131,8 +131,13 @@ class Definition {
     };
     const at::Tensor momentum = at::sigmoid(gate("momentum"));
     const at::Tensor step = at::sigmoid(gate("step")) * (1 - momentum) / std::max(c.mix.key_dim, c.mix.chunk);
-    return {unit(stream(x, "q")).unsqueeze(0), unit(stream(x, "k")).unsqueeze(0), stream(x, "v").unsqueeze(0), step, momentum.log(),
-            (1 - at::sigmoid(gate("decay"))).log(), model_norm()};
+    return {unit(stream(x, "q")).unsqueeze(0),
+            unit(stream(x, "k")).unsqueeze(0),
+            stream(x, "v").unsqueeze(0),
+            step,
+            momentum.log(),
+            (1 - at::sigmoid(gate("decay"))).log(),
+            model_norm()};
   }
 
   at::Tensor model_norm() const { return c.mix.memory_norm ? w("memory.model_norm.weight") : at::Tensor(); }
@@ -171,8 +176,9 @@ class Definition {
         state.base = state.weights;
       }
       const at::Tensor place = at::full({1}, P + t % size), here = x.slice(0, t, t + 1);
-      const at::Tensor recalled = rms(recall(state.base, model_norm(), questions.slice(0, t, t + 1).unsqueeze(0)).view({1, -1}),
-                                      w("memory.recalled_norm.weight"));
+      const at::Tensor recalled =
+          rms(recall(state.base, model_norm(), questions.slice(0, t, t + 1).unsqueeze(0)).view({1, -1}),
+              w("memory.recalled_norm.weight"));
       for (const at::Tensor& one : {recalled, here}) {
         keys.push_back(rotated(heads(one, "attn.k"), place));
         values.push_back(heads(one, "attn.v"));
@@ -212,7 +218,12 @@ INSTANTIATE_TEST_SUITE_P(, MixerDefinition,
 TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
   ModelConfig c{.hidden_size = 24, .num_layers = 1, .num_heads = 3, .num_kv_heads = 3, .head_dim = 8};
   c.mixer = GetParam().mixer;
-  c.mix = {.heads = 2, .conv_size = 3, .memory_expansion = 3, .persistent = 3, .segment = 7, .memory_norm = GetParam().memory_norm};
+  c.mix = {.heads = 2,
+           .conv_size = 3,
+           .memory_expansion = 3,
+           .persistent = 3,
+           .segment = 7,
+           .memory_norm = GetParam().memory_norm};
   c.mix.chunk = c.mixer.starts_with("ttt") ? 16 : 7;
   if (c.mixer == "titans_mag" || c.mixer == "titans_mal") c.window = 10;
   mixer_kind(c).complete(c);

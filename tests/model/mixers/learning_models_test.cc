@@ -81,7 +81,8 @@ INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()),
 
 double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-// The memory as N(0, 1 / in), a convolution uniformly within the inverse square root of its taps, as PyTorch starts them.
+// The memory as N(0, 1 / in), a convolution uniformly within the inverse square root of its taps, as PyTorch starts
+// them.
 TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
   for (const auto& [name, tensor] : model.parameters()) {
     if (name.find("memory.start_") != std::string::npos) {
@@ -182,7 +183,8 @@ TEST_P(LearningModel, PackedDocumentsKnowNothingOfEachOther) {
   PackedSequences packed;
   packed.ids = at::cat({a, b}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(38)}).to(model.device());
-  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);  // on the host, where evaluation has them
+  packed.cu_seqlens_q = packed.cu_seqlens_k =
+      at::tensor({0, 21, 59}, at::kInt);  // on the host, where evaluation has them
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);

@@ -1,4 +1,5 @@
-// Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same names.
+// Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same
+// names.
 #include "model/families/mamba2_native.h"
 
 #include <ATen/ATen.h>
@@ -9,21 +10,22 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
-#include "support/error_of.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
+#include "support/error_of.h"
 
 namespace lazy {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 using testing::TemporaryFolder;
 
 json published(int64_t width) {
-  json config = json::parse(R"({"d_intermediate": 0, "n_layer": 2, "vocab_size": 93, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [],
+  json config = json::parse(
+      R"({"d_intermediate": 0, "n_layer": 2, "vocab_size": 93, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [],
     "attn_cfg": {}, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true, "pad_vocab_size_multiple": 16, "tie_embeddings": true})");
   config["d_model"] = width;
   return config;
@@ -64,12 +66,16 @@ TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
 
 TEST(NativeMamba2, WhatIsNotComputedIsNamed) {
   EXPECT_EQ(refusal(json::object()), "");
-  EXPECT_THAT(refusal({{"ssm_cfg", {{"layer", nullptr}}}}), HasSubstr("ssm_cfg.layer: expected Mamba2 (others are not supported by this decoder), found \"Mamba1\""));
-  EXPECT_THAT(refusal({{"attn_layer_idx", {1}}}), HasSubstr("attn_layer_idx: expected nothing (its layers of attention are not supported"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"layer", nullptr}}}}),
+              HasSubstr("ssm_cfg.layer: expected Mamba2 (others are not supported by this decoder), found \"Mamba1\""));
+  EXPECT_THAT(refusal({{"attn_layer_idx", {1}}}),
+              HasSubstr("attn_layer_idx: expected nothing (its layers of attention are not supported"));
   EXPECT_THAT(refusal({{"d_intermediate", 128}}), HasSubstr("d_intermediate: expected 0"));
   EXPECT_THAT(refusal({{"rms_norm", false}}), HasSubstr("rms_norm: expected true"));
-  EXPECT_THAT(refusal({{"ssm_cfg", {{"headdim", 48}}}}), HasSubstr("headdim: expected a divisor of 128 (expand times d_model), found 48"));
-  EXPECT_THAT(refusal({{"ssm_cfg", {{"d_ssm", 64}}}}), HasSubstr("d_ssm: expected 128, all of the inner width, found 64"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"headdim", 48}}}}),
+              HasSubstr("headdim: expected a divisor of 128 (expand times d_model), found 48"));
+  EXPECT_THAT(refusal({{"ssm_cfg", {{"d_ssm", 64}}}}),
+              HasSubstr("d_ssm: expected 128, all of the inner width, found 64"));
   EXPECT_THAT(refusal({{"ssm_cfg", {{"ngroups", 3}}}}), HasSubstr("mixer.groups: expected 1 to 2, found 3"));
   EXPECT_THAT(refusal({{"ssm_cfg", {{"D_has_hdim", true}}}}), HasSubstr("D_has_hdim"));
 }
@@ -90,8 +96,8 @@ class NativeMamba2Folder : public ::testing::Test {
 TEST_F(NativeMamba2Folder, LoadedComputedAndSavedUnderTheSameNames) {
   LanguageModel model = LanguageModel::load(folder.path());
   // The same weights in FLA's layout.
-  json fla = {{"model_type", "mamba2"}, {"vocab_size", 96}, {"hidden_size", 64}, {"num_hidden_layers", 2}, {"head_dim", 64},
-              {"state_size", 128}, {"tie_word_embeddings", true}};
+  json fla = {{"model_type", "mamba2"}, {"vocab_size", 96},  {"hidden_size", 64},          {"num_hidden_layers", 2},
+              {"head_dim", 64},         {"state_size", 128}, {"tie_word_embeddings", true}};
   LanguageModel same(ModelConfig::from_json(fla, "config.json"), 1);
   {
     const at::NoGradGuard no_grad;
@@ -104,11 +110,14 @@ TEST_F(NativeMamba2Folder, LoadedComputedAndSavedUnderTheSameNames) {
   model.save(copy.path());
   const SafetensorsFile before(folder.path() / "model.safetensors"), after(copy.path() / "model.safetensors");
   EXPECT_EQ(before.names(), after.names());
-  EXPECT_TRUE(after.has("backbone.embedding.weight") && after.has("backbone.layers.1.mixer.in_proj.weight") && after.has("backbone.norm_f.weight"));
-  for (const std::string& name : before.names()) EXPECT_TRUE(at::equal(before.tensor(name), after.tensor(name))) << name;
+  EXPECT_TRUE(after.has("backbone.embedding.weight") && after.has("backbone.layers.1.mixer.in_proj.weight") &&
+              after.has("backbone.norm_f.weight"));
+  for (const std::string& name : before.names())
+    EXPECT_TRUE(at::equal(before.tensor(name), after.tensor(name))) << name;
   const json saved = json::parse(read_file(copy.path() / "config.json"));
   EXPECT_EQ(read(saved).to_json(), read(published(64)).to_json());
-  for (const auto& [key, value] : saved.items()) EXPECT_TRUE(published(64).contains(key)) << key << ": its program takes no other fields";
+  for (const auto& [key, value] : saved.items())
+    EXPECT_TRUE(published(64).contains(key)) << key << ": its program takes no other fields";
   EXPECT_EQ(saved.at("ssm_cfg").at("layer"), "Mamba2");
 }
 
@@ -121,9 +130,11 @@ TEST_F(NativeMamba2Folder, EveryMismatchIsListedAtOnce) {
   }
   write();
   EXPECT_THAT(error_of([&] { LanguageModel::load(folder.path()); }),
-              AllOf(HasSubstr("1 missing: backbone.layers.1.norm.weight"), HasSubstr("1 unexpected: backbone.layers.1.norm2.weight"),
+              AllOf(HasSubstr("1 missing: backbone.layers.1.norm.weight"),
+                    HasSubstr("1 unexpected: backbone.layers.1.norm2.weight"),
                     HasSubstr("2 of the wrong shape: backbone.layers.0.mixer.D expected [2], found [3]"),
-                    HasSubstr("backbone.layers.1.mixer.in_proj.weight expected [514, 64], found [4, 64]"), HasSubstr("1 of the wrong type")));
+                    HasSubstr("backbone.layers.1.mixer.in_proj.weight expected [514, 64], found [4, 64]"),
+                    HasSubstr("1 of the wrong type")));
 }
 
 }  // namespace

@@ -40,8 +40,10 @@ Case random_case(Memory memory, int64_t batch, int64_t length, int64_t heads, in
                 .log_momentum = gate(0),
                 .log_keep = gate(2)}};
   for (int n = 0; n < memory.depth; ++n) {
-    // Longer answers where they are normalized: a LayerNorm of next to nothing makes any rounding as large as its output.
-    c.weights.push_back(normal({heads, n == 0 ? dim : 2 * dim, n + 1 == memory.depth ? dim : 2 * dim}, memory.normalized ? 1 : 0.5));
+    // Longer answers where they are normalized: a LayerNorm of next to nothing makes any rounding as large as its
+    // output.
+    c.weights.push_back(
+        normal({heads, n == 0 ? dim : 2 * dim, n + 1 == memory.depth ? dim : 2 * dim}, memory.normalized ? 1 : 0.5));
   }
   if (memory.normalized) c.in.norm = 1 + normal({heads, dim}, 0.3);
   return c;
@@ -57,7 +59,8 @@ Tensors flat(const Case& c) {
 // As `like`, which says whether there is a norm.
 Case unflat(const Tensors& t, const Case& like) {
   const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
-  return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm}, .weights = MemoryWeights(weights, norm)};
+  return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm},
+          .weights = MemoryWeights(weights, norm)};
 }
 
 Tensors tensors_of(const at::Tensor& out, const MemoryState& s) {
@@ -85,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(, NeuralMemory,
                          ::testing::Values(Memory{1, false}, Memory{2, false}, Memory{3, false}, Memory{1, true},
                                            Memory{2, true}, Memory{3, true}),
                          [](const auto& info) {
-                           return "depth" + std::to_string(info.param.depth) + (info.param.normalized ? "normalized" : "");
+                           return "depth" + std::to_string(info.param.depth) +
+                                  (info.param.normalized ? "normalized" : "");
                          });
 
 TEST_P(NeuralMemory, DualFormIsTheDefinition) {
@@ -147,8 +151,8 @@ TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
-// What is left out where nobody asks for the last state changes neither answers nor gradients: within a chunk, at its end, and
-// with groups of pieces before.
+// What is left out where nobody asks for the last state changes neither answers nor gradients: within a chunk, at its
+// end, and with groups of pieces before.
 TEST_P(NeuralMemory, NobodyNeedsToAskForTheLastState) {
   for (const int64_t length : {3, 8, 11, 16, 275}) {
     const Case c = random_case(GetParam(), 1, length, 2, GetParam().normalized ? 6 : 3);

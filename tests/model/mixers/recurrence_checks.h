@@ -41,7 +41,8 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
   const auto value = [&](const Tensors& at) {
     at::Generator generator = at::detail::createCPUGenerator(5);
     double sum = 0;
-    for (const at::Tensor& y : f(at)) sum += (y * at::randn(y.sizes(), generator, at::kDouble).to(y.options())).sum().item<double>();
+    for (const at::Tensor& y : f(at))
+      sum += (y * at::randn(y.sizes(), generator, at::kDouble).to(y.options())).sum().item<double>();
     return sum;
   };
   at::NoGradGuard no_grad;
@@ -56,10 +57,12 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
   }
 }
 
-// Where the tests run, results and gradients of `fast` in fp32 are no further from float64 than twice the definition in fp32;
-// with products rounded, than twice what inputs rounded to bf16 make of it (of results one after the other, and of gradients).
+// Where the tests run, results and gradients of `fast` in fp32 are no further from float64 than twice the definition in
+// fp32; with products rounded, than twice what inputs rounded to bf16 make of it (of results one after the other, and
+// of gradients).
 inline void expect_precision(const std::function<Tensors(const Tensors&, bool rounded)>& fast,
-                             const std::function<Tensors(const Tensors&)>& definition, const Tensors& inputs, at::Device device) {
+                             const std::function<Tensors(const Tensors&)>& definition, const Tensors& inputs,
+                             at::Device device) {
   const auto all = [](const std::function<Tensors(const Tensors&)>& f, const Tensors& in) {
     Tensors out = f(in);
     for (const at::Tensor& gradient : gradients_of(f, in)) out.push_back(gradient);
@@ -79,7 +82,8 @@ inline void expect_precision(const std::function<Tensors(const Tensors&, bool ro
     ASSERT_EQ(got.size(), exact.size());
     for (size_t n = 0; n < got.size(); ++n) {
       const double size = exact[n].norm().item<double>(), error = (got[n] - exact[n]).norm().item<double>();
-      EXPECT_LE(error, 2 * (reference[n] - exact[n]).norm().item<double>() + 1e-6 * size) << (rounded ? "rounded " : "fp32 ") << n;
+      EXPECT_LE(error, 2 * (reference[n] - exact[n]).norm().item<double>() + 1e-6 * size)
+          << (rounded ? "rounded " : "fp32 ") << n;
     }
   }
 }

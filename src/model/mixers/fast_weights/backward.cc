@@ -129,8 +129,8 @@ class Backward {
     }
   }
 
-  // Whether what the new weights say of a layer's steps is taken where its inputs are, all chunks at once in the end: the
-  // first layer's, if they are narrower than its outputs.
+  // Whether what the new weights say of a layer's steps is taken where its inputs are, all chunks at once in the end:
+  // the first layer's, if they are narrower than its outputs.
   bool from_inputs(size_t n) const { return n == 0 && !layout_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
   // Through one layer's new weights.
@@ -139,7 +139,8 @@ class Backward {
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]);
     // By M, from which the chunk's steps were subtracted in these shares.
-    const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped, const Tensors& by) {
+    const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped,
+                             const Tensors& by) {
       if (from_inputs(n)) {
         d_g.baddbmm_(u * at_chunk(share), M, 1, -1);
         return;
@@ -175,9 +176,11 @@ class Backward {
     if (layout_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
-  // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left `left`.
+  // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left
+  // `left`.
   template <typename Part>
-  void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share, const at::Tensor& stepped) {
+  void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
+                     const at::Tensor& stepped) {
     if (!from_inputs(0)) {
       accumulate(part(d_.k), part(stepped), turned(left), -1);
       return;
@@ -193,7 +196,9 @@ class Backward {
     accumulate(d_.k, d_z_[0], turned(c_.W[0]));
     d_.steps = at::zeros_like(in_.steps);
     if (layout_.momentum) {
-      for (const auto& [d, x] : {std::pair{&d_.keep, &in_.keep}, {&d_.carry, &in_.carry}, {&d_.momentum_keep, &in_.momentum_keep},
+      for (const auto& [d, x] : {std::pair{&d_.keep, &in_.keep},
+                                 {&d_.carry, &in_.carry},
+                                 {&d_.momentum_keep, &in_.momentum_keep},
                                  {&d_.momentum_steps, &in_.momentum_steps}})
         *d = at::zeros_like(*x);
     }

@@ -16,7 +16,8 @@ at::Tensor error_gradient(const at::Tensor& e) { return e * (2 * share(square_of
 
 at::Tensor error_gradient_backward(const at::Tensor& e, const at::Tensor& d) {
   const at::Tensor square = square_of(e);
-  const at::Tensor along = (e * d).sum(-1, /*keepdim=*/true).div_(square.clamp_min(e.size(-1))).mul_(square.gt(e.size(-1)));
+  const at::Tensor along =
+      (e * d).sum(-1, /*keepdim=*/true).div_(square.clamp_min(e.size(-1))).mul_(square.gt(e.size(-1)));
   return at::addcmul(d, e, along, -1).mul_(2 * share(square, e.size(-1)));
 }
 

@@ -38,8 +38,8 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
     fast_weights::Course course;
     const auto result = fast_weights::forward(fast_weights::unflatten(inputs.vec(), layout), layout, course);
     variable_list saved = inputs.vec();
-    context->saved_data["layout"] =
-        std::vector<int64_t>{layers, norm, bias, momentum, tanh, rounded, last_state, static_cast<int64_t>(inputs.size())};
+    context->saved_data["layout"] = std::vector<int64_t>{
+        layers, norm, bias, momentum, tanh, rounded, last_state, static_cast<int64_t>(inputs.size())};
     for (const at::Tensor& t : fast_weights::flatten(course)) saved.push_back(t);
     context->save_for_backward(saved);
     return listed(result);
@@ -48,8 +48,13 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const auto numbers = context->saved_data["layout"].toIntVector();
-    const Layout layout{static_cast<size_t>(numbers[0]), numbers[1] != 0, numbers[2] != 0, numbers[3] != 0,
-                        numbers[4] != 0, numbers[5] != 0, numbers[6] != 0};
+    const Layout layout{static_cast<size_t>(numbers[0]),
+                        numbers[1] != 0,
+                        numbers[2] != 0,
+                        numbers[3] != 0,
+                        numbers[4] != 0,
+                        numbers[5] != 0,
+                        numbers[6] != 0};
     const variable_list saved = context->get_saved_variables();
     const auto own = saved.begin() + numbers[7];
     variable_list contiguous;
@@ -67,9 +72,10 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
 
 FastWeightsResult run_fast_weights(const FastWeights& in) {
   const Layout layout = fast_weights::layout_of(in);
-  return unlisted(FastWeightsNode::apply(at::TensorList(fast_weights::flatten(in)), static_cast<int64_t>(layout.layers),
-                                         layout.norm, layout.bias, layout.momentum, layout.tanh, layout.rounded, layout.last_state),
-                  layout);
+  return unlisted(
+      FastWeightsNode::apply(at::TensorList(fast_weights::flatten(in)), static_cast<int64_t>(layout.layers),
+                             layout.norm, layout.bias, layout.momentum, layout.tanh, layout.rounded, layout.last_state),
+      layout);
 }
 
 }  // namespace lazy

@@ -10,8 +10,8 @@ namespace lazy {
 
 // C: chunks, N: sequences times heads, T: tokens of a chunk. The model of a head is M(x) = act(... act(x W_1 + b_1)
 // ...) W_n + b_n; without norm_weight it learns to make |M(k) - target|^2 small, long errors bounded
-// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small. G_s: the gradient at token s,
-// at the weights W of the chunk's start.
+// (fast_weights/bounded_error.h); with it, to make 1/2 |LayerNorm(M(k)) - target|^2 small. G_s: the gradient at token
+// s, at the weights W of the chunk's start.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: none
@@ -23,7 +23,7 @@ struct FastWeights {
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
   std::vector<at::Tensor> W, b, S;        // a layer each: (N, in, out), (N, 1, out), (N, in, out); b or S empty: none
-  bool tanh = false;  // GELU by its approximation with tanh; otherwise exact
+  bool tanh = false;                      // GELU by its approximation with tanh; otherwise exact
   // On a GPU, products of fp32 numbers rounded to tf32's ten bits: for inputs that have been bf16.
   bool rounded = false;
   bool last_state = true;  // false: W, b and S after the last chunk are not asked for, and not computed
@@ -31,8 +31,8 @@ struct FastWeights {
 
 constexpr double kInnerNormEps = 1e-6;
 
-// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk, if asked for. Differentiable once in all that goes in.
-// Either all of S and of the coefficients beside the steps are there, or none; b only without S.
+// M_t(q_t) of every token, (C, N, T, dim), and W, b, S after the last chunk, if asked for. Differentiable once in all
+// that goes in. Either all of S and of the coefficients beside the steps are there, or none; b only without S.
 struct FastWeightsResult {
   at::Tensor out;
   std::vector<at::Tensor> W, b, S;

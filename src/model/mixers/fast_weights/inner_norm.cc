@@ -16,7 +16,9 @@ at::Tensor row_mean(const at::Tensor& x) { return x.mean(-1, /*keepdim=*/true); 
 
 }  // namespace
 
-at::Tensor InnerNorm::scaled(const at::Tensor& z) const { return at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps) * weight; }
+at::Tensor InnerNorm::scaled(const at::Tensor& z) const {
+  return at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps) * weight;
+}
 
 at::Tensor InnerNorm::gradient(const at::Tensor& z, const at::Tensor& offset) const {
   const auto [n, mean, rstd] = at::native_layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps);

@@ -1,5 +1,5 @@
-// The loss that TTT's models and normalized memories learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its gradient by z, and how that
-// moves.
+// The loss that TTT's models and normalized memories learn by, 1/2 |LayerNorm(z) weight + bias - target|^2: its
+// gradient by z, and how that moves.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +9,7 @@ namespace lazy::fast_weights {
 // is G = rstd (h - mean(h) - n mean(h n)) with h = miss weight, miss = weight n + bias - target.
 struct InnerNorm {
   at::Tensor weight;
-  at::Tensor scaled(const at::Tensor& z) const;  // weight n
+  at::Tensor scaled(const at::Tensor& z) const;                              // weight n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 

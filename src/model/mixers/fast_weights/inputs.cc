@@ -5,7 +5,8 @@
 namespace lazy::fast_weights {
 
 Layout layout_of(const FastWeights& in) {
-  const Layout layout{in.W.size(), in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded, in.last_state};
+  const Layout layout{in.W.size(),  in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded,
+                      in.last_state};
   TORCH_CHECK(!(layout.bias && layout.momentum), "fast weights: expected no biases beside momentum");
   for (const at::Tensor* t :
        {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {

@@ -53,7 +53,8 @@ void check(const char* operation, const Inputs& in) {
 
 at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device) {
   const at::Tensor begins = cu_seqlens.to(device, /*non_blocking=*/true);
-  return at::searchsorted(begins, at::arange(length, begins.options()), begins.scalar_type() == at::kInt, /*right=*/true);
+  return at::searchsorted(begins, at::arange(length, begins.options()), begins.scalar_type() == at::kInt,
+                          /*right=*/true);
 }
 
 }  // namespace lazy::recurrence

@@ -58,7 +58,8 @@ Convolution convolved_at_once(const ConvolutionInputs& in) {
   const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();
   const at::Tensor x = joined ? with_past(in) : in.x;
   const at::Tensor state = in.state.defined() && !joined ? in.state.to(x.scalar_type()).detach() : at::Tensor();
-  const at::Tensor cu_seqlens = in.cu_seqlens.defined() ? in.cu_seqlens.to(x.device(), at::kInt, /*non_blocking=*/true) : in.cu_seqlens;
+  const at::Tensor cu_seqlens =
+      in.cu_seqlens.defined() ? in.cu_seqlens.to(x.device(), at::kInt, /*non_blocking=*/true) : in.cu_seqlens;
   const at::Tensor y = ops::short_convolution(x, in.weight, in.bias, state, cu_seqlens);
   return {joined ? y.narrow(1, past, length) : y, latest(in, length >= past ? in.x : with_past(in))};
 }

@@ -79,7 +79,8 @@ at::Tensor MemoryBranch::convolutions() const {
   return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});
 }
 
-at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const PackedSequences* packed) const {
+at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+                                 const PackedSequences* packed) const {
   const auto parts = qkv_.forward(x);
   std::vector<at::Tensor> after(3, at::empty({0}));
   const auto stream = [&](size_t n) {

@@ -12,9 +12,9 @@ namespace lazy {
 at::Tensor unit_length(const at::Tensor& x);
 
 // The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and
-// 1 / chunk, and what momentum adds up, 1 / (1 - momentum), is taken from it: all steps of a chunk are taken at the weights
-// of its start, so with longer ones a chunk of similar keys would throw the memory further off than it was, and a memory of
-// two layers ends in infinity within a few chunks.
+// 1 / chunk, and what momentum adds up, 1 / (1 - momentum), is taken from it: all steps of a chunk are taken at the
+// weights of its start, so with longer ones a chunk of similar keys would throw the memory further off than it was, and
+// a memory of two layers ends in infinity within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (..., heads)
 };
@@ -36,7 +36,8 @@ class MemoryBranch {
 
   // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
   // continues otherwise; seen: tokens that went before. `packed`: null, or where documents begin, without a state.
-  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen, const PackedSequences* packed) const;
+  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+                     const PackedSequences* packed) const;
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }

@@ -12,11 +12,11 @@
 
 namespace lazy {
 
-// MLP(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in, out).
-// M(x) is MLP(x), or x + LayerNorm(MLP(x)) norm where there is a norm, (heads, dim), which does not learn in time: as
-// titans-pytorch's memory (whose norm learns, too) and TTT's models. Steps that lengthen the MLP's answers then shorten
-// the gradients of those that follow; without it, weights that grow make steps overshoot, and what flows back through many
-// such steps grows from chunk to chunk.
+// MLP(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in,
+// out). M(x) is MLP(x), or x + LayerNorm(MLP(x)) norm where there is a norm, (heads, dim), which does not learn in
+// time: as titans-pytorch's memory (whose norm learns, too) and TTT's models. Steps that lengthen the MLP's answers
+// then shorten the gradients of those that follow; without it, weights that grow make steps overshoot, and what flows
+// back through many such steps grows from chunk to chunk.
 using MemoryWeights = std::vector<at::Tensor>;
 
 struct MemoryInputs {
@@ -51,8 +51,8 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,
 // where, without a norm, the square of an error longer than sqrt(dim) is replaced by its tangent
 // (fast_weights/bounded_error.h says why).
-// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is given
-// back. Inputs and state of one floating type: float64 or fp32.
+// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is
+// given back. Inputs and state of one floating type: float64 or fp32.
 
 // The definition: token by token, gradients by autograd.
 std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
@@ -62,7 +62,8 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
                                                   const at::Tensor& cu_seqlens = {});
 
 // The answers alone, of packed documents laid out in batches of whole chunks.
-at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk, const DocumentBatches& documents);
+at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
+                            const DocumentBatches& documents);
 
 // The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
 // mixers whose inputs depend on earlier answers. `state` as a list, replaced.

@@ -46,14 +46,17 @@ at::Tensor answers(const at::Tensor& z, const at::Tensor& x, const at::Tensor& n
 }
 
 // Half the square is what normalized fast weights learn by.
-at::Tensor step_by_half_squares(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
+at::Tensor step_by_half_squares(const at::Tensor& step, const at::Tensor& norm) {
+  return norm.defined() ? 2 * step : step;
+}
 
 struct MemorySteps {
   at::Tensor u, g;
 };
 
 // Of the error of M(k): every layer's inputs and the gradients by its outputs, (B, H, T, ...).
-std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v, const at::Tensor& norm) {
+std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
+                                      const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
   std::vector<at::Tensor> z;
   for (size_t n = 0; n < weights.size(); ++n) {
@@ -69,7 +72,8 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
 }
 
 // Whole chunks, or the beginning of one. As memory_piece.
-at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state, bool rounded) {
+at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm,
+                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
   const auto joined_axes = [](const MemoryWeights& weights) {
@@ -120,7 +124,8 @@ MemoryState for_batch(const MemoryState& state, int64_t batch) {
 
 }  // namespace
 
-at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state, bool rounded) {
+at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
+                        bool rounded) {
   if (piece.place == 0) return memory_from_start(piece, tokens, norm, state, rounded);
   MemoryState s = memory_state(state, piece.place);
   const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
@@ -166,7 +171,8 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
   return state;
 }
 
-at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk, const DocumentBatches& documents) {
+at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
+                            const DocumentBatches& documents) {
   TensorList out;
   for (const DocumentBatch& batch : documents.batches) {
     MemoryInputs part = in;
@@ -181,14 +187,16 @@ at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, in
 
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens) {
-  if (cu_seqlens.defined()) return {memory_documents(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
+  if (cu_seqlens.defined())
+    return {memory_documents(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
   const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
-  const auto [out, last] =
-      piecewise(pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
-                [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
-                  return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
-                });
+  const auto [out, last] = piecewise(
+      pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
+      [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant,
+                             TensorList& now) {
+        return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
+      });
   if (!in.last_state) return {out, state};
   return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
 }

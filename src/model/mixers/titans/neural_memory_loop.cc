@@ -49,7 +49,8 @@ std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemorySt
         at::AutoGradMode enable(true);
         MemoryWeights base = state.base;
         for (at::Tensor& w : base) w = w.requires_grad() ? w : w.detach().requires_grad_();
-        const at::Tensor loss = memory_error(memory_model(base, in.norm, token(in.k)) - token(in.v), !in.norm.defined()).sum();
+        const at::Tensor loss =
+            memory_error(memory_model(base, in.norm, token(in.k)) - token(in.v), !in.norm.defined()).sum();
         gradients = torch::autograd::grad({loss}, base, {}, /*retain_graph=*/true, /*create_graph=*/true);
       }
       for (size_t n = 0; n < gradients.size(); ++n) {

@@ -13,11 +13,11 @@ class ParameterTable;
 at::Tensor persistent_tokens(const ParameterTable& table, const ModelConfig& config);
 
 struct WithPersistent {
-  at::Tensor x;           // [persistent | x], of every document; x alone where a cache continues
-  at::Tensor positions;   // (tokens) int64 places in it, the persistent ones included
+  at::Tensor x;                             // [persistent | x], of every document; x alone where a cache continues
+  at::Tensor positions;                     // (tokens) int64 places in it, the persistent ones included
   const PackedSequences* packed = nullptr;  // packed documents with theirs, as long as the pass takes; null: not packed
-  at::Tensor rows;        // of packed documents: where x's tokens stand in it
-  int64_t added = 0;      // persistent tokens before x, of one not packed
+  at::Tensor rows;                          // of packed documents: where x's tokens stand in it
+  int64_t added = 0;                        // persistent tokens before x, of one not packed
 
   at::Tensor text(const at::Tensor& y) const;  // y (batch, tokens, ...) without the persistent tokens' rows
 };

@@ -37,7 +37,8 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
 }
 
 // Whole mini-batches, nothing before them in theirs. As ttt_piece.
-at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state, bool rounded) {
+at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared,
+                            TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
   TttState s = ttt_state(state, 0);
@@ -149,12 +150,14 @@ std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state,
   const int64_t K = in.place_scale.size(0);
   if (cu_seqlens.defined()) return {ttt_documents(in, state, document_batches(cu_seqlens, K, in.q.device())), state};
   const auto pieces = joined(chunk_pieces(in.q.size(1), K, state.seen, {}), kTokensAGroup);
-  const auto [out, last] =
-      piecewise(pieces, {in.q, in.k, in.v, in.rate}, {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
-                [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& now) {
-                  return piece.place == 0 && piece.ends_chunk ? ttt_mini_batches(piece, tokens, shared, now, rounded)
-                                                              : ttt_piece(piece, tokens, shared, now);
-                });
+  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate},
+                                     {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
+                                     [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens,
+                                                            const TensorList& shared, TensorList& now) {
+                                       return piece.place == 0 && piece.ends_chunk
+                                                  ? ttt_mini_batches(piece, tokens, shared, now, rounded)
+                                                  : ttt_piece(piece, tokens, shared, now);
+                                     });
   if (!in.last_state) return {out, state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
   if (state.seen == 0) {  // nothing of the next mini-batch

@@ -5,8 +5,9 @@
 
 namespace lazy::train {
 
-extern "C" __attribute__((visibility("default"))) void lazy_make_nccl(BackendPtr& out, const StorePtr& store, const World& world,
-                                                                      at::Device device, std::chrono::milliseconds timeout) {
+extern "C" __attribute__((visibility("default"))) void lazy_make_nccl(BackendPtr& out, const StorePtr& store,
+                                                                      const World& world, at::Device device,
+                                                                      std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, world.rank, world.size, options);

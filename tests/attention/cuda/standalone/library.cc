@@ -33,8 +33,8 @@ CudaCall call_of(int kernel, int deterministic) {
 
 extern "C" int64_t lazy_workspace(int, int kernel, int normalizer, int deterministic, int batch, int length, int heads,
                                   int dim, int bias_window) {
-  return static_cast<int64_t>(
-      backward_workspace_cuda(problem(normalizer, batch, length, heads, dim, bias_window), call_of(kernel, deterministic)));
+  return static_cast<int64_t>(backward_workspace_cuda(problem(normalizer, batch, length, heads, dim, bias_window),
+                                                      call_of(kernel, deterministic)));
 }
 
 extern "C" int lazy_attention(int is_backward, int kernel, int normalizer, int deterministic, int batch, int length,

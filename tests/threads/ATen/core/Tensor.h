@@ -1,5 +1,5 @@
-// Stands for LibTorch's tensor where the reading thread of training (train/batches.cc) runs under ThreadSanitizer, which
-// would have to instrument LibTorch too: ids in memory that is shared as a tensor's is.
+// Stands for LibTorch's tensor where the reading thread of training (train/batches.cc) runs under ThreadSanitizer,
+// which would have to instrument LibTorch too: ids in memory that is shared as a tensor's is.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
