@@ -145,7 +145,7 @@ Json model_info(const ModelConfig& model) {
   out["config"] = model.to_json();
   out["parameters"] = {
       {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
-  const int64_t kept = model.keeping_layers() * model.num_kv_heads * model.head_dim;  // keys, and as many values
+  const int64_t kept = model.num_kv_cache_layers() * model.num_kv_heads * model.head_dim;  // keys, and as many values
   out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
   out["tensors"] = Json::array();
   for (const ParameterShape& p : parameter_shapes(model)) {
@@ -167,7 +167,7 @@ void print_attention(const ModelConfig& m) {
   std::string positions = m.positions == "rope" && !m.rotates() ? "none" : m.positions;
   if (m.rotates()) {
     positions = fmt::format("RoPE base {:g}", m.rope_base);
-    if (m.rotary_share != 1) positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.head_dim);
+    if (m.partial_rotary_factor != 1) positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.head_dim);
     if (m.rope_interleaved) positions += ", neighbours paired";
     if (m.rope_scaling.type != "none")
       positions += fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor);

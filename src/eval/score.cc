@@ -120,7 +120,7 @@ void exchange(std::vector<Score>& scores, const std::vector<Window>& windows, si
   }
 }
 
-Pending ask(LanguageModel& model, const std::vector<Window>& windows, std::span<const PrefixGroup> groups) {
+Pending launch_batch(LanguageModel& model, const std::vector<Window>& windows, std::span<const PrefixGroup> groups) {
   Batch batch = lay_out(windows, groups, model.device());
   auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
   return Pending(std::move(batch), likelihood, best);
@@ -186,7 +186,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
         alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens, options.cache.has_value());
     try {
       Pending next = options.cache ? ask_streaming(model, windows, begin, end, *options.cache)
-                                   : ask(model, windows, std::span(groups).subspan(begin, end - begin));
+                                   : launch_batch(model, windows, std::span(groups).subspan(begin, end - begin));
       if (pending) pending->collect(scores, options.targets);
       pending = std::move(next);
     } catch (const c10::OutOfMemoryError&) {

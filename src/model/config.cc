@@ -81,8 +81,10 @@ void check_relative(const ModelConfig& c) {
 
 bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
 bool ModelConfig::has_sink() const { return normalizer == "softmax_sink"; }
-int64_t ModelConfig::rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share); }
-bool ModelConfig::has_plain_rope() const { return rotates() && rotary_share == 1 && !rope_interleaved; }
+int64_t ModelConfig::rotary_dim() const {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+}
+bool ModelConfig::has_plain_rope() const { return rotates() && partial_rotary_factor == 1 && !rope_interleaved; }
 bool ModelConfig::is_plain_llama() const {
   return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && has_plain_rope();
 }
@@ -116,7 +118,7 @@ std::string ModelConfig::mixer_of(int64_t layer) const {
 
 bool ModelConfig::attends() const { return all_attention() || !attention_layers.empty() || mixer_kind(*this).window; }
 
-int64_t ModelConfig::keeping_layers() const {
+int64_t ModelConfig::num_kv_cache_layers() const {
   if (positions == "transformer_xl" && (segment_length > 0 || window > 0)) return 0;
   if (all_attention()) return num_layers;
   const auto attending = static_cast<int64_t>(attention_layers.size());
@@ -144,7 +146,7 @@ double ModelConfig::score_scale(int64_t layer) const {
 double ModelConfig::init_std_of(const std::string& name) const {
   const CheckpointNames names(*this);
   const bool branch = name == names.o || name == names.down;
-  return small_branches && branch ? init_std / std::sqrt(2 * static_cast<double>(num_layers)) : init_std;
+  return scaled_residual_init && branch ? init_std / std::sqrt(2 * static_cast<double>(num_layers)) : init_std;
 }
 
 int64_t ModelConfig::intermediate() const {
@@ -173,7 +175,8 @@ void ModelConfig::validate() const {
   if (std::find(kPositions.begin(), kPositions.end(), positions) == kPositions.end()) {
     fail("model", "positions: expected one of {}, found '{}'", fmt::join(kPositions, ", "), positions);
   }
-  check(rotary_share > 0 && rotary_share <= 1, "partial_rotary_factor", "more than 0 and at most 1", rotary_share);
+  check(partial_rotary_factor > 0 && partial_rotary_factor <= 1, "partial_rotary_factor", "more than 0 and at most 1",
+        partial_rotary_factor);
   if (rotates() && (rotary_dim() < 2 || rotary_dim() % 2 != 0)) {
     fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim,
          rotary_dim());
@@ -236,7 +239,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
     read_mixer(config, m);
     refuse_attention_keys(config, m);
     m.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
-    complete_mixer(m);
+    infer_mixer_sizes(m);
   } else {
     refuse_mixer_keys(config, kind);
   }
@@ -259,7 +262,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.norm_eps = s.number("norm_eps", m.norm_eps);
   m.positions = s.choice("positions", m.positions, kPositions);
   m.rope_base = s.number("rope_theta", m.rope_base);
-  m.rotary_share = s.number("partial_rotary_factor", m.rotary_share);
+  m.partial_rotary_factor = s.number("partial_rotary_factor", m.partial_rotary_factor);
   m.rope_interleaved = s.boolean("rope_interleaved", m.rope_interleaved);
   m.alibi_trainable = s.boolean("alibi_trainable", m.alibi_trainable);
   m.segment_length = s.integer("segment_length", m.segment_length, 0);

@@ -44,10 +44,10 @@ struct ModelConfig {
   // rope, none, learned, sinusoidal, alibi or transformer_xl. A distance bias comes on top of any. rope with rope_base
   // 0 is none.
   std::string positions = "rope";
-  double rope_base = 1e4;         // decision A6: Lazy defaults to 1.5e5
-  double rotary_share = 1;        // of every head's dimensions, the first ones, that RoPE turns
-  bool rope_interleaved = false;  // RoPE turns the pairs (2n, 2n + 1), not (n, n + half)
-  bool alibi_trainable = false;   // ALiBi's slopes are trained from their usual values
+  double rope_base = 1e4;            // decision A6: Lazy defaults to 1.5e5
+  double partial_rotary_factor = 1;  // of every head's dimensions, the first ones, that RoPE turns
+  bool rope_interleaved = false;     // RoPE turns the pairs (2n, 2n + 1), not (n, n + half)
+  bool alibi_trainable = false;      // ALiBi's slopes are trained from their usual values
   // transformer_xl: tokens of a segment (0: the text is one), tokens before it that it remembers, and the distance
   // beyond which all are alike (0: none).
   int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
@@ -81,7 +81,7 @@ struct ModelConfig {
          swiglu_alpha = 1.702;            // their gate and up end at the limit; gate sigmoid(alpha gate) (up + 1)
   bool scale_scores = true;               // queries x keys by head_dim^-0.5
   bool scale_by_layer = false;            // and by 1 / (layer + 1)
-  bool small_branches = false;            // o_proj and down_proj start with init_std / sqrt(2 num_layers), as in GPT-2
+  bool scaled_residual_init = false;      // o_proj and down_proj start with init_std / sqrt(2 num_layers), as in GPT-2
   std::vector<int64_t> attention_layers;  // that attend all the same (a hybrid), ascending
   double init_std = 0.02;
   int64_t bos_token_id = 1;
@@ -96,7 +96,7 @@ struct ModelConfig {
   std::string mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer == "attention"; }
   bool attends() const;                    // some layer has attention, or its mixer contains it
-  int64_t keeping_layers() const;          // whose cache holds a key and a value of every token, however long the text
+  int64_t num_kv_cache_layers() const;     // whose cache holds a key and a value of every token, however long the text
   int64_t window_of(int64_t layer) const;  // -1: none
   bool is_lazy() const;                    // Elastic-Softmax with a distance bias
   std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's for what lies between

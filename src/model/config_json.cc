@@ -78,7 +78,7 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
     use_mixer(m, *kind);
     read_hybrid(fields, m);
     kind->read(fields, m);
-    complete_mixer(m);
+    infer_mixer_sizes(m);
   } else {
     read_heads(fields, family_defaults(type), m);
   }

@@ -61,7 +61,7 @@ struct LanguageModel::Impl {
   static void leave(const DecoderBlock& block) {
     const auto take = [](const NamedTensors& tensors) {
       for (const auto& [name, tensor] : tensors) {
-        if (tensor.requires_grad()) take_memory(tensor.storage());
+        if (tensor.requires_grad()) release_storage(tensor.storage());
       }
     };
     take(block.mixer->parameters());
@@ -121,7 +121,7 @@ struct LanguageModel::Impl {
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
-        if (block.mixer->start(name, fresh, config, generator)) tensor.copy_(fresh);
+        if (block.mixer->init_parameter(name, fresh, config, generator)) tensor.copy_(fresh);
       }
       if (!block.mlp) continue;
       for (const auto& [name, tensor] : block.mlp->parameters()) {
@@ -131,7 +131,7 @@ struct LanguageModel::Impl {
     if (head.defined()) normal(head, config.init_std);
   }
 
-  void must_be_whole(const char* what) const {
+  void require_resident_weights(const char* what) const {
     if (loader) fail("model", "{}: expected a model in memory, found one that is read a layer at a time", what);
   }
 
@@ -144,7 +144,7 @@ struct LanguageModel::Impl {
   // One of a layer's tensors, undefined where another mixer is.
   at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::*tensor) const {
     const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
-    return attention ? to_stay(layer, attention->*tensor) : at::Tensor();
+    return attention ? materialize(layer, attention->*tensor) : at::Tensor();
   }
 
   const AttentionMixer& attention(int64_t layer) const {
@@ -183,9 +183,9 @@ struct LanguageModel::Impl {
   }
 
   // One of the layer's weights, or a copy where it is not here to stay.
-  at::Tensor to_stay(int64_t layer, const at::Tensor& weight) const {
+  at::Tensor materialize(int64_t layer, const at::Tensor& weight) const {
     if (!hooks || !weight.defined()) return weight;
-    const PartUse use(hooks, part_of(layer));
+    const ScopedUnshard use(hooks, part_of(layer));
     return weight.detach().clone();
   }
 
@@ -205,8 +205,8 @@ struct LanguageModel::Impl {
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
-  std::vector<ModelPart> parts;
-  PartHooks* hooks = nullptr;
+  std::vector<ShardUnit> parts;
+  ShardHooks* hooks = nullptr;
   std::unique_ptr<PartLoader> loader;  // of a model by layers, which are its hooks
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
@@ -225,14 +225,14 @@ const ModelConfig& LanguageModel::config() const { return impl_->config; }
 at::ScalarType LanguageModel::compute_dtype() const { return impl_->dtype; }
 at::Device LanguageModel::device() const { return impl_->device; }
 const NamedTensors& LanguageModel::parameters() const { return impl_->trained; }
-const std::vector<ModelPart>& LanguageModel::parts() const { return impl_->parts; }
-void LanguageModel::set_part_hooks(PartHooks* hooks) { impl_->hooks = hooks; }
+const std::vector<ShardUnit>& LanguageModel::parts() const { return impl_->parts; }
+void LanguageModel::set_part_hooks(ShardHooks* hooks) { impl_->hooks = hooks; }
 void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
   impl_->config.tokenizer_fingerprint = fingerprint;
 }
 
 void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
-  impl_->must_be_whole("another precision");
+  impl_->require_resident_weights("another precision");
   if (dtype != at::kFloat && dtype != at::kBFloat16) {
     fail("model", "compute dtype: expected float32 or bfloat16, found {}", at::toString(dtype));
   }
@@ -262,7 +262,7 @@ const char* name(Checkpointing checkpointing) { return kCheckpointings[static_ca
 
 void LanguageModel::to(at::Device device) {
   if (device == impl_->device) return;
-  impl_->must_be_whole("another device");
+  impl_->require_resident_weights("another device");
   auto moved = std::make_unique<Impl>(impl_->config, device);
   const at::NoGradGuard guard;
   for (size_t i = 0; i < moved->stored.size(); ++i) moved->stored[i].second.copy_(impl_->stored[i].second);
@@ -278,7 +278,7 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
     fail("model", "ids: expected int64 (batch, length), found {} with {} dimensions", at::toString(ids.scalar_type()),
          ids.dim());
   }
-  if (loader && at::GradMode::is_enabled()) must_be_whole("gradients");
+  if (loader && at::GradMode::is_enabled()) require_resident_weights("gradients");
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
@@ -306,7 +306,7 @@ Stream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& o
 
 at::Tensor LanguageModel::Impl::end(Stream stream, const ForwardOptions& options) const {
   const LayerProbes probe(options.probes, -1);
-  look(stream, probe, "final.residual");
+  probe_residual(stream, probe, "final.residual");
   return probe("final.hidden",
                config.final_norm ? normalize(stream, final_norm, config.norm_eps).value : sum_of(stream));
 }
@@ -318,10 +318,10 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
   all.deterministic |= impl_->deterministic;
   const bool recompute =
       at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
-  PartHooks* const hooks = impl_->hooks;
+  ShardHooks* const hooks = impl_->hooks;
   Stream stream;
   {
-    const PartUse use(hooks, Impl::kEmbedding);
+    const ScopedUnshard use(hooks, Impl::kEmbedding);
     stream = impl_->begin(ids, all);
   }
   for (size_t i = 0; i < impl_->blocks.size(); ++i) {
@@ -329,7 +329,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     const DecoderBlock& block = impl_->blocks[i];
     const auto layer = static_cast<int64_t>(i);
     const size_t part = Impl::part_of(layer);
-    stream = entering(hooks, part, part + 1, std::move(stream));
+    stream = run_pre_forward_hooks(hooks, part, part + 1, std::move(stream));
     if (options.rows.defined() && i + 1 == impl_->blocks.size()) {
       // Beyond the last attention no token looks at another: only what is asked for is computed.
       block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
@@ -347,7 +347,7 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
       stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
       block.feed_forward(stream, layer, all);
     }
-    stream = leaving(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
+    stream = run_post_forward_hooks(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
     if (options.return_stats) result.stats.push_back(stats);
   }
   if (options.cache) {
@@ -355,8 +355,8 @@ ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions
     options.cache->length = options.cache->streaming ? std::min(length, options.cache->streaming->size()) : length;
   }
   const size_t end = impl_->final_norm_part();
-  stream = entering(hooks, end, {}, std::move(stream));
-  result.hidden = leaving(hooks, end, end - 1, {impl_->end(std::move(stream), all), {}}).branch;
+  stream = run_pre_forward_hooks(hooks, end, {}, std::move(stream));
+  result.hidden = run_post_forward_hooks(hooks, end, end - 1, {impl_->end(std::move(stream), all), {}}).branch;
   return result;
 }
 
@@ -373,13 +373,13 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
   std::vector<Stream> streams;
   std::vector<ForwardResult> results(batches.size());
   {
-    const PartUse use(impl.hooks, Impl::kEmbedding);
+    const ScopedUnshard use(impl.hooks, Impl::kEmbedding);
     for (const at::Tensor& ids : batches) streams.push_back(impl.begin(ids, all));
   }
   const auto total = static_cast<double>(impl.blocks.size() * batches.size());
   for (size_t i = 0; i < impl.blocks.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
-    const PartUse use(impl.hooks, Impl::part_of(layer));
+    const ScopedUnshard use(impl.hooks, Impl::part_of(layer));
     for (size_t b = 0; b < batches.size(); ++b) {
       at::Tensor stats;
       impl.blocks[i].forward(streams[b], layer, all, options.return_stats ? &stats : nullptr);
@@ -387,7 +387,7 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
       if (step) step(static_cast<double>(i * batches.size() + b + 1) / total);
     }
   }
-  const PartUse use(impl.hooks, impl.final_norm_part());
+  const ScopedUnshard use(impl.hooks, impl.final_norm_part());
   for (size_t b = 0; b < batches.size(); ++b) results[b].hidden = impl.end(std::move(streams[b]), all);
   return results;
 }
@@ -395,14 +395,14 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->hooks && at::GradMode::is_enabled())
     fail("model", "logits: no gradient where weights are sharded; use loss");
-  const PartUse use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_part());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  const PartUse use(impl_->hooks, impl_->head_part());  // the loss computes its gradients along
+  const ScopedUnshard use(impl_->hooks, impl_->head_part());  // the loss computes its gradients along
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }
 
@@ -410,7 +410,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor
                                                                 const ForwardOptions& options) {
   const at::NoGradGuard guard;
   const at::Tensor hidden = forward(ids, options).hidden;
-  const PartUse use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_part());
   const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
 }
@@ -422,13 +422,13 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   options.packed = &packed;
   options.rows = rows;
   const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
-  const PartUse use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_part());
   const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.squeeze(0), labels);
   return {log_prob, best};
 }
 
 bool LanguageModel::decays(const std::string& name) const { return impl_->shape(name).decays(); }
-bool LanguageModel::stays_wide(const std::string& name) const { return impl_->shape(name).wide; }
+bool LanguageModel::keep_fp32(const std::string& name) const { return impl_->shape(name).wide; }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   return impl_->of_attention(layer, &AttentionMixer::distance_bias);
@@ -440,15 +440,15 @@ at::Tensor LanguageModel::alibi_slopes(int64_t layer) const {
 }
 AttentionProjections LanguageModel::projections(int64_t layer) const {
   const AttentionMixer& a = impl_->attention(layer);
-  const auto own = [&](const at::Tensor& weight) { return impl_->to_stay(layer, weight); };
-  if (impl_->loader && impl_->dtype != at::kFloat) impl_->must_be_whole("projections in fp32");
+  const auto own = [&](const at::Tensor& weight) { return impl_->materialize(layer, weight); };
+  if (impl_->loader && impl_->dtype != at::kFloat) impl_->require_resident_weights("projections in fp32");
   return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]),
           own(a.q_bias),         own(a.k_bias),         own(a.v_bias)};
 }
 AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
   AttentionTerms terms = impl_->attention(layer).terms();
   for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau})
-    *t = impl_->to_stay(layer, *t);
+    *t = impl_->materialize(layer, *t);
   return terms;
 }
 
@@ -489,7 +489,7 @@ LanguageModel LanguageModel::load_by_layers(const fs::path& directory, at::Devic
 bool LanguageModel::by_layers() const { return impl_->loader != nullptr; }
 
 void LanguageModel::load_weights(const fs::path& directory) {
-  impl_->must_be_whole("other weights");
+  impl_->require_resident_weights("other weights");
   lazy::load_weights(*open_weights(directory), directory, impl_->config, impl_->stored);
 }
 
@@ -500,11 +500,11 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype) co
 }
 
 void LanguageModel::save(const fs::path& directory, const std::string& dtype, const NamedTensors& tensors) const {
-  impl_->must_be_whole("save");
+  impl_->require_resident_weights("save");
   if (dtype != "fp32" && dtype != "bf16") fail("model", "save: expected fp32 or bf16, found '{}'", dtype);
   NamedTensors out;
   for (const auto& [name, tensor] : tensors) {
-    const bool wide = dtype == "fp32" || stays_wide(name);
+    const bool wide = dtype == "fp32" || keep_fp32(name);
     out.emplace_back(name, wide ? tensor.detach() : tensor.detach().to(at::kBFloat16));
   }
   const ModelConfig& c = impl_->config;

@@ -17,9 +17,9 @@
 
 namespace lazy {
 
-class PartHooks;
+class ShardHooks;
 class Probes;
-struct ModelPart;
+struct ShardUnit;
 
 // Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`.
 // With `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy
@@ -114,10 +114,10 @@ class LanguageModel {
   // The same by parts (model/parts.h). Hooks, if there are any, are told around each use of a part's weights by this
   // class, the backward pass of loss() included: the weights need be there only then. What tau() and distance_bias()
   // give is then a copy. They must live as long as the model, or until null takes their place.
-  const std::vector<ModelPart>& parts() const;
-  void set_part_hooks(PartHooks* hooks);
-  bool decays(const std::string& parameter_name) const;      // ParameterShape's
-  bool stays_wide(const std::string& parameter_name) const;  // its `wide`
+  const std::vector<ShardUnit>& parts() const;
+  void set_part_hooks(ShardHooks* hooks);
+  bool decays(const std::string& parameter_name) const;     // ParameterShape's
+  bool keep_fp32(const std::string& parameter_name) const;  // its `wide`
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined, as in layers that do not attend
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined

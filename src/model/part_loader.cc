@@ -27,10 +27,10 @@ void PartLoader::hold(Part& part, const at::Tensor& tensor) const {
   if (place == part.memory.end())
     place = part.memory.insert(place, {storage, 0, tensor.options().requires_grad(false), {}});
   place->numel = std::max(place->numel, tensor.storage_offset() + tensor.numel());
-  take_memory(storage);
+  release_storage(storage);
 }
 
-void PartLoader::take(const std::vector<ModelPart>& parts, const NamedTensors& stored, at::ScalarType compute) {
+void PartLoader::take(const std::vector<ShardUnit>& parts, const NamedTensors& stored, at::ScalarType compute) {
   const at::NoGradGuard no_grad;
   parts_.clear();
   std::vector<Target> others;
@@ -39,7 +39,7 @@ void PartLoader::take(const std::vector<ModelPart>& parts, const NamedTensors& s
       others.push_back({places_.at(name).first, places_.at(name).second, tensor});
   }
   read(others, /*check=*/true);
-  for (const ModelPart& of : parts) {
+  for (const ShardUnit& of : parts) {
     Part part;
     std::vector<std::pair<at::Tensor, at::Tensor>>
         narrow;  // a product's fp32 leaf, and the rows of the matrix that is read instead
@@ -51,7 +51,7 @@ void PartLoader::take(const std::vector<ModelPart>& parts, const NamedTensors& s
         begin += leaf.size(0);
       }
       hold(part, matrix);
-      take_memory(product->parts().front().storage());
+      release_storage(product->parts().front().storage());
     }
     for (const auto& [name, tensor] : of.parameters) {
       const auto found =
@@ -98,7 +98,7 @@ void PartLoader::lend(Part& part) {
   }
   for (Held& held : part.memory) {
     if (!held.memory.defined()) held.memory = at::empty({held.numel}, held.options);
-    lend_memory(held.storage, held.memory, 0, held.numel);
+    bind_storage(held.storage, held.memory, 0, held.numel);
   }
 }
 
@@ -114,7 +114,7 @@ void PartLoader::after(size_t index) {
   Part& part = parts_.at(index);
   if (--part.users > 0) return;
   for (Held& held : part.memory) {
-    take_memory(held.storage);
+    release_storage(held.storage);
     spare_.push_back(std::move(held.memory));
   }
 }

@@ -15,14 +15,14 @@
 
 namespace lazy {
 
-class PartLoader final : public PartHooks {
+class PartLoader final : public ShardHooks {
  public:
   // `file`: the folder's, which match_weights has accepted for `config`.
   PartLoader(std::unique_ptr<WeightsFile> file, std::filesystem::path directory, const ModelConfig& config);
 
   // The weights of `parts` are here no more, but come when they are used: those of products in the precision `compute`,
   // in which they are read. The others of `stored`, which are not trained, are read now.
-  void take(const std::vector<ModelPart>& parts, const NamedTensors& stored, at::ScalarType compute);
+  void take(const std::vector<ShardUnit>& parts, const NamedTensors& stored, at::ScalarType compute);
 
   void before(size_t part, std::optional<size_t> next) override;
   void after(size_t part) override;

@@ -12,33 +12,33 @@ namespace lazy {
 class Linear;
 
 // What is used at one time: the embedding, each layer, the final norm, and the head unless it is the embedding.
-struct ModelPart {
+struct ShardUnit {
   NamedTensors parameters;              // the trained ones
   std::vector<const Linear*> products;  // these read some of them, which nothing else does
 };
 
-class PartHooks {
+class ShardHooks {
  public:
-  virtual ~PartHooks() = default;
+  virtual ~ShardHooks() = default;
   // The weights of `part` are read from here on, in a forward or a backward pass; then those of `next`, if known.
   virtual void before(size_t part, std::optional<size_t> next) = 0;
   virtual void after(size_t part) = 0;
 };
 
 // Both, around a scope. `hooks` may be null.
-class PartUse {
+class ScopedUnshard {
  public:
-  PartUse(PartHooks* hooks, size_t part) : hooks_(hooks), part_(part) {
+  ScopedUnshard(ShardHooks* hooks, size_t part) : hooks_(hooks), part_(part) {
     if (hooks_) hooks_->before(part_, {});
   }
-  ~PartUse() {
+  ~ScopedUnshard() {
     if (hooks_) hooks_->after(part_);
   }
-  PartUse(const PartUse&) = delete;
-  PartUse& operator=(const PartUse&) = delete;
+  ScopedUnshard(const ScopedUnshard&) = delete;
+  ScopedUnshard& operator=(const ScopedUnshard&) = delete;
 
  private:
-  PartHooks* hooks_;
+  ShardHooks* hooks_;
   size_t part_;
 };
 

@@ -40,7 +40,7 @@ ModelConfig mixing(const char* kind) {
   config.mixer = kind;
   config.mix = {.heads = 2, .chunk = 8, .memory_expansion = 2, .segment = 8};  // several chunks in the windows below
   config.init_std = 0.15;  // with more, MAC doubles roundings from segment to segment
-  complete_mixer(config);
+  infer_mixer_sizes(config);
   return config;
 }
 ModelConfig gated_delta_net() { return mixing("gated_delta_net"); }

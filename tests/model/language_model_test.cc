@@ -80,7 +80,7 @@ std::vector<Shape> shapes() {
   out.back().config.memory_length = 11;
   out.back().config.clamp_length = 15;
   out.push_back({"rope_of_half_the_head", small("transformer")});
-  out.back().config.rotary_share = 0.5;
+  out.back().config.partial_rotary_factor = 0.5;
   out.push_back({"rope_of_neighbours", small("lazy")});
   out.back().config.rope_interleaved = true;
   return out;

@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
     c.mix.heads = 3, c.mix.key_dim = 16, c.mix.value_dim = 32;
     c.mix.gate = std::string(name) == "gated_delta_net";
   }
-  for (auto& [name, config] : out) lazy::mixer_kind(config).complete(config);
+  for (auto& [name, config] : out) lazy::mixer_kind(config).infer_sizes(config);
   return out;
 }
 

@@ -64,7 +64,7 @@ inline ModelConfig small_mixer(const std::string& name) {
   } else {
     c.hidden_size = 64;
   }
-  complete_mixer(c);
+  infer_mixer_sizes(c);
   return c;
 }
 

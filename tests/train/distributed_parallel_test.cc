@@ -137,7 +137,7 @@ TEST_P(Parallel, OptimizerAndItsStateAreThoseOfOneProcess) {
     std::map<std::string, at::Tensor> state;
     const auto steps = [&](int number, bool resumed) {
       AdamW optimizer(parallel.optimized(), options);
-      if (resumed) optimizer.load_state(parallel.spread_state(state, "file"), "file");
+      if (resumed) optimizer.load_state(parallel.scatter_state(state, "file"), "file");
       for (int step = 0; step < number; ++step) {
         compute(parallel, parameters, ranks, 2);
         optimizer.step(1e-2, 1, 0);

@@ -104,7 +104,7 @@ ModelConfig of_mixer(const MixerKind& kind) {
                 .intermediate_size = 160,
                 .max_length = 128};
   use_mixer(m, kind);
-  complete_mixer(m);
+  infer_mixer_sizes(m);
   return m;
 }
 
@@ -120,7 +120,7 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
   for (const ModelConfig& config : models) {
     const LanguageModel model(config, 1);
     int64_t weights = 0;
-    for (const ModelPart& part : model.parts()) {
+    for (const ShardUnit& part : model.parts()) {
       for (const Linear* product : part.products) {
         for (const at::Tensor& weight : product->parts()) weights += weight.numel();
       }
@@ -173,15 +173,15 @@ TEST(Throughput, CountsStatesWhereNothingAttends) {
   const auto state = static_cast<double>(3 * retnet.mix.heads * retnet.mix.key_dim * retnet.mix.value_dim);
   EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), 6 * weights + 12 * state);
   EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), flops_per_token(retnet, 4096));
-  EXPECT_EQ(retnet.keeping_layers(), 0);
+  EXPECT_EQ(retnet.num_kv_cache_layers(), 0);
   ModelConfig hybrid = retnet;
   hybrid.attention_layers = {2};
-  EXPECT_EQ(hybrid.keeping_layers(), 1);
+  EXPECT_EQ(hybrid.num_kv_cache_layers(), 1);
   EXPECT_GT(flops_per_token(hybrid, 4096), flops_per_token(hybrid, 64));
   ModelConfig mal = of_mixer(*find_mixer("titans_mal"));
-  EXPECT_EQ(mal.keeping_layers(), 3);
+  EXPECT_EQ(mal.num_kv_cache_layers(), 3);
   mal.window = 16;
-  EXPECT_EQ(mal.keeping_layers(), 0);
+  EXPECT_EQ(mal.num_kv_cache_layers(), 0);
 }
 
 TEST(PlannedMemory, ShardingDividesWhatItSays) {

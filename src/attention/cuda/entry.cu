@@ -333,7 +333,7 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (served(p, r, call)) {
     case CudaKernel::hopper:
-      if (cuda::hopper_keeps(r)) return cuda::hopper_forward_kept(r, stream);
+      if (cuda::hopper_keeps(r)) return cuda::hopper_forward_single_pass(r, stream);
       return r.head_dim == 64 ? cuda::hopper_forward_64(r, stream) : cuda::hopper_forward_128(r, stream);
     case CudaKernel::portable:
       return cuda::portable_forward(r, stream);

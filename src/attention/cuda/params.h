@@ -79,9 +79,9 @@ void portable_backward_scored_128(const Params& p, int partial_step, cudaStream_
 // The Hopper kernels: softmax, elastic, softmax_sink, head sizes 64 and 128.
 void hopper_forward_64(const Params& p, cudaStream_t stream);
 void hopper_forward_128(const Params& p, cudaStream_t stream);
-// The same where rows see few keys, once in the forward instead of twice: see hopper_forward_kept.cuh.
+// The same where rows see few keys, once in the forward instead of twice: see hopper_forward_single_pass.cuh.
 bool hopper_keeps(const Params& p);
-void hopper_forward_kept(const Params& p, cudaStream_t stream);
+void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
 void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 constexpr int kPortableKeys = 64;        // keys of a block of the portable backward: one slab of bias sums each

@@ -26,7 +26,7 @@ NormWeights make_norm(const ModelConfig& c, at::Device device) {
   return norm;
 }
 
-Normalized normalize(Stream& stream, const NormWeights& norm, double eps) {
+NormOutput normalize(Stream& stream, const NormWeights& norm, double eps) {
   const at::Tensor& weight = norm.weight;
   if (norm.bias.defined()) {
     stream.residual = sum_of(stream);
@@ -47,7 +47,7 @@ at::Tensor sum_of(const Stream& stream) {
   return stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
 }
 
-void look(Stream& stream, const LayerProbes& probe, const char* place) {
+void probe_residual(Stream& stream, const LayerProbes& probe, const char* place) {
   if (!probe.wants(place)) return;
   const at::Tensor sum = sum_of(stream), seen = probe(place, sum);
   if (!seen.is_same(sum)) stream = {seen, {}};
@@ -56,15 +56,15 @@ void look(Stream& stream, const LayerProbes& probe, const char* place) {
 namespace {
 
 // What a probe made of a norm's result can no longer be made from what the norm read.
-Normalized seen(const Normalized& x, const LayerProbes& probe, const char* place) {
+NormOutput seen(const NormOutput& x, const LayerProbes& probe, const char* place) {
   if (!probe) return x;
   const at::Tensor value = probe(place, x.value);
-  return value.is_same(x.value) ? x : Normalized(value);
+  return value.is_same(x.value) ? x : NormOutput(value);
 }
 
 }  // namespace
 
-Normalized DecoderBlock::before(Stream& stream, const NormWeights& norm) const {
+NormOutput DecoderBlock::before(Stream& stream, const NormWeights& norm) const {
   if (!post_norm_) return normalize(stream, norm, norm_eps_);
   stream.residual = stream.branch;
   return stream.branch;
@@ -82,16 +82,16 @@ void DecoderBlock::forward(Stream& stream, int64_t layer, const ForwardOptions& 
 
 void DecoderBlock::mix(Stream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   const LayerProbes probe(options.probes, layer);
-  look(stream, probe, "residual");
-  const Normalized x = seen(before(stream, mixer_norm), probe, input_);
+  probe_residual(stream, probe, "residual");
+  const NormOutput x = seen(before(stream, mixer_norm), probe, input_);
   after(stream, mixer_norm, probe(output_, mixer->forward(x, layer, options, stats)));
 }
 
 void DecoderBlock::feed_forward(Stream& stream, int64_t layer, const ForwardOptions& options, bool recompute) const {
   if (!mlp) return;
   const LayerProbes probe(options.probes, layer);
-  look(stream, probe, "middle");
-  const Normalized x = seen(before(stream, mlp_norm), probe, "mlp.input");
+  probe_residual(stream, probe, "middle");
+  const NormOutput x = seen(before(stream, mlp_norm), probe, "mlp.input");
   after(stream, mlp_norm, probe("mlp.output", mlp->forward(x, recompute)));
 }
 

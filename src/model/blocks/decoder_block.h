@@ -24,10 +24,10 @@ struct NormWeights {
 NormWeights make_norm(const ModelConfig& config, at::Device device);
 
 // norm(branch + residual); the sum becomes the stream's residual.
-Normalized normalize(Stream& stream, const NormWeights& norm, double eps);
+NormOutput normalize(Stream& stream, const NormWeights& norm, double eps);
 at::Tensor sum_of(const Stream& stream);
 // Shows the sum to whoever asked for it; a replacement becomes the stream.
-void look(Stream& stream, const LayerProbes& probe, const char* place);
+void probe_residual(Stream& stream, const LayerProbes& probe, const char* place);
 
 class DecoderBlock {
  public:
@@ -44,7 +44,7 @@ class DecoderBlock {
 
  private:
   // What a half reads; what becomes of its result.
-  Normalized before(Stream& stream, const NormWeights& norm) const;
+  NormOutput before(Stream& stream, const NormWeights& norm) const;
   void after(Stream& stream, const NormWeights& norm, at::Tensor branch) const;
 
   const char *input_, *output_;  // the first half's places for probes

@@ -52,7 +52,7 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   return out;
 }
 
-at::Tensor ExpertsMlp::forward(const Normalized& x, bool again) const {
+at::Tensor ExpertsMlp::forward(const NormOutput& x, bool again) const {
   const at::Tensor tokens = x.value.reshape({-1, config_.hidden_size});
   const auto compute = [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; };
   return (again ? recompute({tokens}, compute) : compute({tokens}))[0].view(x.value.sizes());

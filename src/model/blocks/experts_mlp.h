@@ -11,7 +11,7 @@ class ExpertsMlp : public FeedForward {
  public:
   ExpertsMlp(const ModelConfig& config, at::Device device);
 
-  at::Tensor forward(const Normalized& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {}; }
 

@@ -14,7 +14,7 @@ class FeedForward {
 
   // x (..., hidden_size) -> the same shape. With `recompute` what lies between is not kept for the backward pass, which
   // computes it again.
-  virtual at::Tensor forward(const Normalized& x, bool recompute) const = 0;
+  virtual at::Tensor forward(const NormOutput& x, bool recompute) const = 0;
 
   // fp32, named within the layer, in the checkpoint's order. Matrices start as N(0, config.init_std_of(name)), the
   // others as they were made.

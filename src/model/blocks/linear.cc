@@ -15,8 +15,8 @@ using torch::autograd::tensor_list;
 // The gradients of the outputs arrive as separate tensors and are used as they are: joining them would be a copy.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts,
-                             const Normalized& input, bool last_apart) {
-    const auto [kept, weight] = input.kept();
+                             const NormOutput& input, bool last_apart) {
+    const auto [kept, weight] = input.saved_for_backward();
     ctx->save_for_backward({weight.defined() ? kept : x, weight, W});
     ctx->saved_data["eps"] = input.eps;
     ctx->set_materialize_grads(false);
@@ -40,7 +40,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const std::vector<int64_t> rows = ctx->saved_data["rows"].toIntVector();
     std::vector<bool> want;
     for (size_t p = 0; p < rows.size(); ++p) want.push_back(ctx->needs_input_grad(2 + p));
-    const at::Tensor x = made_again(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
+    const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
     ProductGradients gradients = product_gradients(x, saved[2], rows, grads, ctx->needs_input_grad(0), want);
     tensor_list out{gradients.x, {}};
     out.insert(out.end(), gradients.parts.begin(), gradients.parts.end());
@@ -51,7 +51,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
 }  // namespace
 
-at::Tensor made_again(const at::Tensor& kept, const at::Tensor& weight, double eps) {
+at::Tensor recompute_norm(const at::Tensor& kept, const at::Tensor& weight, double eps) {
   return (weight.defined() ? ops::rms_norm(kept, weight, eps) : kept).reshape({-1, kept.size(-1)});
 }
 
@@ -96,7 +96,7 @@ Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at
   }
 }
 
-std::vector<at::Tensor> Linear::forward(const Normalized& x) const {
+std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   tensor_list out = LinearFunction::apply(x.value.reshape({-1, packed_.size(1)}), matrix(x.value.scalar_type()),
                                           at::TensorList(parts_), x, last_apart_);

@@ -26,7 +26,7 @@ class Linear {
   at::Tensor place_matrix(at::ScalarType dtype) const { return cast_.place(packed_, dtype); }
   // x (..., in) in the computing precision -> one (..., out_features[p]) a part: columns of one tensor, so the rows of
   // several parts are strided.
-  std::vector<at::Tensor> forward(const Normalized& x) const;
+  std::vector<at::Tensor> forward(const NormOutput& x) const;
 
  private:
   at::Tensor packed_;              // the storage; no gradient of its own

@@ -5,9 +5,9 @@
 
 namespace lazy {
 
-struct Normalized {
-  Normalized(at::Tensor value) : value(std::move(value)) {}  // NOLINT: any tensor is an input
-  Normalized(at::Tensor value, at::Tensor from, at::Tensor weight, double eps, at::Tensor bias = {})
+struct NormOutput {
+  NormOutput(at::Tensor value) : value(std::move(value)) {}  // NOLINT: any tensor is an input
+  NormOutput(at::Tensor value, at::Tensor from, at::Tensor weight, double eps, at::Tensor bias = {})
       : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), bias(std::move(bias)), eps(eps) {}
 
   at::Tensor value;         // (..., dim)
@@ -16,13 +16,13 @@ struct Normalized {
   double eps = 0;
 
   // What a backward pass keeps of it: the pair, or the value and nothing.
-  std::pair<at::Tensor, at::Tensor> kept() const {
+  std::pair<at::Tensor, at::Tensor> saved_for_backward() const {
     if (from.defined() && !bias.defined() && value.is_cuda()) return {from, weight};
     return {value, at::Tensor()};
   }
 };
 
 // The value, (N, dim), from what was kept of it. Without gradients.
-at::Tensor made_again(const at::Tensor& kept, const at::Tensor& weight, double eps);
+at::Tensor recompute_norm(const at::Tensor& kept, const at::Tensor& weight, double eps);
 
 }  // namespace lazy

@@ -41,13 +41,13 @@ Stream at_backward(const Stream& stream, std::function<void()> run) {
 
 }  // namespace
 
-Stream entering(PartHooks* hooks, size_t part, std::optional<size_t> next, Stream stream) {
+Stream run_pre_forward_hooks(ShardHooks* hooks, size_t part, std::optional<size_t> next, Stream stream) {
   if (!hooks) return stream;
   hooks->before(part, next);
   return at_backward(stream, [hooks, part] { hooks->after(part); });
 }
 
-Stream leaving(PartHooks* hooks, size_t part, std::optional<size_t> previous, Stream stream) {
+Stream run_post_forward_hooks(ShardHooks* hooks, size_t part, std::optional<size_t> previous, Stream stream) {
   if (!hooks) return stream;
   hooks->after(part);
   return at_backward(stream, [hooks, part, previous] { hooks->before(part, previous); });

@@ -10,8 +10,8 @@ namespace lazy {
 
 // The same stream. `part` follows, and then `next`; in the backward pass the gradients of all its parameters are there
 // when this place is reached. `hooks` may be null.
-Stream entering(PartHooks* hooks, size_t part, std::optional<size_t> next, Stream stream);
+Stream run_pre_forward_hooks(ShardHooks* hooks, size_t part, std::optional<size_t> next, Stream stream);
 // The same stream. `part` is behind; in the backward pass it follows, and then `previous`.
-Stream leaving(PartHooks* hooks, size_t part, std::optional<size_t> previous, Stream stream);
+Stream run_post_forward_hooks(ShardHooks* hooks, size_t part, std::optional<size_t> previous, Stream stream);
 
 }  // namespace lazy

@@ -44,7 +44,7 @@ at::Tensor PlainMlp::run(const at::Tensor& x) const {
   return plus(down_.forward(inner)[0], down_bias_);
 }
 
-at::Tensor PlainMlp::forward(const Normalized& x, bool again) const {
+at::Tensor PlainMlp::forward(const NormOutput& x, bool again) const {
   if (!again) return run(x.value);
   return recompute({x.value},
                    [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];

@@ -9,7 +9,7 @@ class PlainMlp : public FeedForward {
  public:
   PlainMlp(const ModelConfig& config, at::Device device);
 
-  at::Tensor forward(const Normalized& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&up_, &down_}; }
 

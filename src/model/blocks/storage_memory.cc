@@ -14,7 +14,7 @@ void put(const c10::Storage& storage, c10::DataPtr memory, size_t bytes) {
 
 }  // namespace
 
-void take_memory(const c10::Storage& storage) { put(storage, {nullptr, storage.device()}, 0); }
+void release_storage(const c10::Storage& storage) { put(storage, {nullptr, storage.device()}, 0); }
 
 void return_free_memory() {
 #ifdef __GLIBC__
@@ -22,7 +22,7 @@ void return_free_memory() {
 #endif
 }
 
-void lend_memory(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel) {
+void bind_storage(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel) {
   const auto element = static_cast<int64_t>(whole.element_size());
   char* const data = static_cast<char*>(whole.mutable_data_ptr()) + begin * element;
   put(storage, {data, new at::Tensor(whole), [](void* held) { delete static_cast<at::Tensor*>(held); }, whole.device()},

@@ -6,9 +6,9 @@
 
 namespace lazy {
 
-void take_memory(const c10::Storage& storage);
+void release_storage(const c10::Storage& storage);
 // Memory of `numel` elements from `begin` within `whole`, which lives as long.
-void lend_memory(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel);
+void bind_storage(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel);
 
 // What is free goes back to the system: the C library keeps holes between smaller things that stay.
 void return_free_memory();

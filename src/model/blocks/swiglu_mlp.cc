@@ -15,8 +15,8 @@ using torch::autograd::tensor_list;
 // W: gate's rows, then up's. `parts` as in LinearFunction: the leaves of gate, up and down.
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
-                            at::TensorList parts, const Normalized& input, bool recompute) {
-    const auto [kept, weight] = input.kept();
+                            at::TensorList parts, const NormOutput& input, bool recompute) {
+    const auto [kept, weight] = input.saved_for_backward();
     const at::Tensor products = at::mm(x, W.t());
     const int64_t inner = parts[0].size(0);
     const at::Tensor activation = ops::swiglu(products.narrow(1, 0, inner), products.narrow(1, inner, inner));
@@ -31,7 +31,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const at::Tensor &W = saved[2], &W_down = saved[3];
     const int64_t inner = W.size(0) / 2;
     const auto want = [&](size_t part) { return ctx->needs_input_grad(3 + part); };
-    const at::Tensor x = made_again(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
+    const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
     const at::Tensor products = saved[4].defined() ? saved[4] : at::mm(x, W.t());
     const at::Tensor gate = products.narrow(1, 0, inner), up = products.narrow(1, inner, inner);
     const at::Tensor activation = saved[5].defined() ? saved[5] : ops::swiglu(gate, up);
@@ -55,7 +55,7 @@ NamedTensors SwigluMlp::parameters() const {
   return {{names.gate, gate_up_.parts()[0]}, {names.up, gate_up_.parts()[1]}, {names.down, down_.parts()[0]}};
 }
 
-at::Tensor SwigluMlp::forward(const Normalized& x, bool recompute) const {
+at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};

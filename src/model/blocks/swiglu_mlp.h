@@ -11,7 +11,7 @@ class SwigluMlp : public FeedForward {
 
   // Of the products and of what SwiGLU makes of them a CPU keeps all, a GPU the products; with `recompute` neither is
   // kept.
-  at::Tensor forward(const Normalized& x, bool recompute) const override;
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
 

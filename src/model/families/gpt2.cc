@@ -16,7 +16,7 @@ void gpt2_defaults(ModelConfig& m) {
   m.mlp_kind = "gelu_tanh";
   m.attention_bias = m.output_bias = m.mlp_bias = true;
   m.tie_embeddings = true;
-  m.small_branches = true;
+  m.scaled_residual_init = true;
 }
 
 // transformers' names of activations: several are one function.

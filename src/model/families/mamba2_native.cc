@@ -68,7 +68,7 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
   const json* ssm = fields.find({"ssm_cfg"});
   if (!ssm || !ssm->is_object()) fields.wrong("ssm_cfg", "an object", ssm ? *ssm : json());
   read_ssm(Fields(*ssm, file), m);
-  complete_mixer(m);
+  infer_mixer_sizes(m);
   return m;
 }
 

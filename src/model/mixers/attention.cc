@@ -104,8 +104,8 @@ NamedTensors AttentionMixer::parameters() const {
   return out;
 }
 
-bool AttentionMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
-                           at::Generator& generator) const {
+bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                                    at::Generator& generator) const {
   if (fresh.dim() < 2) return false;
   fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name),
                 generator);
@@ -154,7 +154,7 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
   return streaming_attention(in, *cache.streaming);
 }
 
-at::Tensor AttentionMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                    at::Tensor* stats) const {
   const int64_t batch = x.value.size(0), length = x.value.size(1);
   const int64_t start = options.cache ? options.cache->length : 0;

@@ -19,12 +19,12 @@ class AttentionMixer : public Mixer {
  public:
   AttentionMixer(const ModelConfig& config, int64_t layer, at::Device device);
 
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&qkv, &output}; }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
   AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
 
@@ -55,7 +55,7 @@ class AttentionMixer : public Mixer {
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer,
                     KVCache& cache) const;  // with a streaming cache
   // With Transformer-XL's positions (attention_relative.cc); (batch, length, heads, head_dim).
-  at::Tensor attend_relative(const Normalized& x, const std::vector<at::Tensor>& parts, int64_t layer,
+  at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;
   at::Tensor project(const at::Tensor& heads) const;  // (batch, length, heads, head_dim) through o_proj

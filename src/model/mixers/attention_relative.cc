@@ -15,7 +15,7 @@ namespace lazy {
 namespace {
 
 // The layer's input for segments to come: Dai et al. let no gradient through the hidden states that are remembered.
-at::Tensor remembered(const Normalized& x) {
+at::Tensor remembered(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();
   if (!x.bias.defined()) return ops::rms_norm(from, x.weight, x.eps);
@@ -44,7 +44,7 @@ std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, con
 
 }  // namespace
 
-at::Tensor AttentionMixer::attend_relative(const Normalized& x, const std::vector<at::Tensor>& parts, int64_t layer,
+at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                                            const ForwardOptions& options, at::Tensor* stats) const {
   if (options.on_attention_input) {
     fail("model",

@@ -149,7 +149,7 @@ void check_mixer(const ModelConfig& m) {
 
 void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
   fields.string({"positions"}, m.positions);
-  fields.number({"partial_rotary_factor"}, m.rotary_share);
+  fields.number({"partial_rotary_factor"}, m.partial_rotary_factor);
   fields.boolean({"rope_interleaved"}, m.rope_interleaved);
   fields.boolean({"alibi_trainable"}, m.alibi_trainable);
   fields.integer({"segment_length"}, m.segment_length);
@@ -165,7 +165,7 @@ void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
 
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (m.positions != "rope") out["positions"] = m.positions;
-  if (m.rotary_share != 1) out["partial_rotary_factor"] = m.rotary_share;
+  if (m.partial_rotary_factor != 1) out["partial_rotary_factor"] = m.partial_rotary_factor;
   if (m.rope_interleaved) out["rope_interleaved"] = true;
   if (m.positions == "alibi") out["alibi_trainable"] = m.alibi_trainable;
   if (m.positions == "transformer_xl") {

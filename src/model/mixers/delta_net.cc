@@ -45,8 +45,8 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, at::Device device)
                           at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-bool DeltaNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
-                          at::Generator& generator) const {
+bool DeltaNetMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                                   at::Generator& generator) const {
   if (name == "attn.A_log") {
     start_A_log(fresh, 0, 16, generator);
   } else if (name == "attn.dt_bias") {
@@ -54,7 +54,7 @@ bool DeltaNetMixer::start(const std::string& name, at::Tensor& fresh, const Mode
   } else if (name == "attn.o_norm.weight") {
     fresh.fill_(1);
   } else {
-    return Mixer::start(name, fresh, c, generator);
+    return Mixer::init_parameter(name, fresh, c, generator);
   }
   return true;
 }
@@ -75,7 +75,7 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }
 
-at::Tensor DeltaNetMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                   at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
   RememberedState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v

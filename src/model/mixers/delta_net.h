@@ -11,12 +11,12 @@ namespace lazy {
 class DeltaNetMixer final : public Mixer {
  public:
   DeltaNetMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&qkvg_, &rates_, &output_}; }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
  private:
   // silu of a projection, convolved before if there is a convolution. `state`: the convolution's, replaced; may be

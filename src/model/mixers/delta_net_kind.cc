@@ -8,7 +8,7 @@
 namespace lazy {
 namespace {
 
-void complete_delta_net(ModelConfig& m) {
+void infer_delta_net_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 128);
   if (x.key_dim == 0) x.key_dim = even_key_dim(m);
@@ -16,7 +16,7 @@ void complete_delta_net(ModelConfig& m) {
 }
 
 // Six heads whose keys have three quarters of hidden_size in all, as its authors recommend.
-void complete_gated_delta_net(ModelConfig& m) {
+void infer_gated_delta_net_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = 6;
   if (x.key_dim == 0) x.key_dim = even_key_dim(m, 3, 4);
@@ -112,7 +112,7 @@ const MixerKind kDeltaNet = {.name = "delta_net",
                              .architecture = "DeltaNetForCausalLM",
                              .keys = {"conv_size", "gate"},
                              .defaults = {.gate = false},
-                             .complete = complete_delta_net,
+                             .infer_sizes = infer_delta_net_sizes,
                              .check = check_delta_net,
                              .shapes = delta_net_shapes,
                              .read = read_delta_net,
@@ -122,7 +122,7 @@ const MixerKind kGatedDeltaNet = {.name = "gated_delta_net",
                                   .model_type = "gated_deltanet",
                                   .architecture = "GatedDeltaNetForCausalLM",
                                   .keys = {"conv_size", "gate"},
-                                  .complete = complete_gated_delta_net,
+                                  .infer_sizes = infer_gated_delta_net_sizes,
                                   .check = check_delta_net,
                                   .shapes = delta_net_shapes,
                                   .read = read_gated_delta_net,

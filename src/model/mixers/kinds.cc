@@ -40,12 +40,12 @@ void use_mixer(ModelConfig& m, const MixerKind& kind) {
   m.mix = kind.defaults;
 }
 
-void complete_mixer(ModelConfig& m) {
+void infer_mixer_sizes(ModelConfig& m) {
   check_whole(m.hidden_size, "hidden_size", 1, int64_t{1} << 20);
   check_whole(m.mix.heads, "mixer.heads", 0, 1 << 14);
   check_whole(m.mix.key_dim, "mixer.key_dim", 0, 1 << 14);
   check_whole(m.mix.value_dim, "mixer.value_dim", 0, 1 << 14);
-  mixer_kind(m).complete(m);
+  mixer_kind(m).infer_sizes(m);
 }
 
 int64_t even_key_dim(const ModelConfig& m, int64_t above, int64_t below) {
@@ -57,7 +57,7 @@ int64_t even_key_dim(const ModelConfig& m, int64_t above, int64_t below) {
   return width / parts;
 }
 
-void complete_square_heads(ModelConfig& m) {
+void infer_square_heads_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 64);
   if (x.key_dim == 0) x.key_dim = m.hidden_size / x.heads;

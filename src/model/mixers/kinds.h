@@ -25,7 +25,7 @@ struct MixerKind {
   std::vector<const char*> keys;  // of [mixer], beside heads, key_dim, value_dim and chunk, which all read
   MixerConfig defaults;           // of [mixer]; sizes that are 0 follow from hidden_size
   // Replaces sizes that are 0 by those that follow from hidden_size.
-  void (*complete)(ModelConfig&);
+  void (*infer_sizes)(ModelConfig&);
   // Error naming the field and what would be right.
   void (*check)(const ModelConfig&);
   // Of one layer, named within it, in the checkpoint's order.
@@ -41,13 +41,13 @@ const MixerKind* find_mixer_type(const std::string& type);  // by model_type
 // Makes the mixer that of `config`, with its defaults.
 void use_mixer(ModelConfig& config, const MixerKind& kind);
 // Replaces the mixer's sizes that are 0. Error when those that are given, or hidden_size, are out of range.
-void complete_mixer(ModelConfig& config);
+void infer_mixer_sizes(ModelConfig& config);
 // The key_dim that follows from hidden_size, shared evenly by the heads: hidden_size times above / below. Error when
 // that is no whole number.
 int64_t even_key_dim(const ModelConfig& config, int64_t above = 1, int64_t below = 1);
 // Heads that share hidden_size and have values as wide as keys (TTT, Titans): 64 wide unless they are given, and their
 // check.
-void complete_square_heads(ModelConfig& config);
+void infer_square_heads_sizes(ModelConfig& config);
 void check_square_heads(const ModelConfig& config);
 const MixerKind& mixer_kind(const ModelConfig& config);  // of a model whose mixer is not attention
 

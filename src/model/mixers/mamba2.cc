@@ -32,8 +32,8 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, at::Device device)
       table_(kMamba2.shapes(c),
              {{"mixer.in_proj.weight", input_.parts()[0]}, {"mixer.out_proj.weight", output_.parts()[0]}}, device) {}
 
-bool Mamba2Mixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
-                        at::Generator& generator) const {
+bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                                 at::Generator& generator) const {
   if (name == "mixer.A_log") {
     start_A_log(fresh, 1, 16, generator);
   } else if (name == "mixer.dt_bias") {
@@ -45,7 +45,7 @@ bool Mamba2Mixer::start(const std::string& name, at::Tensor& fresh, const ModelC
     const double bound = 1 / std::sqrt(static_cast<double>(fresh.size(1) * c.num_layers));
     fresh.uniform_(-bound, bound, generator);
   } else {
-    return Mixer::start(name, fresh, c, generator);
+    return Mixer::init_parameter(name, fresh, c, generator);
   }
   return true;
 }
@@ -58,7 +58,7 @@ at::Tensor Mamba2Mixer::normed(const at::Tensor& y) const {
   return ops::rms_norm(y.unflatten(2, {groups_, width}), ones, norm_eps_).flatten(2, 3) * weight.to(y.scalar_type());
 }
 
-at::Tensor Mamba2Mixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
   const auto parts =
       input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step

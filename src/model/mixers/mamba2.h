@@ -10,12 +10,12 @@ namespace lazy {
 class Mamba2Mixer final : public Mixer {
  public:
   Mamba2Mixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&input_, &output_}; }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
  private:
   at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), each group by itself

@@ -8,7 +8,7 @@
 namespace lazy {
 namespace {
 
-void complete_mamba2(ModelConfig& m) {
+void infer_mamba2_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.value_dim == 0) x.value_dim = 64;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, 2 * m.hidden_size / x.value_dim);
@@ -84,7 +84,7 @@ const MixerKind kMamba2 = {
     .mlp = false,
     .norm_eps = 1e-5,
     .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
-    .complete = complete_mamba2,
+    .infer_sizes = infer_mamba2_sizes,
     .check = check_mamba2,
     .shapes = mamba2_shapes,
     .read = read_mamba2,

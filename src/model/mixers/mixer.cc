@@ -21,7 +21,8 @@
 
 namespace lazy {
 
-bool Mixer::start(const std::string&, at::Tensor& fresh, const ModelConfig& config, at::Generator& generator) const {
+bool Mixer::init_parameter(const std::string&, at::Tensor& fresh, const ModelConfig& config,
+                           at::Generator& generator) const {
   if (fresh.dim() < 2) return false;
   fresh.normal_(0, config.init_std, generator);
   return true;

@@ -23,7 +23,7 @@ class Mixer {
 
   // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
   // receives attention's statistics, (3, batch, heads, length), when not null; other mixers leave it undefined.
-  virtual at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                              at::Tensor* stats) const = 0;
 
   // fp32, named within the layer, in the checkpoint's order. Those that need no gradient are not trained.
@@ -34,8 +34,8 @@ class Mixer {
 
   // Fills `fresh`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was
   // made with. Matrices and larger tensors are N(0, init_std) unless a mixer says otherwise.
-  virtual bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                     at::Generator& generator) const;
+  virtual bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                              at::Generator& generator) const;
 };
 
 // The mixer of a layer: config.mixer_of(layer).

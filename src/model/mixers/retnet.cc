@@ -40,14 +40,14 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, at::Device device)
   log_decay_ = at::log1p(-at::exp2(-5 - head)).to(device);
 }
 
-bool RetNetMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
-                        at::Generator& generator) const {
-  if (name.find("norm") == std::string::npos) return Mixer::start(name, fresh, c, generator);
+bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+                                 at::Generator& generator) const {
+  if (name.find("norm") == std::string::npos) return Mixer::init_parameter(name, fresh, c, generator);
   fresh.fill_(1);
   return true;
 }
 
-at::Tensor RetNetMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
   ops::RopeOptions turned;
   if (options.packed) turned.positions = options.packed->positions;

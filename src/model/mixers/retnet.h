@@ -10,12 +10,12 @@ namespace lazy {
 class RetNetMixer final : public Mixer {
  public:
   RetNetMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&qkvg_, &output_}; }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
  private:
   int64_t heads_, key_dim_, value_dim_, chunk_;

@@ -8,7 +8,7 @@
 namespace lazy {
 namespace {
 
-void complete_retnet(ModelConfig& m) {
+void infer_retnet_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
   if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 256);
   if (x.key_dim == 0) x.key_dim = even_key_dim(m);
@@ -65,7 +65,7 @@ const MixerKind kRetNet = {.name = "retnet",
                            .hidden_ratio = 2,
                            .keys = {"conv_size", "gate"},  // of conv_size it says what the one value is
                            .defaults = {.conv_size = 0},
-                           .complete = complete_retnet,
+                           .infer_sizes = infer_retnet_sizes,
                            .check = check_retnet,
                            .shapes = retnet_shapes,
                            .read = read_retnet,

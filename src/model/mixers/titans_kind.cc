@@ -12,9 +12,9 @@ bool has_attention(const ModelConfig& m) { return m.mixer != "titans_lmm"; }
 // The memory's answers pass a norm, a gate and a projection of their own, as LMM.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
-void complete_titans(ModelConfig& m) {
+void infer_titans_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
-  complete_square_heads(m);
+  infer_square_heads_sizes(m);
   if (x.chunk == 0) x.chunk = is_mac(m) ? x.segment : 64;
 }
 
@@ -36,10 +36,10 @@ void check_titans(const ModelConfig& m) {
     fail("model", "positions: expected rope, none, learned or sinusoidal beside a neural memory, found {}",
          m.positions);
   }
-  if (m.rotary_share != 1 || m.rope_interleaved) {
+  if (m.partial_rotary_factor != 1 || m.rope_interleaved) {
     fail("model",
          "partial_rotary_factor, rope_interleaved: expected RoPE on whole heads beside a neural memory, found {}, {}",
-         m.rotary_share, m.rope_interleaved);
+         m.partial_rotary_factor, m.rope_interleaved);
   }
   if (!is_mac(m)) return;
   if (m.window > 0)
@@ -122,7 +122,7 @@ MixerKind titans_kind(const char* name, const char* architecture, bool attends, 
           .architecture = architecture,
           .window = attends,
           .keys = std::move(keys),
-          .complete = complete_titans,
+          .infer_sizes = infer_titans_sizes,
           .check = check_titans,
           .shapes = shapes_titans,
           .read = read_titans,

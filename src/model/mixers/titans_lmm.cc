@@ -18,7 +18,7 @@ std::vector<const Linear*> TitansLmm::products() const {
   return all;
 }
 
-at::Tensor TitansLmm::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor TitansLmm::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   std::vector<at::Tensor>* state = options.cache ? &layer_state(*options.cache, layer) : nullptr;
   return output_.forward(memory_.forward(x, state, options.cache ? options.cache->length : 0, options.packed), x);
 }

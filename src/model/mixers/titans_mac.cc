@@ -128,7 +128,7 @@ std::vector<const Linear*> TitansMac::products() const {
 }
 
 // The state: the inputs of the convolution that recalls, then that of the pieces.
-at::Tensor TitansMac::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents side by side, so that they do not wait for each other
     const DocumentBatches& documents = batches_of(*options.packed, config_.mix.segment, x.value.device());
     TensorList out;

@@ -9,7 +9,7 @@ namespace lazy {
 class TitansMac final : public TitansMixer {
  public:
   TitansMac(const ModelConfig& config, int64_t layer, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   std::vector<const Linear*> products() const override;
 

@@ -23,7 +23,7 @@ std::vector<const Linear*> TitansMag::products() const {
   return all;
 }
 
-at::Tensor TitansMag::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor TitansMag::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const at::Tensor persistent = persistent_tokens(table_, config_);
   const WithPersistent all = with_persistent(x.value, persistent, options);
   BranchStates states(options, layer, persistent.size(0));

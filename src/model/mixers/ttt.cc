@@ -39,15 +39,15 @@ std::vector<const Linear*> TttMixer::products() const {
   return all;
 }
 
-bool TttMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                     at::Generator& generator) const {
+bool TttMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                              at::Generator& generator) const {
   for (const char* made : {"ttt_norm_weight", "ttt_norm_bias", "learnable_ttt_lr_bias", "b1", "b2"}) {
     if (name == std::string("seq_modeling_block.") + made) return false;
   }
-  return Mixer::start(name, fresh, config, generator);
+  return Mixer::init_parameter(name, fresh, config, generator);
 }
 
-TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const {
+TttInputs TttMixer::inputs(const NormOutput& x, const at::Tensor& places) const {
   const auto parts = qkv_.forward(x);
   const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), heads_, dim_}); };
   const auto turned = [&](const at::Tensor& part) {
@@ -70,7 +70,7 @@ TttInputs TttMixer::inputs(const Normalized& x, const at::Tensor& places) const 
           .rounded = type != at::kFloat};
 }
 
-at::Tensor TttMixer::forward(const Normalized& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t batch = x.value.size(0), length = x.value.size(1), earlier = options.cache ? options.cache->length : 0;
   const at::Tensor positions = options.packed
                                    ? options.packed->positions

@@ -11,16 +11,16 @@ namespace lazy {
 class TttMixer final : public Mixer {
  public:
   TttMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const Normalized& x, int64_t layer, const ForwardOptions& options,
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
  private:
   // The recurrence's inputs, fp32; `places`: of each token in its mini-batch.
-  TttInputs inputs(const Normalized& x, const at::Tensor& places) const;
+  TttInputs inputs(const NormOutput& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 
   int64_t heads_, dim_, mini_batch_;

@@ -10,9 +10,9 @@ constexpr char kLinearName[] = "ttt_linear", kMlpName[] = "ttt_mlp";
 // The inner learning rate, fixed: 1 for the linear model, 0.1 for the MLP (the paper's).
 double base_rate(const ModelConfig& m) { return m.mixer == kMlpName ? 0.1 : 1; }
 
-void complete_ttt(ModelConfig& m) {
+void infer_ttt_sizes(ModelConfig& m) {
   MixerConfig& x = m.mix;
-  complete_square_heads(m);
+  infer_square_heads_sizes(m);
   if (x.chunk == 0) x.chunk = 16;
 }
 
@@ -81,7 +81,7 @@ MixerKind ttt_kind(const char* name) {
           .architecture = "TTTForCausalLM",
           .rope = true,
           .keys = {"gate"},
-          .complete = complete_ttt,
+          .infer_sizes = infer_ttt_sizes,
           .check = check_ttt,
           .shapes = shapes_ttt,
           .read = read_ttt,

@@ -60,7 +60,7 @@ class DataParallel {
   // and the pieces from rank 0's whole tensors. Tensors that belong to no parameter are rank 0's as they are.
   // Collective.
   Parameters gather_state(const Parameters& state);
-  std::map<std::string, at::Tensor> spread_state(std::map<std::string, at::Tensor> state, const std::string& file);
+  std::map<std::string, at::Tensor> scatter_state(std::map<std::string, at::Tensor> state, const std::string& file);
   // The same state as pieces, for a checkpoint that each rank writes its part of; and what this rank needs of one.
   std::vector<Piece> state_pieces(const Parameters& state) const;
   std::map<std::string, at::Tensor> read_state(const PieceReader& reader, const std::string& file) const;

@@ -23,7 +23,7 @@ int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mu
 FullShard::FullShard(LanguageModel& model, Communicator& communicator) : model_(model), communicator_(communicator) {
   const at::NoGradGuard no_grad;
   size_t parameters = 0;
-  for (const ModelPart& part : model.parts()) {
+  for (const ShardUnit& part : model.parts()) {
     of_part_.emplace_back();
     make_groups(part, of_part_.size() - 1, model.compute_dtype(), parameters);
   }
@@ -32,7 +32,7 @@ FullShard::FullShard(LanguageModel& model, Communicator& communicator) : model_(
 
 FullShard::~FullShard() { model_.set_part_hooks(nullptr); }
 
-void FullShard::make_groups(const ModelPart& part, size_t index, at::ScalarType compute, size_t& parameters) {
+void FullShard::make_groups(const ShardUnit& part, size_t index, at::ScalarType compute, size_t& parameters) {
   Group narrow{.part = index, .dtype = compute}, wide{.part = index};
   // fp32 weights that nobody reads, and what is read in their place.
   std::vector<std::pair<c10::Storage, c10::Storage>> replaced;
@@ -53,7 +53,7 @@ void FullShard::make_groups(const ModelPart& part, size_t index, at::ScalarType 
     of_part_[index].push_back(groups_.size());
     groups_.push_back(std::move(*group));
   }
-  for (const auto& [master, copy] : replaced) take_memory(master);
+  for (const auto& [master, copy] : replaced) release_storage(master);
 }
 
 void FullShard::add(Group& group, const at::Tensor& parameter, size_t index, const c10::Storage& storage) {
@@ -78,7 +78,7 @@ void FullShard::cut(Group& group) {
   for (const Bucket::Slot& slot : layout.slots) layout.view(slot, whole).copy_(slot.tensor);
   const int64_t part = layout.padded / communicator_.size();
   group.share = whole.narrow(0, part * communicator_.rank(), part).clone();
-  for (const Place& place : group.places) take_memory(place.storage);
+  for (const Place& place : group.places) release_storage(place.storage);
 }
 
 at::Tensor FullShard::whole(size_t group) {
@@ -108,7 +108,7 @@ void FullShard::before(size_t part, std::optional<size_t> next) {
     const auto begun = Clock::now();
     group.handle.wait();
     waited_ += seconds_since(begun);
-    for (const Place& place : group.places) lend_memory(place.storage, group.gathered, place.begin, place.numel);
+    for (const Place& place : group.places) bind_storage(place.storage, group.gathered, place.begin, place.numel);
     group.gathered.reset();
     group.here = true;
   }
@@ -119,7 +119,7 @@ void FullShard::after(size_t part) {
 }
 
 void FullShard::drop(Group& group) {
-  for (const Place& place : group.places) take_memory(place.storage);
+  for (const Place& place : group.places) release_storage(place.storage);
   group.here = false;
 }
 

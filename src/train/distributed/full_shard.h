@@ -17,7 +17,7 @@ class LanguageModel;
 
 namespace lazy::train {
 
-class FullShard final : public PartHooks {
+class FullShard final : public ShardHooks {
  public:
   // Every rank has the same weights: from here on, only its share of them. Model and communicator must outlive this,
   // after which the model has no weights.
@@ -55,7 +55,7 @@ class FullShard final : public PartHooks {
     bool here = false;
   };
 
-  void make_groups(const ModelPart& part, size_t index, at::ScalarType compute, size_t& parameters);
+  void make_groups(const ShardUnit& part, size_t index, at::ScalarType compute, size_t& parameters);
   void add(Group& group, const at::Tensor& parameter, size_t index, const c10::Storage& storage);
   void cut(Group& group);
   void begin(size_t part);

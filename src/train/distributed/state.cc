@@ -95,8 +95,8 @@ DataParallel::Parameters DataParallel::gather_state(const Parameters& state) {
   return out;
 }
 
-std::map<std::string, at::Tensor> DataParallel::spread_state(std::map<std::string, at::Tensor> state,
-                                                             const std::string& file) {
+std::map<std::string, at::Tensor> DataParallel::scatter_state(std::map<std::string, at::Tensor> state,
+                                                              const std::string& file) {
   if (communicator_.size() == 1) return state;
   const at::NoGradGuard no_grad;
   for (const char* prefix : kPrefixes) {

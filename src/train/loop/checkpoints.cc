@@ -81,7 +81,7 @@ void Trainer::resume_from(const CheckpointStore::Found& found) {
   }
   const Communicator::Waiting waiting(communicator_, "reading the checkpoint");
   data_parallel_->broadcast_weights(std::exchange(loaded_, {}));
-  if (!folder_shared_) tensors = data_parallel_->spread_state(std::move(tensors), folder.string());
+  if (!folder_shared_) tensors = data_parallel_->scatter_state(std::move(tensors), folder.string());
   optimizer_->load_state(tensors, folder.string());
 }
 

@@ -26,7 +26,7 @@ ModelConfig paper_size(int64_t hidden_size, const Size& size) {
   c.mixer = size.mixer;
   c.mix.heads = size.heads;
   c.mix.gate = size.gate;
-  mixer_kind(c).complete(c);
+  mixer_kind(c).infer_sizes(c);
   c.validate();
   return c;
 }
@@ -68,7 +68,7 @@ std::string refusal(const char* mixer, const std::function<void(ModelConfig&)>& 
   ModelConfig c{.hidden_size = 64, .num_layers = 2, .num_heads = 4, .num_kv_heads = 4, .head_dim = 16};
   c.mixer = mixer;
   change(c);
-  mixer_kind(c).complete(c);
+  mixer_kind(c).infer_sizes(c);
   try {
     c.validate();
   } catch (const Error& e) {
@@ -100,7 +100,7 @@ TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
               HasSubstr("num_heads: expected"));
   EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.positions = "alibi"; }),
               HasSubstr("positions: expected rope, none, learned or sinusoidal beside a neural memory, found alibi"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.rotary_share = 0.5; }),
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.partial_rotary_factor = 0.5; }),
               HasSubstr("partial_rotary_factor, rope_interleaved: expected RoPE on whole heads"));
   EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.normalizer = "elastic"; }),
               HasSubstr("normalizer: expected softmax"));

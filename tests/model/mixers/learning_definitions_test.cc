@@ -226,7 +226,7 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
            .memory_norm = GetParam().memory_norm};
   c.mix.chunk = c.mixer.starts_with("ttt") ? 16 : 7;
   if (c.mixer == "titans_mag" || c.mixer == "titans_mal") c.window = 10;
-  mixer_kind(c).complete(c);
+  mixer_kind(c).infer_sizes(c);
   mixer_kind(c).check(c);
   const auto mixer = make_mixer(c, 0, at::kCPU);
   at::manual_seed(11);

@@ -32,7 +32,7 @@ ModelConfig small(const char* mixer) {
   c.mix = {.heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
   c.init_std = 0.15;  // large enough that what is learned matters
   if (std::string(mixer).starts_with("titans")) c.mix.chunk = 8;
-  mixer_kind(c).complete(c);
+  mixer_kind(c).infer_sizes(c);
   return c;
 }
 

@@ -100,7 +100,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
     const auto at = [&](const at::Tensor& x, int i) { return number(x, {0, t, 0, i}); };
     const double gamma[2] = {number(c.in.norm_weight, {0, 0}), number(c.in.norm_weight, {0, 1})};
     const double beta[2] = {number(c.in.norm_bias, {0, 0}), number(c.in.norm_bias, {0, 1})};
-    // Normalized z of x under given weights; in two dimensions +-h / sqrt(h^2 + eps), h half the difference.
+    // NormOutput z of x under given weights; in two dimensions +-h / sqrt(h^2 + eps), h half the difference.
     const auto normalize = [&](const at::Tensor& x, double w[2][2], double bias[2], double* hat, double* root) {
       double z[2];
       for (int j = 0; j < 2; ++j) z[j] = at(x, 0) * w[0][j] + at(x, 1) * w[1][j] + bias[j];

@@ -14,7 +14,7 @@ void add(at::Tensor& sum, const at::Tensor& x) { sum = sum.defined() ? sum.add_(
 
 class Backward {
  public:
-  Backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d)
+  Backward(const FastWeights& in, const Layout& layout, const SavedActivations& course, const FastWeightsResult& d)
       : in_(in),
         layout_(layout),
         c_(course),
@@ -231,7 +231,7 @@ class Backward {
 
   const FastWeights& in_;
   const Layout& layout_;
-  const Course& c_;
+  const SavedActivations& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
   const int64_t updates_;  // chunks whose new weights were asked for
@@ -245,7 +245,8 @@ class Backward {
 
 }  // namespace
 
-FastWeights backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d) {
+FastWeights backward(const FastWeights& in, const Layout& layout, const SavedActivations& course,
+                     const FastWeightsResult& d) {
   const RoundedProducts rounded(layout.rounded);
   return Backward(in, layout, course, d).run(d.out);
 }

@@ -5,6 +5,7 @@
 namespace lazy::fast_weights {
 
 // By everything in `in`, as a FastWeights of gradients. d: by the results, all defined.
-FastWeights backward(const FastWeights& in, const Layout& layout, const Course& course, const FastWeightsResult& d);
+FastWeights backward(const FastWeights& in, const Layout& layout, const SavedActivations& course,
+                     const FastWeightsResult& d);
 
 }  // namespace lazy::fast_weights

@@ -35,7 +35,7 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
                                bool momentum, bool tanh, bool rounded, bool last_state) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const Layout layout{static_cast<size_t>(layers), norm, bias, momentum, tanh, rounded, last_state};
-    fast_weights::Course course;
+    fast_weights::SavedActivations course;
     const auto result = fast_weights::forward(fast_weights::unflatten(inputs.vec(), layout), layout, course);
     variable_list saved = inputs.vec();
     context->saved_data["layout"] = std::vector<int64_t>{

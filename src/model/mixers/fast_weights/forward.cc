@@ -7,7 +7,7 @@ namespace lazy::fast_weights {
 namespace {
 
 template <typename Visit>
-void each(Course& c, const Layout& layout, const Visit& visit) {
+void each(SavedActivations& c, const Layout& layout, const Visit& visit) {
   const auto list = [&](std::vector<at::Tensor>& tensors, size_t count) {
     tensors.resize(count);
     for (at::Tensor& t : tensors) visit(t);
@@ -28,7 +28,7 @@ struct Steps {
   const FastWeights& in;
   at::Tensor offset;  // norm_bias - target
   const Layout& layout;
-  Course& c;
+  SavedActivations& c;
   FastWeightsResult& after;
 
   size_t last() const { return layout.layers - 1; }
@@ -117,22 +117,22 @@ struct Steps {
 
 }  // namespace
 
-std::vector<at::Tensor> flatten(const Course& course) {
-  Course copy = course;
+std::vector<at::Tensor> flatten(const SavedActivations& course) {
+  SavedActivations copy = course;
   std::vector<at::Tensor> list;
   const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
   each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
   return list;
 }
 
-Course unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout) {
-  Course course;
+SavedActivations unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout) {
+  SavedActivations course;
   size_t next = 0;
   each(course, layout, [&](at::Tensor& t) { t = list[next++]; });
   return course;
 }
 
-FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& c) {
+FastWeightsResult forward(const FastWeights& in, const Layout& layout, SavedActivations& c) {
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   FastWeightsResult after;

@@ -7,7 +7,7 @@
 namespace lazy::fast_weights {
 
 // Of every chunk: (C, N, ...). A layer has one of each, in its order.
-struct Course {
+struct SavedActivations {
   std::vector<at::Tensor> W, b, S;  // at the chunk's start
   std::vector<at::Tensor> u, g;     // a layer's input at k, and the gradient by its output
   std::vector<at::Tensor> z;        // its output; of the last one, without a norm: what the target lacks of it
@@ -15,10 +15,10 @@ struct Course {
 };
 
 // A list of everything that `course` holds, and back.
-std::vector<at::Tensor> flatten(const Course& course);
-Course unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout);
+std::vector<at::Tensor> flatten(const SavedActivations& course);
+SavedActivations unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout);
 
-FastWeightsResult forward(const FastWeights& in, const Layout& layout, Course& course);
+FastWeightsResult forward(const FastWeights& in, const Layout& layout, SavedActivations& course);
 
 inline Gelu gelu_of(const Layout& layout) { return {.tanh = layout.tanh}; }
 

@@ -59,7 +59,7 @@ void MemoryBranch::adopt(const ParameterTable& table) {
   }
 }
 
-std::optional<bool> MemoryBranch::start(const std::string& name, at::Tensor& fresh, at::Generator& generator) {
+std::optional<bool> MemoryBranch::init_parameter(const std::string& name, at::Tensor& fresh, at::Generator& generator) {
   if (name.starts_with("memory.start_")) {
     fresh.normal_(0, 1 / std::sqrt(static_cast<double>(fresh.size(1))), generator);
     return true;
@@ -79,7 +79,7 @@ at::Tensor MemoryBranch::convolutions() const {
   return convolutions_[0].defined() ? at::cat({convolutions_[0], convolutions_[1], convolutions_[2]}) : at::empty({0});
 }
 
-at::Tensor MemoryBranch::forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                                  const PackedSequences* packed) const {
   const auto parts = qkv_.forward(x);
   std::vector<at::Tensor> after(3, at::empty({0}));

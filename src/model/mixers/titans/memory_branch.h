@@ -32,11 +32,11 @@ class MemoryBranch {
   void adopt(const ParameterTable& table);
   // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the
   // default.
-  static std::optional<bool> start(const std::string& name, at::Tensor& fresh, at::Generator& generator);
+  static std::optional<bool> init_parameter(const std::string& name, at::Tensor& fresh, at::Generator& generator);
 
   // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
   // continues otherwise; seen: tokens that went before. `packed`: null, or where documents begin, without a state.
-  at::Tensor forward(const Normalized& x, std::vector<at::Tensor>* state, int64_t seen,
+  at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }

@@ -28,7 +28,7 @@ void MemoryOutput::adopt(const ParameterTable& table) {
   norm_ = table["memory.norm.weight"];
 }
 
-at::Tensor MemoryOutput::forward(const at::Tensor& answers, const Normalized& x) const {
+at::Tensor MemoryOutput::forward(const at::Tensor& answers, const NormOutput& x) const {
   at::Tensor y = ops::rms_norm(answers, norm_, eps_).reshape(x.value.sizes()).to(x.value.scalar_type());
   if (!gate_.parts().empty()) y = ops::swiglu(gate_.forward(x)[0], y);
   return output_.forward(y)[0];

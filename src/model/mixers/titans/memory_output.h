@@ -13,7 +13,7 @@ class MemoryOutput {
   std::vector<const Linear*> products() const;
   void adopt(const ParameterTable& table);
   // answers (batch, length, heads, value_dim) fp32, x what was asked -> like x
-  at::Tensor forward(const at::Tensor& answers, const Normalized& x) const;
+  at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:
   double eps_;

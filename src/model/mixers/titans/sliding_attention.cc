@@ -12,7 +12,7 @@ SlidingAttention::SlidingAttention(const ModelConfig& c, int64_t layer, at::Devi
       config_(c),
       window_(c.window_of(layer)) {}
 
-at::Tensor SlidingAttention::forward(const Normalized& x, const Tokens& tokens, const at::Tensor& prefix,
+at::Tensor SlidingAttention::forward(const NormOutput& x, const Tokens& tokens, const at::Tensor& prefix,
                                      std::vector<at::Tensor>* past, bool deterministic) const {
   const auto by_head = [&](const at::Tensor& part) {
     return part.view({part.size(0), part.size(1), config_.num_heads, config_.head_dim});

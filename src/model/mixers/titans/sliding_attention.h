@@ -17,7 +17,7 @@ class SlidingAttention {
   // x (batch, length, hidden_size) -> the same: the heads side by side. `past`: null, or the keys and values of a
   // window, a list that this fills when it is empty. prefix (tokens, hidden_size): tokens that every query sees
   // besides, unturned; undefined: none.
-  at::Tensor forward(const Normalized& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
+  at::Tensor forward(const NormOutput& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
                      bool deterministic) const;
 
   Linear qkv;  // parts: q_proj, k_proj, v_proj

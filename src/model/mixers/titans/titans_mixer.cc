@@ -12,10 +12,10 @@ void TitansMixer::list(NamedTensors made, at::Device device) {
   memory_.adopt(table_);
 }
 
-bool TitansMixer::start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                        at::Generator& generator) const {
-  if (const auto started = MemoryBranch::start(name, fresh, generator)) return *started;
-  return Mixer::start(name, fresh, config, generator);
+bool TitansMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                                 at::Generator& generator) const {
+  if (const auto started = MemoryBranch::init_parameter(name, fresh, generator)) return *started;
+  return Mixer::init_parameter(name, fresh, config, generator);
 }
 
 NamedTensors attention_projections(const Linear& qkv) {

@@ -7,8 +7,8 @@ namespace lazy {
 class TitansMixer : public Mixer {
  public:
   NamedTensors parameters() const override { return table_.all(); }
-  bool start(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-             at::Generator& generator) const override;
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
 
  protected:
   TitansMixer(const ModelConfig& config, at::Device device) : config_(config), memory_(config, device) {}
