@@ -12,11 +12,10 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/markdown_table.h"
 #include "core/text.h"
 #include "model/language_model.h"
 #include "repro/configs.h"
-#include "train/machine.h"
+#include "model/device.h"
 #include "train/memory.h"
 
 namespace lazy::benchmarks {
@@ -147,8 +146,8 @@ nlohmann::json measure(Subject& subject, const std::string& name, const MixersBe
 
 nlohmann::json run_mixers(const MixersBenchmark& options) {
   MixersBenchmark o = options;
-  o.device = train::resolve_device(o.device);
-  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  o.device = resolve_device(o.device);
+  o.dtype = resolve_dtype(o.dtype, o.device);
   const bool gpu = o.device == "cuda";
   if (o.lengths.empty()) o.lengths = gpu ? std::vector<int64_t>{1024, 4096, 16384, 65536} : std::vector<int64_t>{1024};
   if (o.layers == 0 && !gpu) o.layers = 2;

@@ -1,6 +1,7 @@
-// Time as it is measured, and the date as reports show it.
+// Elapsed time, and the date that reports show.
 #pragma once
 #include <chrono>
+#include <ctime>
 #include <string>
 
 namespace lazy {
@@ -11,6 +12,11 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::string today();  // "2026-01-31", where the machine is
+inline std::string today() {  // local date, "2026-01-31"
+  char date[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
+  return date;
+}
 
 }  // namespace lazy

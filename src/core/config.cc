@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/shared_word.h"
 #include "core/text.h"
 #include "core/toml_text.h"
 

@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Closes its descriptor when it leaves scope.
+// Owns a file descriptor.
 struct Descriptor {
   int fd;
   ~Descriptor() {
@@ -147,7 +147,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-// All only advise the system; what they cannot do is done page by page.
+// Errors of madvise are ignored: the hints change speed only.
 void MappedFile::expect_scattered_reads() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
 }
@@ -161,14 +161,12 @@ void MappedFile::read_ahead(size_t offset, size_t size) const {
 void MappedFile::forget(size_t offset, size_t size) const {
   static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = (offset + page - 1) / page * page,
-               end = (offset + size) / page * page;  // not those shared with neighbours
+               end = (offset + size) / page * page;  // only whole pages
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
-
-uint64_t checksum(const void* data, size_t size) { return XXH3_64bits(data, size); }
 
 }  // namespace lazy

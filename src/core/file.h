@@ -1,4 +1,4 @@
-// Files: whole reads, memory maps, and writes that are complete or absent, never half there.
+// Files: whole reads, memory maps, and atomic writes (temporary file, fsync, rename).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +11,14 @@ namespace lazy {
 
 std::string read_file(const std::filesystem::path& path);
 
-// Writes PATH.tmp-PID, syncs it, renames it over PATH and syncs the folder. On any failure (a full disk) the
-// temporary is removed, PATH keeps its former content, and RunError says what the system said.
+// Writes PATH.tmp-PID, syncs it, renames it over PATH and syncs the folder. On failure (a full disk) the temporary file
+// is removed, PATH keeps its former content, and RunError carries the system's message.
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
-// The same for content too large to hold at once: `produce` appends through the given writer.
+// Buffered writer. It writes to `path` itself; write_file_atomic() adds the temporary name and the rename.
 class FileWriter {
  public:
-  explicit FileWriter(
-      const std::filesystem::path& path);  // path is written as it is; see write_file_atomic for renaming
+  explicit FileWriter(const std::filesystem::path& path);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -36,6 +35,7 @@ class FileWriter {
   uint64_t size_ = 0;
   std::string buffer_;
 };
+// For content too large to hold at once: `produce` appends to the writer.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& produce);
 
 void sync_directory(const std::filesystem::path& directory);
@@ -53,19 +53,15 @@ class MappedFile {
   size_t size() const { return size_; }
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const std::filesystem::path& path() const { return path_; }
-  // The map is read here and there: a page that is touched brings no neighbours from the disk but those asked for.
+  // Access hints (madvise). expect_scattered_reads() turns off the kernel's own read-ahead for the map.
   void expect_scattered_reads() const;
   void read_ahead(size_t offset, size_t size) const;
-  void forget(size_t offset, size_t size) const;  // its pages need not stay in memory
+  void forget(size_t offset, size_t size) const;  // drops the pages from memory; they are read again on access
 
  private:
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
-
-// 64-bit XXH3 checksum.
-uint64_t checksum(const void* data, size_t size);
-inline uint64_t checksum(std::string_view data) { return checksum(data.data(), data.size()); }
 
 }  // namespace lazy

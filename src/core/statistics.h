@@ -1,15 +1,53 @@
-// Means, variances and percentile intervals: what bootstraps and standard errors are made of.
+// Means, variances and bootstrap confidence intervals: percentiles of a statistic over samples drawn with replacement
+// (Efron 1979). Equal seeds give equal intervals on every machine.
 #pragma once
-#include <utility>
+#include <cstdint>
+#include <functional>
 #include <vector>
+
+#include "core/random.h"
 
 namespace lazy {
 
 double mean_of(const std::vector<double>& values);
 double variance_of(const std::vector<double>& values);  // n - 1 in the denominator; zero for a single value
 
-// The central `confidence` of a bootstrap's draws (percentile method, Efron 1979), linear between order statistics. At
-// least one draw, all finite.
-std::pair<double, double> central_interval(std::vector<double> draws, double confidence = 0.95);
+struct ConfidenceInterval {
+  double low = 0, high = 0;
+};
+
+// The central `confidence` of bootstrap draws (percentile method), linear between order statistics. At least one draw,
+// all finite.
+ConfidenceInterval central_interval(std::vector<double> draws, double confidence = 0.95);
+
+// `statistic(generator)` computes the statistic of one resample; it draws the resample from the generator, which is
+// seeded once. Random for most uses; std::mt19937_64 is possible too.
+template <typename Generator = Random, typename Statistic>
+std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& statistic) {
+  Generator generator(seed);
+  std::vector<double> out(static_cast<size_t>(draws));
+  for (double& value : out) value = statistic(generator);
+  return out;
+}
+
+struct Estimate {
+  double value = 0, low = 0, high = 0;  // the statistic of the data and its 95 % confidence interval
+  int64_t n = 0;                        // sample size (sequences, heads); the smaller one of two samples
+};
+
+Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>& statistic, int draws = 2000,
+                   uint64_t seed = 1);
+
+using Groups = std::vector<std::vector<double>>;  // [seed][item]; one group when there is one seed
+
+// The mean. With several groups, groups are resampled first and then the items within each, so that the interval also
+// covers the variation between seeds. Throws Error for an empty group or no group.
+Estimate bootstrap_mean(const Groups& groups);
+Estimate bootstrap_mean(const std::vector<double>& values);
+// Two independent samples, such as the heads of two models: mean(a) - mean(b), mean(a) / mean(b) and
+// variance(a) - variance(b).
+Estimate bootstrap_difference(const std::vector<double>& a, const std::vector<double>& b);
+Estimate bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b);
+Estimate bootstrap_variance_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace lazy

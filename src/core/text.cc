@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "core/shared_word.h"
+#include <set>
 
 namespace lazy {
 
@@ -53,8 +52,43 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+
+constexpr size_t kShortestSharedWord = 4;
+
+std::set<std::string> words(std::string_view name) {
+  std::set<std::string> out;
+  while (!name.empty()) {
+    const size_t end = std::min(name.find_first_of("_-."), name.size());
+    if (end > 0) out.emplace(name.substr(0, end));
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string with_shared_word(std::string_view name, const std::vector<std::string>& candidates) {
+  const auto wanted = words(name);
+  std::string best;
+  size_t best_others = 0;
+  for (const std::string& candidate : candidates) {
+    const auto found = words(candidate);
+    const auto shared = std::count_if(found.begin(), found.end(), [&](const std::string& w) {
+      return w.size() >= kShortestSharedWord && wanted.contains(w);
+    });
+    if (shared == 0) continue;
+    const size_t others = found.size() - static_cast<size_t>(shared);
+    if (best.empty() || others < best_others || (others == best_others && candidate.size() < best.size())) {
+      best = candidate;
+      best_others = others;
+    }
+  }
+  return best;
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kSlip = 2;  // letters: nearer than any other reading of what was meant
+  constexpr size_t kSlip = 2;  // up to two letters count as a typo
   std::string best;
   size_t best_distance = std::max<size_t>(kSlip, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
@@ -196,6 +230,37 @@ std::string_view strip(std::string_view text) {
   while (!text.empty() && space(text.front())) text.remove_prefix(1);
   while (!text.empty() && space(text.back())) text.remove_suffix(1);
   return text;
+}
+
+namespace {
+
+size_t characters(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns,
+                           bool header_left) {
+  const auto right_aligned = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < rows[0].size(); ++c) {
+    widths.push_back(right_aligned(c) ? 2 : 1);  // the rule of a right-aligned column is "-:" at least
+    for (const auto& row : rows) widths[c] = std::max(widths[c], characters(row[c]));
+  }
+  std::string table, rule;
+  for (size_t c = 0; c < widths.size(); ++c) {
+    rule += "|" + (right_aligned(c) ? std::string(widths[c] - 1, '-') + ":" : std::string(widths[c], '-'));
+  }
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const std::string padding(widths[c] - characters(rows[r][c]), ' ');
+      const bool right = right_aligned(c) && !(header_left && r == 0);
+      table += "|" + (right ? padding + rows[r][c] : rows[r][c] + padding);
+    }
+    table += r == 0 ? "|\n" + rule + "|\n" : "|\n";
+  }
+  return table;
 }
 
 }  // namespace lazy

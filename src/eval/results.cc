@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "core/markdown_table.h"
+#include "core/text.h"
 
 namespace lazy::eval {
 using nlohmann::ordered_json;

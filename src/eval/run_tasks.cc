@@ -5,7 +5,7 @@
 #include <future>
 
 #include "core/clock.h"
-#include "core/sha256.h"
+#include "core/checksum.h"
 #include "eval/samples.h"
 
 namespace lazy::eval {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/sha256.h"
+#include "core/checksum.h"
 
 namespace lazy::eval {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bootstrap.h"
+#include "core/statistics.h"
 #include "repro/bias_curves.h"
 #include "repro/step.h"
 #include "repro/verdict.h"

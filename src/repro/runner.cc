@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/checksum.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -17,7 +18,7 @@
 #include "repro/measure.h"
 #include "repro/studies/study.h"
 #include "repro/temporary_folder.h"
-#include "train/machine.h"
+#include "model/device.h"
 #include "train/trainer.h"
 
 namespace lazy::repro {
@@ -111,7 +112,7 @@ std::vector<std::string> on_device(const RunOptions& options) {
 std::string trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
   auto config = train_config(step, configs, corpus, "run", {"training.device=\"cpu\""});
   config.device = options.conditions.device;
-  if (config.dtype_auto) config.dtype = train::resolve_dtype("auto", config.device);
+  if (config.dtype_auto) config.dtype = resolve_dtype("auto", config.device);
   return config.settings().dump() + config.model.to_json().dump();
 }
 

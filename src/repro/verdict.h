@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bootstrap.h"
+#include "core/statistics.h"
 
 namespace lazy::repro {
 

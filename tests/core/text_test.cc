@@ -64,4 +64,36 @@ TEST(Random, KnownSequenceAndUniformShuffle) {
   for (const auto& [word, count] : seen) EXPECT_NEAR(count, 1000, 150) << word;
 }
 
+using Rows = std::vector<std::vector<std::string>>;
+
+const Rows kRows = {
+    {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // arrow and umlaut: three and two bytes
+
+TEST(MarkdownTable, RightAlignedColumns) {
+  EXPECT_EQ(markdown_table(kRows, "lrl"),
+            "|task |   n| |\n"
+            "|-----|---:|-|\n"
+            "|piqa |1838|↑|\n"
+            "|übung|   7|*|\n");
+}
+
+TEST(MarkdownTable, LeftAlignedHeader) {
+  EXPECT_EQ(markdown_table(kRows, "lrl", /*header_left=*/true),
+            "|task |n   | |\n"
+            "|-----|---:|-|\n"
+            "|piqa |1838|↑|\n"
+            "|übung|   7|*|\n");
+}
+
+TEST(MarkdownTable, FurtherColumnsAlignLikeTheLast) {
+  EXPECT_EQ(markdown_table({{"length", "first", "second"}, {"64", "1", "22"}}, "lr"),
+            "|length|first|second|\n"
+            "|------|----:|-----:|\n"
+            "|64    |    1|    22|\n");
+}
+
+TEST(MarkdownTable, TheRuleOfARightAlignedColumnHasADash) {
+  EXPECT_EQ(markdown_table({{"n"}, {"7"}}, "r"), "| n|\n|-:|\n| 7|\n");
+}
+
 }  // namespace lazy

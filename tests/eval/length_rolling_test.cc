@@ -130,13 +130,13 @@ TEST(LengthBootstrap, TheSameSeedGivesTheSameInterval) {
   EXPECT_NE(a.ratio(loss, tokens), c.ratio(loss, tokens));
   const auto interval = *a.ratio(loss, tokens);
   const double mean = total(loss) / total(tokens);
-  EXPECT_LT(interval.first, mean);
-  EXPECT_GT(interval.second, mean);
+  EXPECT_LT(interval.low, mean);
+  EXPECT_GT(interval.high, mean);
   // The ratio estimator's normal interval: 3.92 standard errors wide, each resample's noise of some percent apart.
   double variance = 0;
   for (size_t i = 0; i < 200; ++i) variance += std::pow(loss[i] - mean * tokens[i], 2);
   const double width = 3.92 * std::sqrt(variance) / total(tokens);
-  EXPECT_NEAR((interval.second - interval.first) / width, 1, 0.15);
+  EXPECT_NEAR((interval.high - interval.low) / width, 1, 0.15);
 }
 
 TEST(LengthBootstrap, NothingToResampleIsNoInterval) {
@@ -149,10 +149,10 @@ TEST(LengthBootstrap, NothingToResampleIsNoInterval) {
 
 TEST(LengthBootstrap, WilsonsInterval) {
   const auto half = *wilson(5, 10);  // 0.2366 to 0.7634 (Wilson 1927)
-  EXPECT_NEAR(half.first, 0.2366, 1e-4);
-  EXPECT_NEAR(half.second, 0.7634, 1e-4);
-  EXPECT_NEAR(wilson(5, 5)->first, 0.5655, 1e-4);
-  EXPECT_EQ(wilson(5, 5)->second, 1);
+  EXPECT_NEAR(half.low, 0.2366, 1e-4);
+  EXPECT_NEAR(half.high, 0.7634, 1e-4);
+  EXPECT_NEAR(wilson(5, 5)->low, 0.5655, 1e-4);
+  EXPECT_EQ(wilson(5, 5)->high, 1);
   EXPECT_FALSE(wilson(0, 0));
 }
 

@@ -1,7 +1,7 @@
 // Random numbers as Python draws them, and standard errors as lm-evaluation-harness computes them.
 #include <gtest/gtest.h>
 
-#include "core/sha256.h"
+#include "core/checksum.h"
 #include "eval/metrics.h"
 #include "eval/python_random.h"
 #include "eval/standard_error.h"

@@ -4,9 +4,8 @@
 
 #include <cmath>
 
-#include "core/bootstrap.h"
-#include "core/error.h"
 #include "core/statistics.h"
+#include "core/error.h"
 #include "repro/bias_curves.h"
 #include "repro/verdict.h"
 

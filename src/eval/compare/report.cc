@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/markdown_table.h"
+#include "core/text.h"
 #include "eval/compare/compare.h"
 
 namespace lazy::eval {

@@ -40,7 +40,7 @@ Interval wilson(double successes, double trials) {
   constexpr double z = 1.959963984540054;  // of the normal distribution, 95 %
   const double p = successes / trials, scale = 1 + z * z / trials, middle = (p + z * z / (2 * trials)) / scale;
   const double half = z / scale * std::sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials));
-  return std::pair{std::max(0.0, middle - half), std::min(1.0, middle + half)};
+  return ConfidenceInterval{std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 
 }  // namespace lazy::eval::length

@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/statistics.h"
+
 namespace lazy::eval::length {
 
-using Interval = std::optional<std::pair<double, double>>;  // none: fewer than two units, or nothing finite
+using Interval = std::optional<ConfidenceInterval>;  // none: fewer than two units, or nothing finite
 
 class Bootstrap {
  public:

@@ -10,10 +10,10 @@
 
 namespace lazy::eval::length {
 
-Json to_json(const Interval& interval) { return interval ? Json{interval->first, interval->second} : Json(nullptr); }
+Json to_json(const Interval& interval) { return interval ? Json{interval->low, interval->high} : Json(nullptr); }
 
 Json exp_json(const Interval& interval) {
-  return interval ? Json{std::exp(interval->first), std::exp(interval->second)} : Json(nullptr);
+  return interval ? Json{std::exp(interval->low), std::exp(interval->high)} : Json(nullptr);
 }
 
 void skip(Json& entry, const std::string& title, int64_t length, const std::string& why) {

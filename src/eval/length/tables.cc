@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/markdown_table.h"
+#include "core/text.h"
 #include "eval/length/study.h"
 
 namespace lazy::eval::length {

@@ -1,5 +1,5 @@
 // What the readers ask of the libraries that this build leaves out.
-#include "train/machine.h"
+#include "model/device.h"
 
 namespace lazy {
 
