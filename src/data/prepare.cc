@@ -17,7 +17,7 @@
 #include "data/output_folder.h"
 #include "data/shards/split_writer.h"
 #include "data/tokenizer.h"
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/sentencepiece.h"
 
 namespace lazy {
 namespace fs = std::filesystem;

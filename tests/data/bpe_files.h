@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizers/byte_unicode.h"
+#include "data/tokenizers/unicode.h"
 
 namespace lazy::testing_support {
 

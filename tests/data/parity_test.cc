@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
-#include "data/tokenizers/normalizer.h"
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/sentencepiece.h"
+#include "data/tokenizers/unicode.h"
 #include "support.h"
 
 namespace lazy {

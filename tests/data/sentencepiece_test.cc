@@ -2,7 +2,7 @@
 
 #include "conformance.h"
 #include "core/text.h"
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/sentencepiece.h"
 
 namespace lazy {
 using namespace testing_support;

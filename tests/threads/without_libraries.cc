@@ -4,8 +4,8 @@
 #include "data/corpus/parquet.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
-#include "data/tokenizers/bytes.h"
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/simple_tokenizers.h"
+#include "data/tokenizers/sentencepiece.h"
 
 namespace lazy {
 

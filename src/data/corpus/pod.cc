@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "core/text.h"
-#include "data/tokenizers/utf8.h"
+#include "data/tokenizers/unicode.h"
 
 namespace lazy {
 namespace {

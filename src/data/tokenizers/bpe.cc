@@ -1,12 +1,15 @@
 #include "data/tokenizers/bpe.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <unordered_map>
 
+#include "core/checksum.h"
 #include "core/file.h"
-#include "data/tokenizers/check.h"
 #include "data/tokenizers/merges.h"
-#include "data/tokenizers/normalizer.h"
-#include "data/tokenizers/word_cache.h"
+#include "data/tokenizers/unicode.h"
+#include "data/tokenizers/vocabulary.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -47,13 +50,13 @@ class BpeTokenizer final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (const int32_t id : ids) {
-      check_id(id, vocab_size());
+      check_token_id(id, vocab_size());
       text += d_.tokens[id];
     }
     return text;
   }
   std::string piece(int32_t id) const override {
-    check_id(id, vocab_size());
+    check_token_id(id, vocab_size());
     return d_.tokens[id];
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(d_.tokens.size()); }

@@ -1,6 +1,5 @@
-// Byte-level byte-pair encoding, the kind of GPT-2, Llama 3 and Qwen.
+// Byte-level byte-pair encoding, the tokenizers of GPT-2, Llama 3 and Qwen.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -15,7 +14,7 @@
 
 namespace lazy {
 
-// Everything that a tokenizer's files say.
+// The content of a tokenizer's files.
 struct BpeDefinition {
   struct Merge {
     int32_t left, right, merged;
@@ -25,13 +24,13 @@ struct BpeDefinition {
   std::vector<AddedToken> added;
   PreTokenizer pre_tokenizer;
   bool nfc = false;
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;  // a word that is itself a token is not merged from its bytes
   std::optional<int32_t> bos, eos;
   std::map<std::string, std::string> files;  // name -> content, as save() writes them
 };
 
-// From vocab.json and merges.txt (GPT-2's pre-tokenizer), and from Hugging Face's tokenizer.json. BOS and EOS come
-// from tokenizer_config.json beside them, else from well-known names. Error names the file and the field.
+// From vocab.json and merges.txt (with GPT-2's pre-tokenizer), or from Hugging Face's tokenizer.json. BOS and EOS come
+// from tokenizer_config.json beside them, else from well-known names. Errors name the file and the field.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges);
 BpeDefinition read_tokenizer_json(const std::filesystem::path& path);
 

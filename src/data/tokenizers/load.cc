@@ -1,25 +1,135 @@
+// load_tokenizer(): which of a folder's files is read, and the comparison of tokenizer.json with tokenizer.model.
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
-#include "data/tokenizers/bytes.h"
 #include "data/tokenizers/sentencepiece.h"
+#include "data/tokenizers/simple_tokenizers.h"
 #include "data/tokenizers/tokenizer_json.h"
 #include "data/tokenizers/transformers_files.h"
-#include "data/tokenizers/words.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
 
+namespace {
+
+// Texts on which the two files of one folder are compared: words, digits, punctuation, runs of white space, line ends,
+// several scripts, combining characters, emoji, code.
+constexpr const char* kProbeTexts[] = {
+    "The quick brown fox's tail isn't 12345 cm; 3.14 of 1,000,000 (2026-01-31) = 50% \"quoted\" -- really?!",
+    " one leading space",
+    "   runs  of   spaces    and\ttabs\t\tthen trailing  ",
+    "\nline ends\n\nand\r\nmore\n\n\n  indented\n",
+    "Ünïcode naïve Straße Ελληνικά Кириллица 中文字 日本語 한국어 ไทย हिन्दी עברית العربية e\u0301 \u00bd \u00b2 \u00a0 "
+    "\u3000 "
+    "\u200b",
+    "emoji \U0001F642 \U0001F469\u200D\U0001F680 symbols \u2192 \u20ac \u00a9 \u2122",
+    "def f(x_1):\n    return [x ** 2 for x in {1: 'a'}]  # <tag/> http://example.org/?q=1&r=a_b\n\treturn\n",
+};
+
+// The probe texts, then every added token of tokenizer.json in context. Special pieces of tokenizer.model are left out:
+// SentencePiece by design encodes "<s>" in a text as characters.
+std::vector<std::string> probe_texts(const Json& added_tokens, const SentencePieceModel& model) {
+  std::vector<std::string> texts(std::begin(kProbeTexts), std::end(kProbeTexts));
+  for (const Json& token : added_tokens) {
+    const auto id = token.at("id").get<int32_t>();
+    if (id < model.vocab_size() && model.is_special(id)) continue;
+    texts.push_back("before " + token.at("content").get<std::string>() + " after");
+  }
+  return texts;
+}
+
+// tokenizer.json of a folder whose tokenizer.model encodes the probe texts equally. It keeps the fingerprint of the
+// model, so that corpora and models prepared with tokenizer.model still match, and saves both files.
+class EquivalentTokenizer final : public Tokenizer {
+ public:
+  EquivalentTokenizer(std::unique_ptr<Tokenizer> json, uint64_t fingerprint, std::string model)
+      : json_(std::move(json)), fingerprint_(fingerprint), model_(std::move(model)) {}
+  std::vector<int32_t> encode(std::string_view text) const override { return json_->encode(text); }
+  std::string decode(std::span<const int32_t> ids) const override { return json_->decode(ids); }
+  std::string piece(int32_t id) const override { return json_->piece(id); }
+  int64_t vocab_size() const override { return json_->vocab_size(); }
+  std::optional<int32_t> bos_id() const override { return json_->bos_id(); }
+  std::optional<int32_t> eos_id() const override { return json_->eos_id(); }
+  uint64_t fingerprint() const override { return fingerprint_; }
+  std::string kind() const override { return json_->kind(); }
+  void save(const fs::path& directory) const override {
+    json_->save(directory);
+    write_file_atomic(directory / "tokenizer.model", model_);
+  }
+
+ private:
+  std::unique_ptr<Tokenizer> json_;
+  uint64_t fingerprint_;
+  std::string model_;
+};
+
+// Once for each folder in a process.
+void warn_once(const fs::path& folder, const std::string& text) {
+  static std::mutex mutex;
+  static std::set<fs::path> warned;
+  const std::lock_guard lock(mutex);
+  if (warned.insert(folder).second) log::warn("tokenizer: {}", text);
+}
+
+std::unique_ptr<Tokenizer> from_json(TokenizerJson file) {
+  if (file.is_sentencepiece()) return make_sentencepiece_json(std::move(file));
+  return make_bpe_tokenizer(read_byte_level(std::move(file)));
+}
+
+// A folder with both files: tokenizer.json counts, as in transformers, because added tokens are in it alone. A file
+// that cannot be read leaves the other one.
+std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
+  const std::string json_name = (folder / "tokenizer.json").string(),
+                    model_name = (folder / "tokenizer.model").string();
+  std::string serialized = read_file(model_name);
+  std::unique_ptr<SentencePieceModel> model;
+  try {
+    model = load_sentencepiece(serialized, model_name);
+  } catch (const Error& error) {
+    auto json = from_json(TokenizerJson(json_name));
+    warn_once(folder, fmt::format("{} is used, {} beside it cannot be read", json_name, model_name));
+    return json;
+  }
+  // Written by save(): the same tokenizer twice. tokenizer.model is lossless for U+2581 as well.
+  if (const std::string own = model->tokenizer_json(); !own.empty() && own == read_file(json_name)) return model;
+  std::unique_ptr<Tokenizer> json;
+  std::vector<std::string> texts;
+  try {
+    TokenizerJson file{fs::path(json_name)};
+    const Json added = file.json.is_object() ? file.json.value("added_tokens", Json()) : Json();
+    json = from_json(std::move(file));  // checks the added tokens too
+    texts = probe_texts(added, *model);
+  } catch (const Error& error) {
+    warn_once(folder, fmt::format("{} is used, tokenizer.json beside it is not supported: {}", model_name,
+                                  std::string(error.what())));
+    return model;
+  }
+  const bool agree = std::all_of(texts.begin(), texts.end(),
+                                 [&](const std::string& text) { return json->encode(text) == model->encode(text); });
+  if (agree) return std::make_unique<EquivalentTokenizer>(std::move(json), model->fingerprint(), std::move(serialized));
+  warn_once(folder, fmt::format("{} and {} encode a probe text differently; the former is used, as transformers does",
+                                json_name, model_name));
+  return json;
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
   if (source == "bytes") return make_bytes_tokenizer();
-  fs::path path = source;
+  const fs::path path = source;
   if (!fs::exists(path)) fail("tokenizer", "{}: expected \"bytes\", a file or a folder, found nothing there", source);
   if (fs::is_directory(path)) {
     if (is_bytes_config(path)) return make_bytes_tokenizer();
-    for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
-      if (fs::exists(path / name)) return load_tokenizer((path / name).string());
-    }
+    const bool model = fs::exists(path / "tokenizer.model"), json = fs::exists(path / "tokenizer.json");
+    if (model && json) return load_json_beside_model(path);
+    if (model || json) return load_tokenizer((path / (model ? "tokenizer.model" : "tokenizer.json")).string());
     if (fs::exists(path / "vocab.json") && fs::exists(path / "merges.txt")) {
       return make_bpe_tokenizer(read_vocab_and_merges(path / "vocab.json", path / "merges.txt"));
     }
@@ -35,11 +145,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
          "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
          source);
   }
-  if (path.extension() == ".json") {
-    TokenizerJson file(path);
-    if (file.is_sentencepiece()) return make_sentencepiece(std::move(file));
-    return make_bpe_tokenizer(read_byte_level(std::move(file)));
-  }
+  if (path.extension() == ".json") return from_json(TokenizerJson(path));
   if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);
   if (path.extension() == ".txt") return load_words_tokenizer(path);
   fail("tokenizer", "{}: expected a .model file, a tokenizer.json, a vocab.txt or a folder", source);

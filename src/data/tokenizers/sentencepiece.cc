@@ -1,5 +1,6 @@
 #include "data/tokenizers/sentencepiece.h"
 
+#include <fmt/format.h>
 #include <sentencepiece_model.pb.h>
 #include <sentencepiece_processor.h>
 
@@ -7,13 +8,14 @@
 #include <cctype>
 #include <unordered_set>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "data/tokenizers/check.h"
 #include "data/tokenizers/sentencepiece_bpe.h"
 #include "data/tokenizers/transformers_files.h"
-#include "data/tokenizers/utf8.h"
+#include "data/tokenizers/unicode.h"
+#include "data/tokenizers/vocabulary.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -21,10 +23,10 @@ namespace spm = ::sentencepiece;
 
 namespace {
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, which stands for a space inside pieces
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, the spelling of a space inside pieces
 constexpr size_t kChunk = 1 << 20;
 
-// The space symbol back to a space.
+// Replaces the space symbol by a space.
 std::string with_spaces(std::string_view symbols) {
   std::string text;
   for (size_t i = 0; i < symbols.size();) {
@@ -40,7 +42,7 @@ bool is_byte_name(const std::string& piece) {
          std::isxdigit(static_cast<unsigned char>(piece[3])) && std::isxdigit(static_cast<unsigned char>(piece[4]));
 }
 
-class SentencePieceTokenizer final : public Tokenizer {
+class SentencePieceTokenizer final : public SentencePieceModel {
  public:
   SentencePieceTokenizer(std::string serialized, const std::string& name) : serialized_(std::move(serialized)) {
     load(first_, name);
@@ -68,7 +70,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     ids.reserve(text.size() / 3);
     std::string valid;
     if (identity_) {
-      valid = to_valid_utf8(text);  // as the library itself does
+      valid = to_valid_utf8(text);  // as the library does
       text = valid;
     }
     bool first = true;
@@ -82,7 +84,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string decode(std::span<const int32_t> ids) const override {
-    for (const int32_t id : ids) check_id(id, size_);
+    for (const int32_t id : ids) check_token_id(id, size_);
     std::string text;
     const auto status = first_.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
     if (!status.ok()) fail_run("tokenizer", "SentencePiece could not decode: {}", status.message());
@@ -90,7 +92,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string piece(int32_t id) const override {
-    check_id(id, size_);
+    check_token_id(id, size_);
     if (first_.IsControl(id)) return "";
     const std::string& symbol = first_.IdToPiece(id);
     if (first_.IsByte(id)) return std::string(1, static_cast<char>(std::stoi(symbol.substr(3, 2), nullptr, 16)));
@@ -103,7 +105,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<int32_t> eos_id() const override { return special(first_.eos_id()); }
   std::string kind() const override { return "sentencepiece"; }
 
-  // Pieces, scores and kinds decide every id; the trainer's settings in the same file do not.
+  // Covers what decides the ids (pieces, scores, types, normalizer), not the trainer's settings in the same file.
   uint64_t fingerprint() const override {
     std::string text = "sentencepiece";
     const auto& model = first_.model_proto();
@@ -120,17 +122,23 @@ class SentencePieceTokenizer final : public Tokenizer {
   void save(const fs::path& directory) const override {
     fs::create_directories(directory);
     write_file_atomic(directory / "tokenizer.model", serialized_);
-    const auto name = [&](int id) { return id < 0 ? std::string() : first_.IdToPiece(id); };
-    const SentencePieceConfig config{.bos_token = name(first_.bos_id()),
-                                     .eos_token = name(first_.eos_id()),
-                                     .unk_token = name(first_.unk_id()),
-                                     .add_prefix_space = dummy_prefix_,
-                                     .has_json = quick_ != nullptr};
-    write_sentencepiece_config(directory, config);
-    if (quick_) write_sentencepiece_json(directory, config, pieces());
+    write_sentencepiece_config(directory, config());
+    if (quick_) write_file_atomic(directory / "tokenizer.json", tokenizer_json());
   }
 
+  bool is_special(int32_t id) const override { return first_.IsControl(id) || first_.IsUnknown(id); }
+  std::string tokenizer_json() const override { return quick_ ? sentencepiece_json(config(), pieces()) : ""; }
+
  private:
+  SentencePieceConfig config() const {
+    const auto name = [&](int id) { return id < 0 ? std::string() : first_.IdToPiece(id); };
+    return {.bos_token = name(first_.bos_id()),
+            .eos_token = name(first_.eos_id()),
+            .unk_token = name(first_.unk_id()),
+            .add_prefix_space = dummy_prefix_,
+            .has_json = quick_ != nullptr};
+  }
+
   void load(spm::SentencePieceProcessor& processor, const std::string& name) {
     const auto status = processor.LoadFromSerializedProto(serialized_);
     if (!status.ok()) {
@@ -151,7 +159,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
-  // Null when the model is not of the kind that SentencePieceBpe serves.
+  // Null for models that SentencePieceBpe does not cover.
   std::unique_ptr<SentencePieceBpe> make_quick() const {
     const auto& model = first_.model_proto();
     if (!identity_ || byte_ids_.empty() || model.trainer_spec().model_type() != spm::TrainerSpec::BPE ||
@@ -173,8 +181,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return pieces;
   }
 
-  // Remembers which characters stand side by side in any piece. Where two characters never do, no piece can cross,
-  // and a long text may be cut without changing an id: memory stays bounded.
+  // Records which characters are adjacent in any piece. Between two characters that never are, a long text can be cut
+  // without changing an id, which bounds memory.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
@@ -188,7 +196,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
   }
 
-  // The whole text if it is short, otherwise a place at or after kChunk where no piece crosses.
+  // The size of a short text, otherwise the first position at or after kChunk that no piece crosses.
   size_t safe_cut(std::string_view text) const {
     if (text.size() <= kChunk) return text.size();
     size_t at = kChunk;
@@ -204,8 +212,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text.size();
   }
 
-  // The library turns U+2581 itself into a space. In models meant to give every text back (identity normalization,
-  // no dummy prefix, byte fallback) it is written as bytes instead.
+  // The library decodes U+2581 in a text as a space. Lossless models (identity normalization, no dummy prefix, byte
+  // fallback) encode it as bytes instead.
   void encode_lossless(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_part(text, first, ids);
     size_t mark;
@@ -217,7 +225,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     encode_part(text, first, ids);
   }
 
-  // `first`: the text begins here, where a dummy prefix belongs.
+  // `first`: this is the beginning of the text, which takes the dummy prefix.
   void encode_part(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (quick_) {
@@ -231,7 +239,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string serialized_;
-  spm::SentencePieceProcessor first_, rest_;  // rest_: the same without the dummy prefix, for later parts of a text
+  spm::SentencePieceProcessor first_, rest_;  // rest_: without the dummy prefix, for later parts of a text
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;
   std::vector<int32_t> byte_ids_;
@@ -241,7 +249,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(std::string serialized, const std::string& name) {
+std::unique_ptr<SentencePieceModel> load_sentencepiece(std::string serialized, const std::string& name) {
   return std::make_unique<SentencePieceTokenizer>(std::move(serialized), name);
 }
 

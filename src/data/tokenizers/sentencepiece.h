@@ -1,15 +1,29 @@
-// SentencePiece models through SentencePiece's own library: Llama 2's tokenizer.model and those that we train.
+// SentencePiece models through SentencePiece's own library: Llama 2's tokenizer.model, and the models that we train.
 #pragma once
-#include <filesystem>
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "data/tokenizer.h"
 
 namespace lazy {
 
+class SentencePieceModel : public Tokenizer {
+ public:
+  // Control and unknown pieces (<s>, </s>, <unk>), whose names in a text are encoded as ordinary characters.
+  virtual bool is_special(int32_t id) const = 0;
+  // The tokenizer.json that save() writes for transformers; empty where the model has no such form.
+  virtual std::string tokenizer_json() const = 0;
+};
+
 // `serialized` is the content of a .model file; `name` names it in errors.
-std::unique_ptr<Tokenizer> load_sentencepiece(std::string serialized, const std::string& name);
+std::unique_ptr<SentencePieceModel> load_sentencepiece(std::string serialized, const std::string& name);
+
+// Trains a BPE model of `vocab_size` pieces that is lossless: no normalization, no dummy prefix, white space kept, byte
+// fallback for rare characters and line ends, digits separate. <unk> 0, <s> 1, </s> 2, bytes 3..258. The same documents
+// (valid UTF-8) give the same model on every machine. Too little text for `vocab_size` gives a smaller vocabulary and a
+// warning; a vocab_size that cannot hold the alphabet throws Error.
+std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>& documents, int64_t vocab_size);
 
 }  // namespace lazy

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "data/tokenizers/utf8.h"
+#include "data/tokenizers/unicode.h"
 
 namespace lazy {
 namespace {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "data/tokenizers/merges.h"
-#include "data/tokenizers/word_cache.h"
 
 namespace lazy {
 

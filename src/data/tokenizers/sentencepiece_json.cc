@@ -1,13 +1,13 @@
-// tokenizer.json of the tokenizers that came from SentencePiece (Llama 2, Mistral): BPE over characters, bytes for
-// those without a piece, a symbol for the space. Folders that transformers saves often have it without tokenizer.model.
+// tokenizer.json of tokenizers that come from SentencePiece (Llama 2, Mistral): BPE over characters with byte fallback
+// and a symbol for the space. Folders that transformers saves often have no tokenizer.model beside it.
 #include <unordered_map>
 
+#include "core/checksum.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "data/tokenizers/bpe_vocabulary.h"
-#include "data/tokenizers/check.h"
 #include "data/tokenizers/sentencepiece_bpe.h"
 #include "data/tokenizers/tokenizer_json.h"
+#include "data/tokenizers/vocabulary.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
@@ -15,20 +15,20 @@ namespace {
 
 constexpr const char* kSpaceSymbol = "\xE2\x96\x81";
 
-// Before which stretches of text, between added tokens, a space is put.
+// Which stretches of text between added tokens get a space prefix.
 enum class Prefix { never, first, every };
 
 struct Pieces {
   std::vector<SentencePiece> pieces;  // by id
   std::vector<SentencePieceMerge> merges;
   std::vector<int32_t> byte_ids;
-  std::vector<int> byte_of;  // by id: the byte that it stands for, or -1
+  std::vector<int> byte_of;  // by id: its byte, or -1
 };
 
 struct Spaces {
-  bool symbol = false;  // spaces become the symbol
+  bool symbol = false;  // spaces are replaced by the symbol
   Prefix prefix = Prefix::never;
-  bool even_before_space = false;  // the normalizer Prepend; Metaspace leaves text alone that begins with a space
+  bool even_before_space = false;  // Prepend always adds the prefix, Metaspace only where the text has no leading space
 };
 
 void read_normalizer(const Node& node, Spaces& spaces) {
@@ -140,7 +140,7 @@ class SentencePieceJson final : public Tokenizer {
     return text;
   }
   std::string piece(int32_t id) const override {
-    check_id(id, vocab_size());
+    check_token_id(id, vocab_size());
     if (special_[id]) return "";
     if (p_.byte_of[id] >= 0) return std::string(1, static_cast<char>(p_.byte_of[id]));
     return replaced(d_.tokens[id], kSpaceSymbol, " ");
@@ -185,7 +185,7 @@ class SentencePieceJson final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_sentencepiece(TokenizerJson file) {
+std::unique_ptr<Tokenizer> make_sentencepiece_json(TokenizerJson file) {
   BpeDefinition definition;
   const Node root = file.root(), model = root.at("model");
   if (const Node type = model.at("type"); type.present() && type.string() != "BPE") type.expected("\"BPE\"");

@@ -1,21 +1,22 @@
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/sentencepiece.h"
 
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <string_view>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/tokenizers/sentencepiece.h"
 
 namespace lazy {
 namespace spm = ::sentencepiece;
 
 namespace {
 
-constexpr size_t kLongestSentence = 4096;  // bytes; longer lines are cut, not skipped as the trainer would
+constexpr size_t kLongestSentence = 4096;  // bytes; longer lines are split (the trainer would skip them)
 
-// Documents line by line. Line ends are not part of any piece.
+// Iterates over the lines of the documents. Line ends are part of no piece.
 class Lines final : public spm::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& documents) : documents_(documents) { Next(); }
@@ -63,7 +64,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>& d
   }
   Lines lines(documents);
   if (lines.done()) fail("tokenizer", "cannot train: there is no text");
-  spm::SetMinLogLevel(3);  // errors come back as a status
+  spm::SetMinLogLevel(3);  // errors are returned as a status
   std::string model;
   const auto status = spm::SentencePieceTrainer::Train(
       std::unordered_map<std::string, std::string>{
@@ -86,7 +87,7 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>& d
   if (!status.ok()) fail("tokenizer", "cannot train {} pieces: {}", vocab_size, plain(status.message()));
   auto tokenizer = load_sentencepiece(std::move(model), "the trained model");
   if (tokenizer->vocab_size() < vocab_size) {
-    log::warn("the text supports only {} of the {} pieces asked for", tokenizer->vocab_size(), vocab_size);
+    log::warn("the text supports only {} of the {} requested pieces", tokenizer->vocab_size(), vocab_size);
   }
   return tokenizer;
 }

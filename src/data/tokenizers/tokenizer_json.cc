@@ -1,6 +1,10 @@
 #include "data/tokenizers/tokenizer_json.h"
 
+#include <cctype>
+
 #include "core/file.h"
+#include "data/tokenizers/unicode.h"
+#include "data/tokenizers/vocabulary.h"
 
 namespace lazy {
 
@@ -57,5 +61,124 @@ std::pair<std::string, std::string> read_merge(const Node& entry) {
   }
   return {text.substr(0, space), text.substr(space + 1)};
 }
+
+// Byte-level BPE. Settings beyond what is implemented are errors, never silent differences.
+namespace {
+
+void read_normalizer(const Node& node, BpeDefinition& definition) {
+  if (!node.present()) return;
+  const std::string type = node.at("type").string();
+  if (type == "Sequence") {
+    const Node list = node.at("normalizers");
+    for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), definition);
+  } else if (type == "NFC") {
+    if (!has_nfc()) node.at("type").expected("no normalizer (NFC needs a build with libutf8proc)");
+    definition.nfc = true;
+  } else {
+    node.at("type").expected("\"NFC\" or \"Sequence\" (others are not supported)");
+  }
+}
+
+void read_split(const Node& node, BpeDefinition& definition) {
+  const Node pattern = node.at("pattern");
+  if (!pattern.present()) pattern.expected("a pattern");
+  std::string regex;
+  if (const Node found = pattern.at("Regex"); found.present()) {
+    regex = found.string();
+  } else if (const Node text = pattern.at("String"); text.present()) {
+    for (const char c : text.string()) {
+      if (!std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80) regex += '\\';
+      regex += c;
+    }
+  } else {
+    pattern.expected("{\"Regex\": ...} or {\"String\": ...}");
+  }
+  const std::string behavior = node.at("behavior").string();
+  const bool invert = node.at("invert").boolean(false);
+  if (behavior == "Removed" && invert) {
+    definition.pre_tokenizer.add_split(regex, pattern.place, true);
+  } else if (behavior == "Isolated") {
+    definition.pre_tokenizer.add_split(regex, pattern.place, false);
+  } else {
+    node.at("behavior").expected("\"Isolated\", or \"Removed\" with invert (others are not supported)");
+  }
+}
+
+// True when the step was ByteLevel.
+bool read_pre_tokenizer(const Node& node, BpeDefinition& definition) {
+  if (!node.present()) node.expected("a pre-tokenizer that ends in ByteLevel");
+  const std::string type = node.at("type").string();
+  if (type == "Sequence") {
+    const Node list = node.at("pretokenizers");
+    bool byte_level = false;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (byte_level) list.at(i).expected("nothing after ByteLevel");
+      byte_level = read_pre_tokenizer(list.at(i), definition);
+    }
+    return byte_level;
+  }
+  if (type == "ByteLevel") {
+    if (node.at("add_prefix_space").boolean(true)) definition.pre_tokenizer.add_prefix_space();
+    if (node.at("use_regex").boolean(true)) {
+      definition.pre_tokenizer.add_split(kGpt2Pattern, "GPT-2's pattern", false);
+    }
+    return true;
+  }
+  if (type == "Split") {
+    read_split(node, definition);
+  } else if (type == "Digits") {
+    const bool single = node.at("individual_digits").boolean(false);
+    definition.pre_tokenizer.add_split(single ? R"(\p{N})" : R"(\p{N}+)", node.place, false);
+  } else {
+    node.at("type").expected("ByteLevel, Split, Digits or Sequence (others are not supported)");
+  }
+  return false;
+}
+
+void read_model(const Node& model, BpeDefinition& definition) {
+  if (!model.present()) model.expected("an object");
+  if (const Node type = model.at("type"); type.present() && type.string() != "BPE") type.expected("\"BPE\"");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (const Node affix = model.at(key); affix.present() && !affix.string().empty()) {
+      affix.expected("null (affixes are not supported)");
+    }
+  }
+  if (const Node dropout = model.at("dropout"); dropout.present() && *dropout.json != 0.0) {
+    dropout.expected("null (dropout is not supported)");
+  }
+  if (model.at("byte_fallback").boolean(false)) {
+    model.at("byte_fallback").expected("false (this is not byte-level BPE; use the model's tokenizer.model)");
+  }
+  definition.ignore_merges = model.at("ignore_merges").boolean(false);
+  const Node vocab = model.at("vocab");
+  if (!vocab.present()) vocab.expected("an object of tokens and ids");
+  BpeVocabulary vocabulary(*vocab.json, vocab.place, definition);
+  const Node merges = model.at("merges");
+  const size_t count = merges.size();
+  definition.merges.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Node entry = merges.at(i);
+    const auto [left, right] = read_merge(entry);
+    vocabulary.add_merge(left, right, entry.place);
+  }
+}
+
+}  // namespace
+
+BpeDefinition read_byte_level(TokenizerJson file) {
+  BpeDefinition definition;
+  const Node root = file.root();
+  read_model(root.at("model"), definition);
+  read_normalizer(root.at("normalizer"), definition);
+  if (!read_pre_tokenizer(root.at("pre_tokenizer"), definition)) {
+    root.at("pre_tokenizer").expected("a pre-tokenizer that ends in ByteLevel");
+  }
+  read_added_tokens(root.at("added_tokens"), definition);
+  definition.files["tokenizer.json"] = std::move(file.text);
+  read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);
+  return definition;
+}
+
+BpeDefinition read_tokenizer_json(const std::filesystem::path& path) { return read_byte_level(TokenizerJson(path)); }
 
 }  // namespace lazy

@@ -1,6 +1,10 @@
-// Hugging Face's tokenizer.json: access to its fields with their place in messages, and what its two forms share.
+// Hugging Face's tokenizer.json: typed access to its fields, and the readers of its two forms, byte-level BPE and
+// SentencePiece-style BPE.
 #pragma once
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -13,7 +17,7 @@ namespace lazy {
 
 using Json = nlohmann::json;
 
-// An object inside the file, with its place for messages: "tokenizer.json: model.vocab".
+// A value inside the file together with its place for messages: "tokenizer.json: model.vocab".
 struct Node {
   const Json* json;
   std::string place;
@@ -46,7 +50,8 @@ struct Node {
 struct TokenizerJson {
   explicit TokenizerJson(const std::filesystem::path& path);
   Node root() const { return {&json, path.string() + ": "}; }
-  bool is_sentencepiece() const;  // pieces of characters with bytes for the rest, not byte-level BPE
+  // BPE over characters with byte_fallback (Llama 2, Mistral), as opposed to byte-level BPE.
+  bool is_sentencepiece() const;
 
   std::filesystem::path path;
   std::string text;
@@ -54,10 +59,10 @@ struct TokenizerJson {
 };
 
 void read_added_tokens(const Node& list, BpeDefinition& definition);
-// "left right", or a pair.
+// A merge is "left right" or ["left", "right"].
 std::pair<std::string, std::string> read_merge(const Node& entry);
 
 BpeDefinition read_byte_level(TokenizerJson file);
-std::unique_ptr<Tokenizer> make_sentencepiece(TokenizerJson file);
+std::unique_ptr<Tokenizer> make_sentencepiece_json(TokenizerJson file);
 
 }  // namespace lazy

@@ -32,8 +32,7 @@ void write_sentencepiece_config(const fs::path& directory, const SentencePieceCo
   write_file_atomic(directory / kConfigName, json.dump(2) + "\n");
 }
 
-void write_sentencepiece_json(const fs::path& directory, const SentencePieceConfig& config,
-                              const std::vector<SentencePiece>& pieces) {
+std::string sentencepiece_json(const SentencePieceConfig& config, const std::vector<SentencePiece>& pieces) {
   const Json space = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceSymbol}};
   const Json no_space = {{"type", "Replace"}, {"pattern", {{"String", kSpaceSymbol}}}, {"content", " "}};
   Json normalizers = Json::array({space});
@@ -46,7 +45,7 @@ void write_sentencepiece_json(const fs::path& directory, const SentencePieceConf
   int32_t bos = -1;
   for (size_t id = 0; id < pieces.size(); ++id) {
     const std::string& text = pieces[id].text;
-    vocab.get_ref<Json::object_t&>().emplace_back(text, id);  // pieces differ: no need to look for the name first
+    vocab.get_ref<Json::object_t&>().emplace_back(text, id);  // pieces are unique: skips the lookup of the key
     if (text == config.bos_token) bos = static_cast<int32_t>(id);
     if (text == config.bos_token || text == config.eos_token || text == config.unk_token) {
       added.push_back({{"id", id},
@@ -94,7 +93,7 @@ void write_sentencepiece_json(const fs::path& directory, const SentencePieceConf
                        {"ignore_merges", false},
                        {"vocab", vocab},
                        {"merges", merges}}}};
-  write_file_atomic(directory / "tokenizer.json", json.dump() + "\n");
+  return json.dump() + "\n";
 }
 
 void write_bytes_config(const fs::path& directory) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/tokenizers/sentencepiece_train.h"
+#include "data/tokenizers/sentencepiece.h"
 
 C10_DECLARE_int(minloglevel);
 

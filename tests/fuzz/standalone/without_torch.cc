@@ -1,12 +1,10 @@
-// What the readers ask of the libraries that this build leaves out.
+// Stubs for functions that need LibTorch, which this build leaves out.
 #include "model/device.h"
 
 namespace lazy {
 
-namespace train {
 std::string resolve_device(const std::string& device) { return device == "auto" ? "cpu" : device; }
 std::string resolve_dtype(const std::string& dtype, const std::string&) { return dtype == "auto" ? "fp32" : dtype; }
 double peak_bf16_tflops(const std::string&) { return 0; }
-}  // namespace train
 
 }  // namespace lazy

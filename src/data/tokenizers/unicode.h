@@ -1,7 +1,8 @@
-// UTF-8, character by character.
+// UTF-8, the printable alphabet of byte-level BPE, and Unicode normalization (NFC).
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,5 +43,16 @@ inline std::string utf8_encode(uint32_t code) {
   if (code < 0x10000) return {static_cast<char>(0xE0 | code >> 12), tail(6), tail(0)};
   return {static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0)};
 }
+
+// Byte-level BPE spells its tokens in printable characters, one for each byte: bytes that are printable in Latin-1
+// stand for themselves, the others are mapped in order to U+0100 and up (a space is U+0120).
+std::string bytes_to_printable(std::string_view bytes);
+// Nothing when the text has a character outside that alphabet.
+std::optional<std::string> printable_to_bytes(std::string_view text);
+
+// Whether this build has NFC (libutf8proc was found). The Qwen tokenizers need it.
+bool has_nfc();
+// `text` in normalization form C; bytes that are not valid UTF-8 stay as they are.
+std::string to_nfc(std::string_view text);
 
 }  // namespace lazy

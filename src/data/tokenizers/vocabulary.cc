@@ -1,15 +1,23 @@
-#include "data/tokenizers/bpe_vocabulary.h"
+#include "data/tokenizers/vocabulary.h"
+
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "data/json_summary.h"
-#include "data/tokenizers/byte_unicode.h"
+#include "data/tokenizers/unicode.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+void check_token_id(int32_t id, int64_t vocab_size) {
+  if (id < 0 || id >= vocab_size) {
+    fail("tokenizer", "id {} is out of range: expected 0 to {}", id, vocab_size - 1);
+  }
+}
 
 BpeVocabulary::BpeVocabulary(const Json& vocab, std::string field, BpeDefinition& definition)
     : field_(std::move(field)), definition_(definition) {
@@ -25,7 +33,7 @@ BpeVocabulary::BpeVocabulary(const Json& vocab, std::string field, BpeDefinition
     }
     const auto id = value.get<int32_t>();
     if (static_cast<size_t>(id) >= definition.tokens.size()) definition.tokens.resize(id + 1);
-    // A special token may stand in the vocabulary as plain text.
+    // Special tokens may be spelled as plain text.
     std::string bytes = printable_to_bytes(token).value_or(token);
     if (!definition.tokens[id].empty()) {
       fail("tokenizer", "{}: \"{}\": id {} is given to another token as well", field_, token, id);
@@ -60,7 +68,7 @@ void BpeVocabulary::add_merge(std::string_view left, std::string_view right, con
 }
 
 void read_special_tokens(const fs::path& folder, const std::string& default_class, BpeDefinition& definition) {
-  // Ids by text: added tokens first, then the vocabulary.
+  // Added tokens first, then the vocabulary.
   const auto id_of = [&](const std::string& text) -> std::optional<int32_t> {
     for (const AddedToken& token : definition.added) {
       if (token.content == text) return token.id;
@@ -113,6 +121,38 @@ void read_special_tokens(const fs::path& folder, const std::string& default_clas
   name("bos_token", definition.bos);
   name("eos_token", definition.eos);
   definition.files["tokenizer_config.json"] = config.dump(2) + "\n";
+}
+
+// GPT-2's two files.
+BpeDefinition read_vocab_and_merges(const fs::path& vocab, const fs::path& merges) {
+  BpeDefinition definition;
+  std::string vocab_text = read_file(vocab), merges_text = read_file(merges);
+  const auto json = Json::parse(vocab_text, nullptr, false);
+  if (json.is_discarded()) fail("tokenizer", "{}: expected JSON", vocab.string());
+  BpeVocabulary vocabulary(json, vocab.string(), definition);
+  int64_t number = 0;
+  for (size_t at = 0; at < merges_text.size();) {
+    const size_t end = std::min(merges_text.find('\n', at), merges_text.size());
+    std::string_view line(merges_text.data() + at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+    const size_t space = line.find(' ');
+    const std::string where = fmt::format("{}:{}", merges.string(), number);
+    if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos) {
+      fail("tokenizer", "{}: expected two tokens with a space between them, found \"{}\"", where, line);
+    }
+    vocabulary.add_merge(line.substr(0, space), line.substr(space + 1), where);
+  }
+  definition.pre_tokenizer.add_split(kGpt2Pattern, "GPT-2's pattern", false);
+  if (const auto id = vocabulary.find("<|endoftext|>")) {
+    definition.added.push_back({.id = *id, .content = "<|endoftext|>", .special = true});
+  }
+  definition.files = {{"vocab.json", std::move(vocab_text)}, {"merges.txt", std::move(merges_text)}};
+  read_special_tokens(vocab.parent_path(), "GPT2Tokenizer", definition);
+  return definition;
 }
 
 }  // namespace lazy

@@ -1,7 +1,9 @@
-// What both forms of byte-level BPE files share: a token table, merges by name, BOS and EOS.
+// The vocabulary of byte-level BPE as its files describe it: tokens, merges by name, BOS and EOS.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,12 +12,16 @@
 
 namespace lazy {
 
+// Throws Error unless 0 <= id < vocab_size.
+void check_token_id(int32_t id, int64_t vocab_size);
+
+// Fills the tokens and merges of a definition.
 class BpeVocabulary {
  public:
   // `vocab`: {"token in printable characters": id}. `field` names it in errors ("vocab.json", "tokenizer.json:
   // model.vocab").
   BpeVocabulary(const nlohmann::json& vocab, std::string field, BpeDefinition& definition);
-  // "left" and "right" as they stand in the file; `where` names the line or entry.
+  // "left" and "right" as the file spells them; `where` names the line or entry in errors.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);
   std::optional<int32_t> find(const std::string& token) const;  // by its printable characters
 
@@ -26,7 +32,8 @@ class BpeVocabulary {
   BpeDefinition& definition_;
 };
 
-// Fills bos and eos, and takes tokenizer_config.json along for save().
+// Sets bos and eos from tokenizer_config.json in `folder`, or from well-known names where there is none (then a
+// tokenizer_config.json with `default_class` is made for save()).
 void read_special_tokens(const std::filesystem::path& folder, const std::string& default_class,
                          BpeDefinition& definition);
 

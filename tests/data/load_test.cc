@@ -1,0 +1,168 @@
+// load_tokenizer(): which file of a folder is read.
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "data/tokenizer.h"
+#include "data/tokenizers/sentencepiece.h"
+#include "support.h"
+
+namespace lazy {
+using namespace testing_support;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace {
+
+const char* const kText = "The words, 42 of them:\n  \"new lines\" and a <|chat|> token";
+
+std::unique_ptr<Tokenizer> trained() {
+  Random random(29);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 300; ++i) texts.push_back(to_valid_utf8(random_text(random, 40)));
+  return train_sentencepiece(texts, 500);
+}
+
+nlohmann::ordered_json read_json(const fs::path& path) { return nlohmann::ordered_json::parse(read_file(path)); }
+
+// What loading the folder prints on stderr, and the tokenizer.
+std::pair<std::string, std::unique_ptr<Tokenizer>> load(const fs::path& folder) {
+  testing::internal::CaptureStderr();
+  auto tokenizer = load_tokenizer(folder.string());
+  return {testing::internal::GetCapturedStderr(), std::move(tokenizer)};
+}
+
+void add_chat_token(const Folder& folder, int64_t id) {
+  auto json = read_json(folder / "tokenizer.json");
+  json["added_tokens"].push_back({{"id", id}, {"content", "<|chat|>"}, {"special", true}, {"normalized", false}});
+  folder.write("tokenizer.json", json.dump());
+}
+
+}  // namespace
+
+TEST(LoadTokenizer, AFolderWrittenBySaveHasOneTokenizer) {
+  const Folder folder;
+  const auto saved = trained();
+  saved->save(folder.path());
+  ASSERT_TRUE(fs::exists(folder / "tokenizer.model") && fs::exists(folder / "tokenizer.json"));
+  const auto [warning, tokenizer] = load(folder.path());
+  EXPECT_THAT(warning, IsEmpty());
+  EXPECT_EQ(tokenizer->fingerprint(), saved->fingerprint());
+  for (const char* text : {kText, "\xE2\x96\x81 x"}) {
+    EXPECT_EQ(tokenizer->encode(text), saved->encode(text));
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  }
+}
+
+// The same vocabulary in two files: the fingerprint stays the one of tokenizer.model, also after another save.
+TEST(LoadTokenizer, FilesThatAgreeKeepTheFingerprintOfTheModel) {
+  const Folder folder;
+  const auto saved = trained();
+  saved->save(folder.path());
+  folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(2));  // not the text that save() writes
+  const auto [warning, tokenizer] = load(folder.path());
+  EXPECT_THAT(warning, IsEmpty());
+  EXPECT_EQ(tokenizer->fingerprint(), saved->fingerprint());
+  EXPECT_EQ(tokenizer->vocab_size(), saved->vocab_size());
+  EXPECT_EQ(tokenizer->bos_id(), saved->bos_id());
+  EXPECT_EQ(tokenizer->eos_id(), saved->eos_id());
+  EXPECT_EQ(tokenizer->encode(kText), saved->encode(kText));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(kText)), kText);
+  EXPECT_EQ(tokenizer->encode("<s>"), std::vector<int32_t>{1}) << "tokenizer.json is the file that is read";
+  tokenizer->save(folder / "again");
+  const auto [none, again] = load(folder / "again");
+  EXPECT_THAT(none, IsEmpty());
+  EXPECT_EQ(again->fingerprint(), saved->fingerprint());
+}
+
+TEST(LoadTokenizer, TokenizerJsonCountsWhereTheFilesDisagree) {
+  const Folder folder;
+  const auto saved = trained();
+  saved->save(folder.path());
+  add_chat_token(folder, saved->vocab_size());
+  const auto [warning, tokenizer] = load(folder.path());
+  EXPECT_THAT(warning, AllOf(HasSubstr((folder / "tokenizer.json").string()),
+                             HasSubstr((folder / "tokenizer.model").string()), HasSubstr("differently")));
+  EXPECT_EQ(split(warning, '\n').size(), 2u) << "one line: " << warning;
+  EXPECT_EQ(tokenizer->vocab_size(), saved->vocab_size() + 1);
+  EXPECT_EQ(tokenizer->encode("<|chat|>"), std::vector<int32_t>{static_cast<int32_t>(saved->vocab_size())});
+  EXPECT_NE(tokenizer->fingerprint(), saved->fingerprint());
+  EXPECT_THAT(load(folder.path()).first, IsEmpty()) << "warned twice";
+}
+
+// Merges that differ are found by the probe texts, without any added token.
+TEST(LoadTokenizer, OtherMergesDisagree) {
+  const Folder folder;
+  trained()->save(folder.path());
+  auto json = read_json(folder / "tokenizer.json");
+  json["model"]["merges"] = nlohmann::ordered_json::array();
+  folder.write("tokenizer.json", json.dump());
+  const auto [warning, tokenizer] = load(folder.path());
+  EXPECT_THAT(warning, HasSubstr("differently"));
+  EXPECT_EQ(tokenizer->encode("the").size(), 3u);
+}
+
+TEST(LoadTokenizer, OneFileAloneIsRead) {
+  const Folder folder;
+  const auto saved = trained();
+  saved->save(folder.path());
+  fs::create_directories(folder / "model");
+  fs::create_directories(folder / "json");
+  fs::copy_file(folder / "tokenizer.model", folder / "model/tokenizer.model");
+  fs::copy_file(folder / "tokenizer.json", folder / "json/tokenizer.json");
+  const auto [no_warning, model] = load(folder / "model");
+  EXPECT_THAT(no_warning, IsEmpty());
+  EXPECT_EQ(model->fingerprint(), saved->fingerprint());
+  const auto [none, json] = load(folder / "json");
+  EXPECT_THAT(none, IsEmpty());
+  EXPECT_NE(json->fingerprint(), saved->fingerprint());
+  for (const auto* tokenizer : {model.get(), json.get()}) EXPECT_EQ(tokenizer->encode(kText), saved->encode(kText));
+}
+
+TEST(LoadTokenizer, AFileThatCannotBeReadLeavesTheOther) {
+  const Folder folder;
+  const auto saved = trained();
+  saved->save(folder.path());
+  auto json = read_json(folder / "tokenizer.json");
+  json["model"]["type"] = "Unigram";
+  folder.write("tokenizer.json", json.dump());
+  const auto [warning, model] = load(folder.path());
+  EXPECT_THAT(warning, AllOf(HasSubstr("tokenizer.model is used"), HasSubstr("tokenizer.json: model.type")));
+  EXPECT_EQ(model->fingerprint(), saved->fingerprint());
+
+  saved->save(folder / "other");
+  folder.write("other/tokenizer.model", "no SentencePiece model");
+  const auto [other, loaded] = load(folder / "other");
+  EXPECT_THAT(other, AllOf(HasSubstr("tokenizer.json is used"), HasSubstr("tokenizer.model")));
+  EXPECT_EQ(loaded->encode(kText), saved->encode(kText));
+}
+
+// Llama 2's own model and its form for transformers.
+TEST(LoadTokenizer, Llama2InBothForms) {
+  const std::string file = test_data("tokenizers/llama2-tokenizer.model");
+  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with tokenizers/llama2-tokenizer.model";
+  const Folder folder;
+  const auto llama = load_tokenizer(file);
+  llama->save(folder.path());
+  folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(1));
+  const auto [none, same] = load(folder.path());
+  EXPECT_THAT(none, IsEmpty());
+  EXPECT_EQ(same->fingerprint(), llama->fingerprint());
+  EXPECT_EQ(same->encode(kText), llama->encode(kText));
+  llama->save(folder / "chat");
+  auto json = read_json(folder / "chat/tokenizer.json");
+  json["added_tokens"].push_back({{"id", 32000}, {"content", "<|chat|>"}, {"special", true}, {"normalized", false}});
+  folder.write("chat/tokenizer.json", json.dump());
+  const auto [warning, chat] = load(folder / "chat");
+  EXPECT_THAT(warning, HasSubstr("differently"));
+  EXPECT_EQ(chat->vocab_size(), 32001);
+}
+
+TEST(LoadTokenizer, SaysWhatWasExpected) {
+  const Folder folder;
+  EXPECT_THAT(error_of([&] { load_tokenizer((folder / "none").string()); }), HasSubstr("found nothing there"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }),
+              HasSubstr("expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt"));
+}
+
+}  // namespace lazy
