@@ -3,7 +3,7 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo test test-gpu test-asan test-tsan test-kills fuzz lint format clean help
+.PHONY: build setup demo test test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -52,11 +52,14 @@ fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a 
 	@build/tests/fuzz_tests --gtest_brief=1 --gtest_filter='*SeedsAreWritten*'
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} scripts/fuzz.sh build/fuzz-seeds
 
-lint:           ## clang-tidy over our sources (compile_commands.json is in build/)
-	@scripts/lint.sh build
+lint:           ## formatting, Python lint and spelling of every file; fails if anything is to be mended
+	@scripts/lint.sh check
 
-format:         ## clang-format our sources
-	@git ls-files '*.cc' '*.h' | xargs clang-format -i
+tidy:           ## clang-tidy over the sources that differ from LAZY_BASE (default HEAD~1); needs a build
+	@scripts/lint.sh tidy build
+
+format:         ## format every source file in place
+	@scripts/lint.sh format
 
 clean:          ## remove build folders; .venv and .deps stay
 	rm -rf build build-*

@@ -1,10 +1,49 @@
 #!/usr/bin/env bash
-# clang-tidy over the sources that the build folder compiles. Usage: scripts/lint.sh FOLDER
+# Formatting, Python lint and spelling of every file, clang-tidy of the changed ones. Fails if anything is to be mended.
+# Usage: scripts/lint.sh check           clang-format, ruff, codespell
+#        scripts/lint.sh format          formats in place
+#        scripts/lint.sh tidy FOLDER     clang-tidy over the sources that differ from LAZY_BASE (default: HEAD~1);
+#                                        FOLDER is a build folder with compile_commands.json
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v clang-tidy >/dev/null || { echo "lint: clang-tidy is not installed (apt-get install clang-tidy)" >&2; exit 1; }
-# clang cannot read GCC's precompiled headers: strip them from a copy of the compile commands.
-mkdir -p "$1/lint"
-sed -E 's/-include [^ ]*cmake_pch[^ ]*//g; s/-fpch-preprocess//g; s/-Winvalid-pch//g' "$1/compile_commands.json" > "$1/lint/compile_commands.json"
-git ls-files 'src/core/*.cc' 'src/data/*.cc' 'src/report/*.cc' 'src/attention/*.cc' |
-  xargs -P "${JOBS:-$(nproc)}" -n 4 clang-tidy --quiet -p "$1/lint"
+
+# The tools live in a virtual environment of their own, installed from pinned versions.
+tools=$PWD/.deps/lint
+wanted=$(sha256sum scripts/requirements-lint.txt | cut -d' ' -f1)
+if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$wanted" ]; then
+  printf '\033[1m==> installing the lint tools\033[0m\n' >&2
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check -r scripts/requirements-lint.txt
+  echo "$wanted" > "$tools/stamp"
+fi
+PATH=$tools/bin:$PATH
+
+native() { git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh'; }
+python_files() { git ls-files -z '*.py'; }
+
+case "${1:-check}" in
+  check)
+    native | xargs -0 -n 64 -P "${JOBS:-$(nproc)}" clang-format --dry-run --Werror
+    python_files | xargs -0 ruff format --check --quiet --diff
+    python_files | xargs -0 ruff check --quiet
+    git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh' '*.py' '*.md' '*.sh' '*.toml' '*.cmake' '*CMakeLists.txt' |
+      xargs -0 codespell
+    echo "lint: formatting, Python and spelling are in order"
+    ;;
+  format)
+    native | xargs -0 -n 64 -P "${JOBS:-$(nproc)}" clang-format -i
+    python_files | xargs -0 ruff format --quiet
+    python_files | xargs -0 ruff check --quiet --fix
+    ;;
+  tidy)
+    folder=${2:-build}
+    base=${LAZY_BASE:-HEAD~1}
+    git rev-parse --quiet --verify "$base" >/dev/null || { echo "lint: no commit $base to compare with, nothing is tidied"; exit 0; }
+    # clang cannot read GCC's precompiled headers: without the option the header itself is read.
+    mkdir -p "$folder/lint"
+    sed -E 's/-fpch-preprocess//g; s/-Winvalid-pch//g' "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"
+    git diff -z --name-only --diff-filter=AMR "$base" -- 'src/*.cc' 'apps/*.cc' |
+      xargs -0 -r -P "${JOBS:-$(nproc)}" -n 1 clang-tidy --quiet -p "$folder/lint"
+    ;;
+  *) echo "lint: expected check, format or tidy, received $1" >&2; exit 2 ;;
+esac
