@@ -12,13 +12,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "absent_settings.h"
 #include "command.h"
 
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "lazy/attention.h"
+#include "lazy/kernel_table.h"
 #include "model/checkpoint_names.h"
 #include "model/config.h"
 #include "model/parameter_shapes.h"
@@ -39,11 +38,6 @@ std::vector<std::string> cpu_features() {
   return out;
 }
 
-constexpr kernels::Normalizer kNormalizers[] = {kernels::Normalizer::softmax,   kernels::Normalizer::elastic,
-                                                kernels::Normalizer::sparsemax, kernels::Normalizer::entmax15,
-                                                kernels::Normalizer::sigmoid,   kernels::Normalizer::softmax_sink};
-constexpr kernels::DType kTypes[] = {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16};
-
 kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dtype, int64_t head_dim) {
   return {.q_length = 128,
           .k_length = 128,
@@ -56,9 +50,9 @@ kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dt
 // {normalizer: [types]} that the CPU's kernels serve.
 Json cpu_support() {
   Json served = Json::object();
-  for (const kernels::Normalizer normalizer : kNormalizers) {
+  for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
     Json types = Json::array();
-    for (const kernels::DType type : kTypes) {
+    for (const kernels::DType type : kernels::kKernelTypes) {
       if (kernels::unmet_condition(usual_problem(normalizer, type, 64)).empty()) types.push_back(kernels::name(type));
     }
     served[kernels::name(normalizer)] = types;
@@ -74,9 +68,9 @@ Json cuda_support() {
     return error.what();
   }
   Json served = Json::object();
-  for (const kernels::Normalizer normalizer : kNormalizers) {
-    for (const kernels::DType type : kTypes) {
-      for (const int64_t size : {64, 96, 128, 256}) {
+  for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
+    for (const kernels::DType type : kernels::kKernelTypes) {
+      for (const int64_t size : kernels::kTensorCoreHeadSizes) {
         served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
             ops::cuda_choice()(usual_problem(normalizer, type, size));
       }
@@ -212,10 +206,10 @@ ModelConfig read_model(const std::string& path, const std::vector<std::string>& 
     return ModelConfig::from_directory(path);
   }
   Config config = Config::load(path, overrides);
-  // Whatever `lazy train` would refuse is refused here; a file that others extend may leave out what they set.
+  // Refuses what `lazy train` would refuse, but keys that a base configuration leaves to others may be missing.
   auto complete = overrides;
-  set_if_absent(config, "data", "corpus", "unset", complete);
-  set_if_absent(config, "training", "steps", "1000000000", complete);
+  if (!config.section("data").has("corpus")) complete.push_back("data.corpus=unset");
+  if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000000");
   train::TrainConfig::load(path, complete);
   return ModelConfig::from_toml(config);
 }
@@ -238,11 +232,10 @@ void run(const InfoOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](CLI::App& command) {
+LAZY_COMMAND(info, "Show this build, or the shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path, "A configuration (.toml) or a model folder; without it: build, devices, kernels");
-  command.add_option("--set", o->overrides, "section.key=value: change a configuration's value")
-      ->allow_extra_args(false);
+  command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(
       "Examples:\n"

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "attention/cuda/hopper_rows.cuh"
-#include "attention/cuda/tensor_map.h"
 
 namespace lazy::kernels::cuda {
 

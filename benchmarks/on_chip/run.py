@@ -30,7 +30,7 @@ LEFT_OUT = {1: "exchange", 2: "exponentials", 4: "sum over V", 7: "any of these"
 def build(folder):
     root, to = HERE.parent.parent, pathlib.Path(folder) / "liblazy_on_chip.so"
     nvcc = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
-    sources = [HERE / "cluster_forward.cu", root / "src/attention/cuda/tensor_map.cu"]
+    sources = [HERE / "cluster_forward.cu", root / "src/attention/cuda/hopper_tensor_map.cu"]
     done = subprocess.run([nvcc, "-std=c++20", "-O3", "-gencode", "arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
                            "-Xptxas", "-v", "-Xcompiler", "-fPIC", "-shared", f"-I{root / 'src'}", f"-I{root / 'include'}",
                            *map(str, sources), "-o", str(to)], capture_output=True, text=True)

@@ -1,29 +1,29 @@
-// The attention kernels, free of Torch: a struct that describes the problem, structs of raw pointers, entry points.
+// The attention kernels without Torch: a struct that describes the problem, structs of raw pointers, entry points.
 //
 //   s_ij     = scale q_i . k_j + distance_bias[|pos_i - j|] - alibi_slope |pos_i - j|       (arXiv 2601.00919, eq. 4)
 //   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
 //   out_i    = sum_j weight_ij v_j
 //
-// pos_i = i + k_length - q_length: the last query stands at the last key (bottom-right alignment), so a KV cache needs
-// nothing special. c_i is the number of keys that query i sees. All indices in code are 0-based.
+// pos_i = i + k_length - q_length: the last query stands at the last key (bottom-right alignment), as a KV cache needs.
+// c_i is the number of keys that query i sees. Indices are 0-based. The other normalizers: normalizers.h.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
 
+#include "lazy/normalizers.h"
+
 namespace lazy::kernels {
 
 enum class DType { f64, f32, bf16, f16 };
-enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink };
 enum class Offset { per_visible, constant };  // tau / c_i, or tau
 
 const char* name(DType dtype);
-const char* name(Normalizer normalizer);
 
 struct Problem {
   int64_t batch = 1;
-  int64_t q_length = 0, k_length = 0;  // tokens a batch entry; packed: all tokens
+  int64_t q_length = 0, k_length = 0;  // tokens per batch entry; packed: all tokens
   int64_t heads = 1, kv_heads = 1;     // heads is a multiple of kv_heads
   int64_t head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;  // of q, k, v, out and their gradients
@@ -33,7 +33,7 @@ struct Problem {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: -ln(c_i)
-  int64_t bias_window = 0;                                         // W, entries a head of the distance bias; 0: none
+  int64_t bias_window = 0;                                         // W, distance biases per head; 0: none
   bool alibi = false;                                              // slopes are given
   // Packed documents: sequences + 1 cumulative lengths each; batch is 1. Null: every batch entry is one sequence.
   const int32_t* cu_seqlens_q = nullptr;
@@ -60,15 +60,15 @@ struct Forward {
   const Real* sink = nullptr;           // (heads), normalizer softmax_sink
   const Real* alibi_slopes = nullptr;   // (heads)
   View out;
-  // (batch, heads, q_length): natural log-sum-exp of the visible scores, with the sink's term for softmax_sink; the
-  // row's threshold for sparsemax and entmax15 (in the score's units: weight = max(s - lse, 0) and
-  // max(s / 2 - lse, 0)^2); unused for sigmoid. -inf for a row without a visible key.
+  // (batch, heads, q_length), the row's statistic: natural log-sum-exp of the visible scores, with the sink's term for
+  // softmax_sink; the threshold for sparsemax, weight = max(s - lse, 0), and entmax15, weight = max(s / 2 - lse, 0)^2;
+  // unused for sigmoid. -inf for a row without a visible key.
   Real* lse = nullptr;
   // (3, batch, heads, q_length) or null: weight on the sequence's first key, 1 - sum of weights, alive keys.
   Real* stats = nullptr;
 };
 
-// What a backward pass reads and writes. Null outputs are not computed; the others are overwritten, never added to.
+// Inputs and outputs of a backward pass. Null outputs are not computed; the others are overwritten, never added to.
 template <typename Real>
 struct Backward {
   ConstView q, k, v, out, d_out;
@@ -84,8 +84,7 @@ struct Backward {
   Real* d_alibi_slopes = nullptr;
 };
 
-// Why the fast kernels on the CPU do not serve this problem, as one line for a person; empty when they do. For GPUs:
-// attention_cuda.h.
+// Why the fast kernels on the CPU do not serve this problem, as one line; empty when they do. For GPUs: kernel_table.h.
 std::string unmet_condition(const Problem& problem);
 
 // The fast kernels (src/attention/cpu): dtype f32, bf16 or f16, arithmetic in fp32. Memory is linear in the lengths.

@@ -1,18 +1,16 @@
-// The attention kernels on NVIDIA GPUs: the same Problem and argument structs as attention.h, with device pointers.
+// Attention and decoding on NVIDIA GPUs: the same Problem and argument structs as attention.h and decode.h, with device
+// pointers, those of Problem (cu_seqlens), lengths, block_table and visible_counts included.
 //
-// Everything is queued on the caller's stream; nothing is allocated and nothing waits. Pointers of Problem (cu_seqlens)
-// are device pointers too, so packed documents need no copy back to the host.
+// Everything is queued on the caller's stream. Nothing is allocated and nothing waits for the GPU, so calls can be
+// captured in a CUDA graph.
 #pragma once
 #include <cstddef>
 
 #include "lazy/attention.h"
+#include "lazy/decode.h"
+#include "lazy/kernel_table.h"
 
 namespace lazy::kernels {
-
-// plain: every problem, fp32 arithmetic. portable: tensor cores by mma.sync, sm_80 and later. hopper: sm_90 only.
-enum class CudaKernel { automatic, plain, portable, hopper };
-
-const char* name(CudaKernel kernel);
 
 struct CudaCall {
   void* stream = nullptr;      // a cudaStream_t; null: the default stream
@@ -21,11 +19,11 @@ struct CudaCall {
   CudaKernel kernel = CudaKernel::automatic;
 };
 
-// Why this kernel cannot serve the problem on the current device, as one line; empty when it can. `automatic` asks
-// whether any can.
-std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
+// The current device.
+DeviceFacts device_facts();
 
-// The fastest kernel that serves it.
+// kernel_table.h's checks for the current device.
+std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
 CudaKernel choose_cuda(const Problem& problem);
 
 // Bytes of workspace. Linear in the lengths.
@@ -34,5 +32,15 @@ size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 // Throw std::invalid_argument with unmet_condition_cuda's text, std::runtime_error when CUDA refuses a launch.
 void forward_cuda(const Problem& problem, const Forward<float>& arguments, const CudaCall& call);
 void backward_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
+
+// Bytes of workspace: one float per key and row of a few sequences at a time, and little else.
+size_t decode_workspace_cuda(const Problem& problem, const CacheSize& cache);
+
+// Bit-identical from run to run and on every GPU of one architecture. Lengths and pages are checked on the device: a
+// sequence whose length is below 0 or above cache.keys, or whose visible_count is below q_length, gets NaN results, and
+// so do rows that see a key on a page outside [0, cache.pages). Nothing outside the caches is read.
+//
+// Throws std::invalid_argument with unmet_condition_decode_cuda's text, std::runtime_error when CUDA refuses a launch.
+void decode_cuda(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache, const CudaCall& call);
 
 }  // namespace lazy::kernels

@@ -4,9 +4,14 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 
 namespace lazy::ops {
+
+// After check_attention.
+static bool has_lse(const AttentionArguments& a) {
+  return kernels::traits(kernels::normalizer_from_name(a.normalizer).value()).has_lse;
+}
 
 AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
   const auto type = accumulate_type(a.q.scalar_type());
@@ -20,7 +25,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
   if (return_stats) stats_size.append(rows.begin(), rows.end());
   const c10::SymDimVector none{c10::SymInt(0)};
   return {at::empty_symint(out_size, a.q.options()),
-          at::empty_symint(a.normalizer == "sigmoid" ? none : rows, a.q.options().dtype(type)),
+          at::empty_symint(has_lse(a) ? rows : none, a.q.options().dtype(type)),
           at::empty_symint(stats_size, a.q.options().dtype(type))};
 }
 
@@ -32,7 +37,7 @@ void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const 
   if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
   rows.push_back(a.q.sym_size(-2));
   rows.push_back(a.q.sym_size(-3));
-  if (a.normalizer == "sigmoid") rows.assign(1, c10::SymInt(0));
+  if (!has_lse(a)) rows.assign(1, c10::SymInt(0));
   auto check = [&](const at::Tensor& t, const char* name, c10::SymIntArrayRef sizes, at::ScalarType type) {
     TORCH_CHECK(t.sym_sizes() == sizes && t.scalar_type() == type && t.device() == a.q.device(),
                 "lazy::attention_backward: expected ", name, " of shape ", sizes, " and type ", type, " on ",

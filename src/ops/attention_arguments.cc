@@ -3,27 +3,44 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
+#include <string>
 
 namespace lazy::ops {
 
 using kernels::DType;
-using kernels::Normalizer;
 
 // `operation` is in scope wherever this stands.
 #define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
 namespace {
 
-Normalizer normalizer_from(const char* operation, std::string_view name) {
-  for (auto n : {Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15,
-                 Normalizer::sigmoid, Normalizer::softmax_sink}) {
-    if (name == kernels::name(n)) return n;
+const kernels::NormalizerTraits& normalizer_from(const char* operation, std::string_view name) {
+  if (const auto found = kernels::normalizer_from_name(name)) return kernels::traits(*found);
+  std::string names;
+  for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
+    const bool last = &t == std::end(kernels::kNormalizers) - 1;
+    names += (names.empty() ? "" : last ? " or " : ", ") + ('"' + std::string(t.name)) + '"';
   }
-  LAZY_EXPECT(false,
-              "normalizer to be \"softmax\", \"elastic\", \"sparsemax\", \"entmax15\", \"sigmoid\" or "
-              "\"softmax_sink\", received \"",
-              name, "\"");
+  LAZY_EXPECT(false, "normalizer to be ", names, ", received \"", name, "\"");
+}
+
+// The name of the only normalizer that takes a parameter.
+std::string_view only_with(bool kernels::NormalizerTraits::*takes) {
+  for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
+    if (t.*takes) return t.name;
+  }
+  return "";
+}
+
+// A parameter is given exactly if the normalizer takes it.
+void check_taken(const AttentionArguments& a, bool given, const kernels::NormalizerTraits& normalizer,
+                 bool kernels::NormalizerTraits::*takes, const char* name) {
+  const char* const operation = a.operation;
+  LAZY_EXPECT(given || !(normalizer.*takes), name, " for normalizer \"", normalizer.name, "\", received None");
+  LAZY_EXPECT(!given || normalizer.*takes, name, " only with normalizer \"", only_with(takes),
+              "\", received it with \"", a.normalizer, "\"");
 }
 
 DType dtype_from(const char* operation, at::ScalarType type) {
@@ -41,7 +58,7 @@ DType dtype_from(const char* operation, at::ScalarType type) {
   }
 }
 
-// A per-head parameter: contiguity is up to the kernel's caller.
+// A parameter per head, of any strides.
 void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
   if (!given(t)) return;
   const char* const operation = a.operation;
@@ -56,18 +73,11 @@ void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const
 
 void check_normalizer_arguments(const AttentionArguments& a) {
   const char* const operation = a.operation;
-  const Normalizer normalizer = normalizer_from(operation, a.normalizer);
-  const bool elastic = normalizer == Normalizer::elastic, sink = normalizer == Normalizer::softmax_sink;
-  LAZY_EXPECT(given(a.tau) == elastic,
-              elastic ? "tau for normalizer \"elastic\", received None"
-                      : "tau only with normalizer \"elastic\", received it with \"",
-              elastic ? "" : a.normalizer, elastic ? "" : "\"");
-  LAZY_EXPECT(given(a.sink) == sink,
-              sink ? "sink for normalizer \"softmax_sink\", received None"
-                   : "sink only with normalizer \"softmax_sink\", received it with \"",
-              sink ? "" : a.normalizer, sink ? "" : "\"");
-  LAZY_EXPECT(!a.sigmoid_bias || normalizer == Normalizer::sigmoid,
-              "sigmoid_bias only with normalizer \"sigmoid\", received it with \"", a.normalizer, "\"");
+  const kernels::NormalizerTraits& normalizer = normalizer_from(operation, a.normalizer);
+  check_taken(a, given(a.tau), normalizer, &kernels::NormalizerTraits::takes_tau, "tau");
+  check_taken(a, given(a.sink), normalizer, &kernels::NormalizerTraits::takes_sink, "sink");
+  LAZY_EXPECT(!a.sigmoid_bias || normalizer.takes_sigmoid_bias, "sigmoid_bias only with normalizer \"",
+              only_with(&kernels::NormalizerTraits::takes_sigmoid_bias), "\", received it with \"", a.normalizer, "\"");
   // Scores are fp32; NaN would mean "not given" further down.
   for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
     LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,
@@ -77,11 +87,11 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
 
-// What was checked last, so that the layers of a model, which share their documents, wait for a GPU once and not each;
-// and so that a captured CUDA graph, which may not wait, runs with what its warm-up has checked.
-class Checked {
+// The tensors that were checked last. The layers of a model share their cu_seqlens, so only the first synchronizes with
+// the GPU; a captured CUDA graph, which must not synchronize, relies on the check of its warm-up.
+class CheckedTensors {
  public:
-  bool knows(const at::Tensor& t, int64_t tokens) {
+  bool contains(const at::Tensor& t, int64_t tokens) {
     const std::lock_guard lock(mutex_);
     return std::any_of(known_.begin(), known_.end(), [&](const Entry& e) {
       return e.tensor.lock().get() == t.unsafeGetTensorImpl() && e.version == t._version() && e.tokens == tokens;
@@ -103,14 +113,14 @@ class Checked {
   size_t next_ = 0;
 };
 
-// Cumulative lengths as int32 where q is: 0, then never falling, then the number of tokens.
+// Cumulative lengths as int32 on q's device: from 0 to the number of tokens, never falling.
 at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const char* name, int64_t tokens) {
-  static Checked checked;
+  static CheckedTensors checked;
   const char* const operation = a.operation;
   LAZY_EXPECT(tokens < std::numeric_limits<int32_t>::max(), "fewer than 2^31 - 1 packed tokens, received ", tokens);
   const bool remember = !t.is_cpu() && !t.is_inference();
-  if (remember && checked.knows(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
-  // Clamped, because a number that does not fit must not turn into one that does.
+  if (remember && checked.contains(t, tokens)) return t.to(a.q.device(), at::kInt).contiguous();
+  // Clamped, so that the conversion to int32 cannot make an out-of-range value valid.
   at::Tensor copy = t.clamp(-1, tokens + 1).to(at::kCPU, at::kInt).contiguous();
   const int32_t* data = copy.const_data_ptr<int32_t>();
   LAZY_EXPECT(data[0] == 0, name, "[0] == 0, received ", data[0]);
@@ -122,7 +132,7 @@ at::Tensor cumulative(const AttentionArguments& a, const at::Tensor& t, const ch
               data[copy.numel() - 1]);
   if (remember) checked.add(t, tokens);
   if (a.q.is_cpu()) return copy;
-  // From pinned memory the device fetches them in its own time; any other copy would be waited for in every layer.
+  // A copy from pinned memory is asynchronous; any other would synchronize in every layer.
   return t.to(a.q.device(), at::kInt, /*non_blocking=*/t.is_cpu() && t.is_pinned()).contiguous();
 }
 
@@ -189,7 +199,7 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   p.causal = a.causal;
   p.window =
       std::min(a.window, int64_t{1} << 40);  // farther than any key, near enough that positions plus it do not overflow
-  p.normalizer = normalizer_from(a.operation, a.normalizer);
+  p.normalizer = normalizer_from(a.operation, a.normalizer).normalizer;
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;
   p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;

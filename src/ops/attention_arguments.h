@@ -1,5 +1,5 @@
-// The arguments that lazy::attention and lazy::decode share, as the dispatcher passes them, and their translation into
-// a kernel's Problem.
+// The arguments of lazy::attention and lazy::decode as the dispatcher passes them, the signatures of the registered
+// functions, their checks, and their translation into a kernel's Problem.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -27,13 +27,13 @@ struct AttentionArguments {
   bool paged = false;                   // k and v are pages: their first axis is not the batch
 };
 
-// Ranks, dtypes, devices and sizes, without looking at data: serves Meta too. Throws
+// Ranks, dtypes, devices and sizes, without reading data, so it serves Meta too. Throws
 // "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
-// After check_attention, for tensors with data; also checks the contents of cu_seqlens, which may be on the CPU or
-// where q is (there the check waits for the GPU, once for a tensor that nobody changes). `cu_q` and `cu_k` hold what
-// the Problem points to, int32 on q's device.
+// The kernels' Problem. After check_attention, for tensors with data. Also checks the contents of cu_seqlens, which may
+// be on the CPU or on q's device (then the check synchronizes with the GPU, once for a tensor that is not modified).
+// `cu_q` and `cu_k` hold what the Problem points to, int32 on q's device.
 kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k);
 
 kernels::ConstView const_view(const at::Tensor& t);  // (batch, token, head, dim) or (token, head, dim)
@@ -41,5 +41,38 @@ kernels::View view(const at::Tensor& t);
 
 // The type of lse, stats and of the parameters: fp32, and fp64 when q is.
 at::ScalarType accumulate_type(at::ScalarType type);
+
+using AttentionOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// The C++ signatures of the registered functions, in the schema's order. One list for CPU, CUDA, Meta and autograd.
+#define LAZY_ATTENTION_INPUTS                                                                         \
+  const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &distance_bias, \
+      const OptionalTensor &tau, const OptionalTensor &sink, const OptionalTensor &alibi_slopes,      \
+      std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,       \
+      std::optional<double> scale, bool causal, int64_t window, const OptionalTensor &cu_seqlens_q,   \
+      const OptionalTensor &cu_seqlens_k
+#define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, bool return_stats, bool deterministic
+#define LAZY_ATTENTION_BACKWARD_PARAMETERS                                                                          \
+  const at::Tensor &d_out, const at::Tensor &out, const at::Tensor &lse, LAZY_ATTENTION_INPUTS, bool deterministic, \
+      std::array<bool, 7> output_mask
+#define LAZY_ATTENTION_PACK                                                                                   \
+  {                                                                                                           \
+    q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, \
+        cu_seqlens_q, cu_seqlens_k, deterministic                                                             \
+  }
+
+// Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
+AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);
+
+// Checks the backward's inputs beside the forward's arguments: d_out and out like the forward's out, its lse. After
+// check_attention. Throws "lazy::attention_backward: expected ..., received ...".
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse);
+
+struct AttentionGradients {
+  at::Tensor q, k, v, distance_bias, tau, sink, alibi_slopes;
+};
+// Uninitialized gradients; those that the mask leaves out have no elements.
+AttentionGradients empty_gradients(const AttentionArguments& a, const std::array<bool, 7>& mask);
 
 }  // namespace lazy::ops

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 
 namespace lazy::ops {
 

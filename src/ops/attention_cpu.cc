@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include "ops/attention_arguments.h"
-#include "ops/attention_kernels.h"
 #include "ops/attention_pointers.h"
 #include "ops/forced_kernel.h"
 

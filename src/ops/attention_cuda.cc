@@ -6,7 +6,7 @@
 #include <torch/library.h>
 
 #include "lazy/attention_cuda.h"
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 #include "ops/attention_pointers.h"
 #include "ops/forced_kernel.h"
 #include "ops/load_cuda.h"
@@ -23,7 +23,7 @@ CudaKernel kernel_from(const std::string& name) {
   for (const auto kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (name == kernels::name(kernel)) return kernel;
   }
-  return CudaKernel::automatic;
+  return CudaKernel::automatic;  // or the reference, which is handled before
 }
 
 CudaCall make_call(bool deterministic) {
@@ -38,7 +38,7 @@ CudaCall make_call(bool deterministic) {
 // does. The Hopper kernel at a larger size is faster than the portable one at the next.
 int64_t padded_size(Problem p, CudaKernel kernel) {
   int64_t portable = 0;
-  for (const int64_t size : {64, 96, 128, 256}) {
+  for (const int64_t size : kernels::kTensorCoreHeadSizes) {
     if (size < std::max(p.head_dim, p.value_dim)) continue;
     p.head_dim = p.value_dim = size;
     if (kernel != CudaKernel::automatic) {

@@ -1,12 +1,12 @@
-// What the kernels' arguments have in common, on the CPU and on a GPU, pointed at the operators' tensors.
+// The kernels' argument structs (raw pointers) filled from the operators' tensors, on the CPU and on a GPU.
 #pragma once
 #include <ATen/ATen.h>
 
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 
 namespace lazy::ops {
 
-// Arguments: Forward, Backward or Decode of Real. Alive as long as the kernel runs: it holds the contiguous copies.
+// Arguments: Forward, Backward or Decode of Real. Holds the contiguous copies, so it must outlive the kernel.
 template <typename Real, typename Arguments>
 struct InputPointers {
   Arguments arguments;
@@ -43,7 +43,7 @@ void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Ten
   arguments.stats = wanted<Real>(stats);
 }
 
-// What a backward pass is handed and what it writes. lse is contiguous; gradients without elements are not wanted.
+// Inputs and outputs of a backward pass. lse is contiguous; gradients without elements are not computed.
 template <typename Real>
 void set_backward(kernels::Backward<Real>& b, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
                   AttentionGradients& g) {

@@ -6,7 +6,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "lazy/decode_cuda.h"
+#include "lazy/attention_cuda.h"
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"

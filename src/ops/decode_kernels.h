@@ -1,7 +1,7 @@
 // The C++ signature of lazy::decode, in the schema's order, and its checks.
 #pragma once
 #include "lazy/decode.h"
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 
 namespace lazy::ops {
 

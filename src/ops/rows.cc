@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "attention/cpu/convert-inl.h"
-#include "attention/cpu/exp-inl.h"
-#include "attention/cpu/gemm-inl.h"
+#include "attention/cpu/vector-inl.h"
 #include "ops/rows.h"
 
 HWY_BEFORE_NAMESPACE();

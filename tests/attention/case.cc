@@ -58,7 +58,7 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
   a.alibi_slopes = pointer(inputs.alibi_slopes);
 }
 
-// The distance of the row's scores from the score at which weights vanish, in float64; infinite where none does.
+// Whether a score of the row lies within liveness_band of the score at which weights vanish, in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
   if (keys.count() < 2) return false;  // p = 1 exactly
@@ -68,19 +68,12 @@ bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, i
   set_parameters(a, inputs);
   const std::vector<double> scores = reference::row_scores(p, a, s, head, row, keys);
   const reference::RowParameters parameters = reference::row_parameters(p, a, head, keys.count());
-  double threshold = 0, largest = 0;
-  if (p.normalizer == Normalizer::elastic && parameters.offset < 0) {
-    threshold = reference::softmax(scores, parameters).lse + std::log(-parameters.offset);
-  } else if (p.normalizer == Normalizer::sparsemax) {
-    threshold = reference::sparsemax(scores, parameters).lse;
-  } else if (p.normalizer == Normalizer::entmax15) {
-    threshold = 2 * reference::entmax15(scores, parameters).lse;
-  } else {
-    return false;
-  }
+  const std::optional<double> threshold = vanishing_score(p.normalizer, scores, parameters);
+  if (!threshold) return false;
+  double largest = 0;
   for (double score : scores) largest = std::max(largest, std::abs(score));
   return std::any_of(scores.begin(), scores.end(),
-                     [&](double score) { return std::abs(score - threshold) < liveness_band(largest); });
+                     [&](double score) { return std::abs(score - *threshold) < liveness_band(largest); });
 }
 
 }  // namespace
@@ -100,8 +93,8 @@ Inputs make_inputs(const Shape& s, uint64_t seed) {
     return x;
   };
   if (s.bias_window > 0) in.distance_bias = parameter(s.heads * s.bias_window, 0.5, 0);
-  if (s.normalizer == Normalizer::elastic) in.tau = std::vector<double>(s.heads, s.tau);
-  if (s.normalizer == Normalizer::softmax_sink) in.sink = parameter(s.heads, 1, 0);
+  if (traits(s.normalizer).takes_tau) in.tau = std::vector<double>(s.heads, s.tau);
+  if (traits(s.normalizer).takes_sink) in.sink = parameter(s.heads, 1, 0);
   if (s.alibi) in.alibi_slopes = parameter(s.heads, 0.01, 0.1);
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence sequence = kernels::sequence(p, n);

@@ -2,9 +2,11 @@
 // that rounds only inputs and outputs (the second reference of the tolerance), and the kernels under test.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "attention/reference/normalizers.h"
 #include "tensor.h"
 
 namespace lazy::kernels::test {
@@ -35,6 +37,9 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
+// The score at which a weight of the row becomes zero, in float64; none for normalizers whose weights never do.
+std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
+                                      const reference::RowParameters& parameters);
 // Random inputs. Query rows are drawn again until no score lies within `liveness_band` of the threshold at which a
 // weight becomes zero, so that every correct fp32 computation has float64's mask.
 Inputs make_inputs(const Shape& shape, uint64_t seed);

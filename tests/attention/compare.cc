@@ -72,14 +72,14 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_q", s.dtype, [](const Results& r) { return r.d_q.data; });
   one("d_k", s.dtype, [](const Results& r) { return r.d_k.data; });
   one("d_v", s.dtype, [](const Results& r) { return r.d_v.data; });
-  if (s.normalizer != Normalizer::sigmoid) one("lse", DType::f32, [](const Results& r) { return r.lse; });
+  if (traits(s.normalizer).has_lse) one("lse", DType::f32, [](const Results& r) { return r.lse; });
   one("d_distance_bias", DType::f32, [](const Results& r) { return r.d_distance_bias; });
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
   // Sparsemax and entmax subtract a threshold from scores: what they round is a number near one, however small the
   // weight.
-  const bool threshold = s.normalizer == Normalizer::sparsemax || s.normalizer == Normalizer::entmax15;
+  const bool threshold = traits(s.normalizer).family == NormalizerFamily::threshold;
   one("weight on the first key", DType::f32, [&](const Results& r) {
     Values weight = part_of(r.stats, 0);
     for (double& x : weight) x = threshold ? 1 - x : x;

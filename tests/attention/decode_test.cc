@@ -193,12 +193,12 @@ TEST_P(DecodeProduct, MatchesReference) {
   comparison.check();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, DecodeProduct,
-    testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                     testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink,
-                                     Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15)),
-    [](const auto& info) { return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, DecodeProduct,
+                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                                          testing::ValuesIn(kAllNormalizers)),
+                         [](const auto& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
+                         });
 
 Shape long_shape() {
   Shape s;
@@ -321,8 +321,7 @@ TEST(Decode, OutOfRangeIsNanOnTheGpu) {
 }
 
 TEST(Decode, NanShows) {
-  for (Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink, Normalizer::sigmoid,
-                                Normalizer::sparsemax, Normalizer::entmax15}) {
+  for (Normalizer normalizer : kAllNormalizers) {
     Shape s = long_shape();
     s.k_length = 700;
     s.normalizer = normalizer;

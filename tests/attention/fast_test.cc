@@ -83,9 +83,7 @@ TEST_P(Fast, MatchesReference) {
 
 INSTANTIATE_TEST_SUITE_P(Product, Fast,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::softmax_sink, Normalizer::sigmoid,
-                                                          Normalizer::sparsemax, Normalizer::entmax15)),
+                                          testing::ValuesIn(kAllNormalizers)),
                          test_name);
 
 }  // namespace

@@ -138,7 +138,9 @@ struct Plain {
         case Normalizer::entmax15:
           sparse_row(scores, dw, true, row);
           break;
-        default:
+        case Normalizer::softmax:
+        case Normalizer::elastic:
+        case Normalizer::softmax_sink:
           softmax_like(scores, dw, p.normalizer, in.tau.empty() ? 0 : static_cast<float>(in.tau[h]) * per,
                        in.sink.empty() ? 0 : static_cast<float>(in.sink[h]), row);
       }
@@ -184,6 +186,24 @@ struct Plain {
 };
 
 }  // namespace
+
+std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
+                                      const reference::RowParameters& parameters) {
+  switch (normalizer) {
+    case Normalizer::elastic:
+      if (parameters.offset >= 0) return std::nullopt;
+      return reference::normalize(Normalizer::softmax, scores, parameters).lse + std::log(-parameters.offset);
+    case Normalizer::sparsemax:
+      return reference::normalize(normalizer, scores, parameters).lse;
+    case Normalizer::entmax15:
+      return 2 * reference::normalize(normalizer, scores, parameters).lse;
+    case Normalizer::softmax:
+    case Normalizer::sigmoid:
+    case Normalizer::softmax_sink:
+      return std::nullopt;
+  }
+  throw std::invalid_argument(unknown_normalizer(normalizer));
+}
 
 Results run_plain(const Shape& shape, const Inputs& in, uint64_t seed) {
   Results r{in.d_out, in.q, in.k, in.v, {}, {}, {}, {}, {}, {}};

@@ -66,8 +66,7 @@ TEST(Properties, RowsThatSeeNothingAreZero) {
 
 // A NaN shows in every row that sees its key, and in no other: it is not taken for a key without weight.
 TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
-  for (Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink, Normalizer::sigmoid,
-                                Normalizer::sparsemax, Normalizer::entmax15}) {
+  for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
     s.normalizer = normalizer;
     Inputs in = make_inputs(s, 12);

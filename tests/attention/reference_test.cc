@@ -81,9 +81,7 @@ TEST_P(Reference, GradientsMatchFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Normalizers, Reference,
-                         testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::sparsemax,
-                                         Normalizer::entmax15, Normalizer::sigmoid, Normalizer::softmax_sink),
+INSTANTIATE_TEST_SUITE_P(Normalizers, Reference, testing::ValuesIn(kAllNormalizers),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST(ReferenceValues, ElasticByHand) {

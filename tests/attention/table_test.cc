@@ -65,10 +65,7 @@ std::string cell_name(const testing::TestParamInfo<Parameter>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Table,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::softmax_sink, Normalizer::sigmoid,
-                                                          Normalizer::sparsemax, Normalizer::entmax15),
-                                          testing::ValuesIn(kLayouts)),
+                                          testing::ValuesIn(kAllNormalizers), testing::ValuesIn(kLayouts)),
                          cell_name);
 
 }  // namespace

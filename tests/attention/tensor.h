@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "attention/cpu/half.h"
+#include "attention/cpu/convert.h"
 #include "lazy/attention.h"
 
 namespace lazy::kernels::test {

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ops/attention.h"
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 #include "ops/device.h"
 
 namespace lazy::ops {

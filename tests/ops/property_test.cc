@@ -18,7 +18,7 @@
 #include "attention/case.h"
 #include "core/random.h"
 #include "ops/attention.h"
-#include "ops/attention_kernels.h"
+#include "ops/attention_arguments.h"
 #include "ops/decode.h"
 #include "ops/device.h"
 
@@ -127,8 +127,10 @@ at::Tensor restrided(const at::Tensor& t, Draw& draw) {
 Shape random_shape(Draw& draw) {
   Shape s;
   s.dtype = draw.of({DType::f32, DType::f32, DType::bf16, DType::f16});
-  s.normalizer = draw.of({Normalizer::elastic, Normalizer::elastic, Normalizer::softmax, Normalizer::softmax_sink,
-                          Normalizer::sigmoid, Normalizer::sparsemax, Normalizer::entmax15});
+  // Elastic has the most parameters and counts twice.
+  const auto normalizer = static_cast<size_t>(draw.between(0, std::size(kernels::kAllNormalizers)));
+  s.normalizer =
+      normalizer < std::size(kernels::kAllNormalizers) ? kernels::kAllNormalizers[normalizer] : Normalizer::elastic;
   const auto length = [&] {
     return draw.chance(25) ? 0 : draw.chance(20) ? draw.between(33, 90) : draw.between(1, 16);
   };

@@ -2,10 +2,9 @@
 // atomics; the number of splits depends on the problem alone.
 #include <algorithm>
 
+#include "attention/cpu/block.h"
 #include "attention/cpu/convert.h"
-#include "attention/cpu/dispatch.h"
 #include "attention/cpu/schedule.h"
-#include "attention/cpu/scratch.h"
 
 namespace lazy::kernels {
 

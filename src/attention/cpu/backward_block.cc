@@ -5,11 +5,11 @@
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"
-#include "attention/cpu/dispatch.h"
-#include "attention/cpu/normalize-inl.h"
+#include "attention/cpu/normalizers-inl.h"
 #include "attention/cpu/products-inl.h"
-#include "attention/cpu/scratch.h"
+#include "attention/cpu/schedule.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {

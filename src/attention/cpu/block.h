@@ -1,8 +1,10 @@
-// What the drivers (plain C++, threads) and the vector code (one copy an instruction set) say to each other.
+// The interface between the drivers (plain C++, threads) and the vector code (one copy per instruction set): packed
+// keys, blocks of query rows, and the vector code's entry points, which choose the best instruction set at run time.
 #pragma once
 #include <cstddef>
 
 #include "lazy/attention.h"
+#include "lazy/decode.h"
 #include "lazy/visibility.h"
 
 namespace lazy::kernels::cpu {
@@ -70,5 +72,46 @@ struct GradientSlab {
 
 size_t forward_scratch(const Problem& p, int64_t rows, int64_t columns);  // floats
 size_t backward_scratch(const Problem& p, int64_t rows, int64_t columns);
+
+// Fills what `packed` points to for the keys [begin, end); begin is a multiple of kKeyChunk.
+void pack_keys(const Problem& p, const ConstView& k, const ConstView& v, const Sequence& s, int64_t kv_head,
+               int64_t begin, int64_t end, const PackedKeys& packed);
+void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& block, const HeadParameters& head,
+                   const PackedKeys& packed, float* scratch);
+void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
+                    const PackedKeys& packed, const GradientSlab& slab, float* scratch);
+// Adds `slabs` arrays of keys rows in order and stores rows [begin, end) times `scale`.
+void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stride, int64_t begin, int64_t end,
+               size_t dim, float scale, const View& out, int64_t batch, int64_t first_token, int64_t head);
+
+// One sequence of the batch. Rows are (kv head, query head of its group, query): neighbours share keys.
+struct DecodeSequence {
+  int64_t batch = 0;
+  int64_t keys_begin = 0, keys_end = 0;  // what any row sees; columns of a strip are keys minus keys_begin
+  size_t q_stride = 0, v_stride = 0;     // dims rounded up to 16
+  size_t strip = 0;                      // row stride of the scores
+  float* q = nullptr;                    // (rows, q_stride)
+  float* scores = nullptr;               // (rows, strip): scores, then weights
+};
+
+// Fills q.
+void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence& s);
+// Scores of the keys [begin, end) for all rows.
+void decode_scores(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end);
+// One row's scores to weights, and its lse and statistics.
+void decode_normalize(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row,
+                      const HeadParameters& head);
+// out (rows, v_stride) = weighted sums over the keys [begin, end).
+void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end,
+                   float* out);
+// Adds `count` results of decode_values in order (`step` floats apart) and stores the row.
+void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
+                  size_t count, size_t step);
+
+// Row of the order above -> head and query.
+struct DecodeRow {
+  int64_t head, query;
+};
+inline DecodeRow decode_row(const Problem& p, int64_t row) { return {row / p.q_length, row % p.q_length}; }
 
 }  // namespace lazy::kernels::cpu

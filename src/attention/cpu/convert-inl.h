@@ -6,9 +6,9 @@
 #define LAZY_ATTENTION_CPU_CONVERT_INL_H_
 #endif
 
-#include <cstring>
+#include <cstdlib>
 
-#include "attention/cpu/half.h"
+#include "attention/cpu/convert.h"
 #include "hwy/highway.h"
 #include "lazy/attention.h"
 
@@ -74,8 +74,9 @@ inline void load_row(DType dtype, const void* src, int64_t offset, int64_t strid
       return;
     }
     case DType::f64:
-      return;  // unmet_condition refuses it
+      break;  // unmet_condition refuses it
   }
+  std::abort();
 }
 
 inline void store_row(DType dtype, const float* HWY_RESTRICT src, size_t n, float scale, void* dst, int64_t offset,
@@ -94,8 +95,9 @@ inline void store_row(DType dtype, const float* HWY_RESTRICT src, size_t n, floa
       return;
     }
     case DType::f64:
-      return;
+      break;
   }
+  std::abort();
 }
 
 }  // namespace lazy::kernels::cpu::HWY_NAMESPACE

@@ -4,9 +4,8 @@
 
 #include <omp.h>
 
-#include "attention/cpu/decode_dispatch.h"
+#include "attention/cpu/block.h"
 #include "attention/cpu/schedule.h"
-#include "attention/cpu/scratch.h"
 
 namespace lazy::kernels {
 

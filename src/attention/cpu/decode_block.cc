@@ -4,10 +4,12 @@
 #define HWY_TARGET_INCLUDE "attention/cpu/decode_block.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include <cstdlib>
+
 #include "attention/cpu/alive-inl.h"
+#include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"
-#include "attention/cpu/decode_dispatch.h"
-#include "attention/cpu/normalize-inl.h"
+#include "attention/cpu/normalizers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
@@ -65,9 +67,12 @@ HWY_INLINE void with_type(DType type, const Function& function) {
       return function(LoadBF16());
     case DType::f16:
       return function(LoadF16());
-    default:
+    case DType::f32:
       return function(LoadF32());
+    case DType::f64:
+      break;  // unmet_condition refuses it
   }
+  std::abort();
 }
 
 // Addresses of the keys [begin, begin + count) of a cache, before the head's offset.

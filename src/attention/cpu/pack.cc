@@ -4,9 +4,9 @@
 #define HWY_TARGET_INCLUDE "attention/cpu/pack.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "attention/cpu/block.h"
 #include "attention/cpu/convert-inl.h"
-#include "attention/cpu/dispatch.h"
-#include "attention/cpu/gemm-inl.h"
+#include "attention/cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {

@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "attention/cpu/block.h"
-#include "attention/cpu/gemm-inl.h"
+#include "attention/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {

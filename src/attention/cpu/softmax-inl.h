@@ -8,8 +8,8 @@
 
 #include <cmath>
 
-#include "attention/cpu/exp-inl.h"
 #include "attention/cpu/rows-inl.h"
+#include "attention/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {

@@ -3,8 +3,9 @@
 #include <bit>
 #include <stdexcept>
 
-#include "attention/cuda/decode_list.cuh"
 #include "attention/cuda/decode_products.cuh"
+#include "attention/cuda/decode_weights.cuh"
+#include "attention/cuda/launchers.h"
 
 namespace lazy::kernels {
 
@@ -21,11 +22,8 @@ constexpr int kFewParts = 256;                                // of a row: every
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-// Of the kernels that serve the problem.
-int head_size(const Params& p) {
-  const int dims = std::max(p.head_dim, p.value_dim);
-  return dims <= 64 ? 64 : dims <= 128 ? 128 : 256;
-}
+// Of the instantiation that serves the problem.
+int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
 
 // How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a
 // cache gives the same bits wherever it lies.
@@ -49,7 +47,7 @@ void divide(Params& p) {
   p.scan = std::min({value_keys, 32768 / size, 1024 / power});
   p.chunks = value_keys / p.scan;
   p.most_parts = static_cast<int>(divide_up(p.columns, p.part));
-  p.apart = threshold_like(p.normalizer) || reach / p.part > kFewParts;
+  p.apart = in_family<NormalizerFamily::threshold>(p.normalizer) || reach / p.part > kFewParts;
   // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
@@ -118,39 +116,9 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   return r;
 }
 
-std::string unmet_by_tensor_cores(const Problem& p) {
-  if (p.dtype == DType::f32) return "decode's portable kernel takes bfloat16 or float16, received float32";
-  if (p.head_dim % 8 != 0 || p.value_dim % 8 != 0) {
-    return "decode's portable kernel serves head sizes that are multiples of 8, received " +
-           std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
-  }
-  return {};
-}
-
 }  // namespace
 
 }  // namespace cuda::decoding
-
-std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache, CudaKernel kernel) {
-  if (p.dtype == DType::f64) return "the CUDA kernels take float32, bfloat16 or float16, received float64";
-  if (p.head_dim < 1 || p.value_dim < 1 || p.head_dim > 256 || p.value_dim > 256) {
-    return "the CUDA kernels serve head sizes from 1 to 256, received " + std::to_string(p.head_dim) + " and " +
-           std::to_string(p.value_dim);
-  }
-  if (std::max(p.q_length, cache.keys) >= int64_t{1} << 30) {
-    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
-  }
-  // Blocks and rows are counted in 32 bits.
-  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
-  if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
-    return "decode on CUDA serves fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
-           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
-           std::to_string(cache.keys) + " keys";
-  }
-  if (kernel == CudaKernel::hopper) return "decode has no hopper kernel";
-  if (kernel == CudaKernel::portable) return cuda::decoding::unmet_by_tensor_cores(p);
-  return {};
-}
 
 size_t decode_workspace_cuda(const Problem& p, const CacheSize& cache) {
   if (p.batch * p.heads * p.q_length == 0 || !unmet_condition_decode_cuda(p, cache, CudaKernel::automatic).empty())
@@ -174,12 +142,13 @@ void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cach
   }
   r.q_aligned = aligned(r.q);
   const auto stream = static_cast<cudaStream_t>(call.stream);
-  const bool plain = call.kernel == CudaKernel::plain || !in_place || !unmet_by_tensor_cores(p).empty();
+  const bool plain = call.kernel == CudaKernel::plain || !in_place ||
+                     !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
   const int size = head_size(r);
   r.key_bytes = round_up(
       key_bytes(r.part, std::min(r.rows, kRows), plain || r.block_table, plain, plain ? 0 : ring_bytes(size)), 16);
   if (plain) return decode_plain(r, stream);
-  size == 64 ? decode_64(r, stream) : size == 128 ? decode_128(r, stream) : decode_256(r, stream);
+  decode_tensor_cores(r, stream);
 }
 
 }  // namespace lazy::kernels

@@ -1,7 +1,127 @@
-#include "attention/cuda/decode_launch.cuh"
-#include "attention/cuda/decode_plain.cuh"
+// Decode's two products in fp32 arithmetic, a warp at a time: every type, head size and stride. Lane n holds dimensions
+// n, n + 32, ...
+#include "attention/cuda/decode_kernels.cuh"
 
 namespace lazy::kernels::cuda::decoding {
+
+struct Plain {
+  static constexpr int kBlocks = 3;
+  static constexpr int kSteps = 8;  // of 32 dimensions
+
+  // The lane's elements of a row of K, V or q; zeros where there is none.
+  static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims,
+                                  float (&to)[kSteps]) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int d = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+      to[i] = there && d < dims ? load(x.data, at + d * x.dim, p.dtype) : 0;
+    }
+  }
+
+  // dots[r * stride + n] = q_r . k_n for n < count, keys at offsets[0, count rounded up to kPad).
+  static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
+                                int stride) {
+    constexpr int kKeys = 4;  // at a time; kPad is a multiple
+    const int lane = threadIdx.x % 32;
+    for (int n = 0; n < count; n += kKeys) {
+      float k[kKeys][kSteps];
+#pragma unroll
+      for (int j = 0; j < kKeys; ++j) {
+        const int64_t at = offsets[n + j];
+        load_row(p, p.k, present(at), at + t.kv_head * p.k.head, p.head_dim, k[j]);
+      }
+      for (int r = 0; r < t.rows; ++r) {
+        float q[kSteps];
+        load_row(p, p.q, true, t.batch * p.q.batch + t.query(p, r) * p.q.token + t.head(p, r) * p.q.head, p.head_dim,
+                 q);
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) {
+          float dot = 0;
+#pragma unroll
+          for (int i = 0; i < kSteps; ++i) dot += q[i] * k[j][i];
+          dot = warp_sum(dot);
+          if (lane == j) dots[r * stride + n + j] = dot;
+        }
+      }
+    }
+  }
+
+  // One row's products of a warp's part to scores, kept, and their maximum and sum of exponentials.
+  static __device__ void finish_scores(const Params& p, const RowTile& t, int r, int begin, int count,
+                                       const int64_t* offsets, float* dots, float2* part) {
+    const int lane = threadIdx.x % 32;
+    const RowView row = make_view(p, t, r);
+    float* kept = p.scores + (t.kept + r) * p.columns + (begin - t.sequence.first);
+    float largest = -INFINITY;
+    for (int n = lane; n < count; n += 32) {
+      float s = finish_score(p, row, begin + n, dots[n]);
+      if (offsets[n] == kBadPage) s = NAN;
+      kept[n] = s;
+      if (begin + n < row.begin || begin + n >= row.end) s = -INFINITY;
+      dots[n] = s;
+      largest = fmaxf(largest, s);
+    }
+    largest = warp_max(largest);
+    const float base = largest == -INFINITY ? 0 : largest;
+    float sum = 0;
+    for (int n = lane; n < count; n += 32) sum += expf(dots[n] - base);
+    sum = warp_sum(sum);
+    if (lane == 0) *part = {largest, sum};
+  }
+
+  // As TensorCores::key_part; without a ring.
+  template <bool>
+  static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
+    const KeyMemory m(p, memory, 0);
+    for (int n = threadIdx.x % 32; n < (count + kPad - 1) / kPad * kPad; n += 32) {
+      m.offsets[n] = n < count ? key_offset(p, p.k, t.batch, begin + n) : kAbsent;
+    }
+    __syncwarp();
+    scores(p, t, m.offsets, count, m.dots, m.stride);
+    __syncwarp();
+    for (int r = 0; r < t.rows; ++r) {
+      finish_scores(p, t, r, begin, count, m.offsets, m.dots + r * m.stride,
+                    part + static_cast<int64_t>(r) * p.most_parts);
+    }
+  }
+
+  struct Sums {
+    float sum[kRows][kSteps] = {};
+
+    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int count) {
+      constexpr int kKeys = 2;
+      for (int n = 0; n < count; n += kKeys) {  // the list goes on to a multiple of kPad
+        float v[kKeys][kSteps];
+#pragma unroll
+        for (int j = 0; j < kKeys; ++j) {
+          const int64_t at = list.at[n + j];
+          load_row(p, p.v, present(at), at + t.kv_head * p.v.head, p.value_dim, v[j]);
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          if (r >= t.rows) break;
+#pragma unroll
+          for (int j = 0; j < kKeys; ++j) {
+            const float weight = list.weight[r * list.stride + n + j];
+#pragma unroll
+            for (int i = 0; i < kSteps; ++i) sum[r][i] += weight * v[j][i];
+          }
+        }
+      }
+    }
+
+    __device__ void store(const Params& p, const RowTile& t, float* to) const {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) {
+          const int d = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+          if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = sum[r][i];
+        }
+      }
+    }
+  };
+};
 
 void decode_plain(const Params& p, cudaStream_t stream) { launch<Plain>(p, stream); }
 

@@ -104,8 +104,6 @@ __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-constexpr bool threshold_like(Normalizer n) { return n == Normalizer::sparsemax || n == Normalizer::entmax15; }
-
 // Rows of V that carry weight, and the weights of `rows` rows: weight[r * stride + n].
 struct AliveList {
   int64_t* at;
@@ -137,9 +135,12 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
     }
     case Normalizer::sigmoid:
       return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
-    default:
+    case Normalizer::softmax:
+    case Normalizer::elastic:
+    case Normalizer::softmax_sink:
       return weigh_softmax(r, score);
   }
+  __builtin_unreachable();  // the host refuses other values
 }
 
 // What does not depend on the scores.

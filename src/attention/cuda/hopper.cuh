@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda.h>
 
+#include "attention/cuda/params.h"
 #include "attention/cuda/wgmma.cuh"
 
 namespace lazy::kernels::cuda {
@@ -132,5 +133,8 @@ __device__ inline int warpgroup() { return uniform(threadIdx.x / 128); }
 
 // Byte offset of 16-byte chunk c (of eight) of a row, as TMA's 128-byte swizzle places it.
 __device__ inline uint32_t swizzled(int row, int c) { return row * 128 + ((c ^ (row & 7)) * 16); }
+
+// Boxes of 64 dims of `rows` tokens of one head, in 128-byte swizzled rows; what lies outside the tensor reads as zero.
+CUtensorMap tensor_map(const Params& p, const Tensor& x, int heads, int tokens, int rows);
 
 }  // namespace lazy::kernels::cuda

@@ -1,6 +1,6 @@
 // A block of the Hopper backward's second kernel: its shared memory, the producer, and a warpgroup's 64 keys.
 #pragma once
-#include "attention/cuda/hopper_backward_bias.cuh"
+#include "attention/cuda/hopper_backward_sums.cuh"
 #include "attention/cuda/hopper_backward_rows.cuh"
 
 namespace lazy::kernels::cuda::hopper {

@@ -4,7 +4,6 @@
 // keys: each warpgroup makes half of its dims, one step late, so that neither waits for the other and one computes
 // while the other multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
 #pragma once
-#include "attention/cuda/hopper_backward_dq.cuh"
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
 namespace lazy::kernels::cuda::hopper {

@@ -2,7 +2,7 @@
 // takes them again for weights = max(p + offset, 0) and their sum over V. Three products and two exponentials a pair,
 // where softmax attention needs two and one; where the sweeps meet, a tile's scores serve both.
 #pragma once
-#include "attention/cuda/hopper_forward_weights.cuh"
+#include "attention/cuda/hopper_forward_consumer.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 

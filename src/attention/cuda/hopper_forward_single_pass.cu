@@ -1,17 +1,357 @@
-#include "attention/cuda/hopper_forward_single_pass.cuh"
+// Elastic's forward of at most 256 keys: scores and exponentials are computed once. A warpgroup's unnormalized
+// probabilities, in fp32, wait for the row's sum in the accumulators of their scores. Blocks stay and take one row tile
+// after another, so that the next one's keys are on their way while this one's values are multiplied.
+#include <algorithm>
+
+#include "attention/cuda/hopper_forward_elastic.cuh"
+#include "attention/cuda/launchers.h"
 
 namespace lazy::kernels::cuda {
 
-bool hopper_keeps(const Params& p) {
-  using namespace hopper::kept;
+namespace hopper::single_pass {
+
+constexpr int D = 64, M = 128, N = 128, TILES = 2, STAGES = 4, THREADS = 384, A = N / 2, kPad = M + N;
+constexpr int kQueryBytes = M * D * 2, kTileBytes = N * D * 2, kOutBytes = M * D * 2;
+constexpr int kBytes = kQueryBytes + STAGES * kTileBytes + kOutBytes + 1024;
+
+inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window + 2 * kPad : 0; }
+
+struct Shared {
+  Ring<1> q;
+  Ring<STAGES> kv;           // of a row tile all keys, first to last, then all values, last to first
+  Tile tiles[THREADS / 32];  // each warp's own, kept here, not in registers
+};
+
+// The n-th row tile of this block. First whole heads, row tile by row tile from the last: neighbours share their keys;
+// then what is left is dealt out, the longest rows first.
+struct Deal {
+  int tiles, heads;  // heads: of all batches
+  __device__ bool find(int n, int& tile, int& head) const {
+    const int blocks = gridDim.x, whole = heads / blocks;
+    int left = n - whole * tiles;
+    if (left < 0) {
+      tile = tiles - 1 - n % tiles;
+      head = n / tiles * blocks + blockIdx.x;
+      return true;
+    }
+    const int rest = heads - whole * blocks;
+    left = left * blocks + blockIdx.x;
+    if (left >= rest * tiles) return false;
+    tile = tiles - 1 - left / rest;
+    head = whole * blocks + left % rest;
+    return true;
+  }
+};
+
+// What a row tile needs of keys: tiles of N from `begin` on.
+struct Item {
+  Span span;
+  // All lanes of a warp call. False for a tile that no document has.
+  __device__ bool start(const Params& p, int tile, int head, Tile& t) {
+    Tile found;
+    found.head = head % p.heads;
+    found.batch = head / p.heads;
+    if (!locate(p, tile, M, false, found)) return false;
+    const int last = min(found.first + M, found.q_length) - 1;
+    span.begin = uniform(visible(p, found, found.first).begin / N * N);
+    span.tiles = uniform((max(visible(p, found, last).end - span.begin, 0) + N - 1) / N);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) t = found;
+    __syncwarp();
+    return true;
+  }
+};
+
+__device__ inline void bring_tiles(const Params& p, const ForwardMaps& maps, const Deal& deal, Shared& sm,
+                                   char* memory) {
+  Tile& t = sm.tiles[0];
+  char* const ring = memory + kQueryBytes;
+  int tile, head, use = 0, q_use = 0;
+  for (int n = 0; deal.find(n, tile, head); ++n) {
+    Item item;
+    if (!item.start(p, tile, head, t) || item.span.tiles == 0) continue;
+    const int tiles = item.span.tiles;
+    if (threadIdx.x == 0) {
+      sm.q.wait_empty(q_use);
+      barrier_expect(&sm.q.full[0], kQueryBytes);
+      for (int w = 0; w < 2; ++w) {
+        copy_box(memory + w * 64 * 128, &maps.q, &sm.q.full[0], 0, t.head, t.q_begin + t.first + 64 * w, t.batch);
+      }
+      const int kv_head = t.head / (p.heads / p.kv_heads);
+      for (int i = 0; i < 2 * tiles; ++i) {
+        const int at = use + i;
+        sm.kv.wait_empty(at);
+        uint64_t* const full = &sm.kv.full[at % STAGES];
+        barrier_expect(full, kTileBytes);
+        copy_box(ring + at % STAGES * kTileBytes, i < tiles ? &maps.k : &maps.v, full, 0, kv_head,
+                 t.k_begin + item.span.key<N>(i < tiles ? i : i - tiles, i >= tiles), t.batch);
+      }
+    }
+    __syncwarp();
+    use += 2 * tiles;
+    ++q_use;
+  }
+}
+
+template <typename T>
+struct Rows : RowGroup {
+  Shared& sm;
+  uint32_t sq, sk, sv;  // tile_start of the group's queries, of the ring as keys and as values
+  int count, use;       // tiles of the block; uses of the ring before them
+  float base[2], sum[2], bases[TILES][2];
+
+  __device__ Rows(const Params& p, const Tile& t, Shared& sm) : RowGroup(p, t), sm(sm) {}
+
+  // Of the group's own tiles, counted from the last: which one of the block's.
+  __device__ int own(int r) const { return tiles.end - 1 - r; }
+  __device__ int stage(int at) const { return at % STAGES; }
+  __device__ void release(int at) {
+    if (lane == 0) barrier_arrive(&sm.kv.empty[stage(at)]);
+  }
+  __device__ void skip(int at) {
+    sm.kv.wait_full(at);
+    release(at);
+  }
+  __device__ void issue_scores(float (&s)[A], int r) {
+    const int at = use + own(r);
+    sm.kv.wait_full(at);
+#pragma unroll
+    for (int n = 0; n < A; ++n) s[n] = 0;  // costs nothing; without it s is kept from one row tile to the next
+    issue_product<T, D, M, N>(s, sq, sk + stage(at) * units(kTileBytes));
+  }
+  // Biases and masks; the factor that makes scores units of log2.
+  __device__ float finish_tile(float (&s)[A], int tile) {
+    return tile < bare.begin || tile >= bare.end ? this->template finish<N>(s, origin + tile * N) : factor;
+  }
+
+  // s becomes exp2(s c - base), the base being the largest score that the thread has met in its row.
+  __device__ void use_scores(float (&s)[A], int r) {
+    settle(s);
+    const int tile = own(r);
+    release(use + tile);
+    const float c = finish_tile(s, tile);
+    float from[2], part[2][4] = {};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float most = -INFINITY;
+#pragma unroll
+      for (int n = 0; n < A; n += 4) most = fmaxf(most, fmaxf(s[n + 2 * h], s[n + 2 * h + 1]));
+      most = fmaxf(most * c, base[h]);
+      from[h] = most > -INFINITY ? most : 0;
+      sum[h] *= exp2_fast(base[h] - from[h]);
+      base[h] = bases[r][h] = most;
+    }
+#pragma unroll
+    for (int n = 0; n < A; n += 8) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int h = i / 2 % 2;
+        s[n + i] = exp2_fast(fmaf(s[n + i], c, -from[h]));
+        part[h][i / 4 * 2 + i % 2] += s[n + i];
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
+    settle(s);  // before the next wait, that is, under the product which that waits for
+  }
+
+  // o += weights V. Values come from the last tile to the first.
+  __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
+  __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {  // r = 0: o = weights V
+    const int at = value_use(r);
+    sm.kv.wait_full(at);
+    const uint32_t tile = sv + stage(at) * units(kTileBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, weights[k], descriptor(tile + units(k * 2048)), r > 0 || k > 0);
+    wgmma_commit();
+  }
+};
+
+// One row tile of a warpgroup that sees OWN tiles of keys.
+template <typename T, bool STATS, int OWN>
+__device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
+  const float tau = b.p.tau[b.t.head];
+  float x[A], y[A];  // the last tile, the one before it
+  b.base[0] = b.base[1] = -INFINITY;
+  b.sum[0] = b.sum[1] = 0;
+  if constexpr (OWN > 1) b.issue_scores(y, 1);
+  b.issue_scores(x, 0);
+  if constexpr (OWN > 1) {  // under the product of the last
+    wgmma_wait<1>();
+    b.use_scores(y, 1);
+  }
+  wgmma_wait<0>();
+  b.use_scores(x, 0);
+  if (b.lane == 0) barrier_arrive(&b.sm.q.empty[0]);
+#pragma unroll 1
+  for (int n = b.tiles.end; n < b.count; ++n) b.skip(b.use + n);
+#pragma unroll 1
+  for (int n = b.count - 1; n >= b.tiles.end; --n) b.skip(b.use + b.count + (b.count - 1 - n));
+
+  float inverse[2], offset[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    merge_row_sums(b.base[h], b.sum[h]);
+    const bool empty = b.keys(h).begin >= b.keys(h).end;
+    out.lse[h] = empty ? -INFINITY : (b.base[h] + log2f(b.sum[h])) * kLn2;
+    inverse[h] = empty ? 0 : 1 / b.sum[h];
+    if (empty) b.base[h] = 0;
+    offset[h] = portable::row_offset(b.p, b.keys(h), tau);
+  }
+  Weigher<T, N, STATS> weigher{out, tau};
+  uint32_t weights[OWN][N / 16][4];
+  auto multiply = [&](float(&s)[A], int r) {
+    float scale[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) scale[h] = exp2_fast(b.bases[r][h] - b.base[h]) * inverse[h];
+    weigher.weigh(s, scale, offset, [](float e, int) { return e; });
+    const int tile = b.own(r);
+    if (tau >= 0 && (tile < b.bare.begin || tile >= b.bare.end)) b.template hide<N>(s, b.origin + tile * N, 0);
+    if (tile == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
+    pack_weights<T, N>(weights[r], s);
+    b.issue_sum(o, weights[r], r);
+    weigher.count(weights[r]);
+  };
+  multiply(x, 0);
+  if constexpr (OWN > 1) {
+    multiply(y, 1);
+    wgmma_wait<1>();
+    b.release(b.value_use(0));
+  }
+  wgmma_wait<0>();
+  settle(o);
+  b.release(b.value_use(OWN - 1));
+  weigher.finish(b, o, inverse, offset);
+}
+
+template <typename T, bool STATS>
+__device__ void elastic_rows(Rows<T>& b, float (&o)[D / 2], RowResults& out) {
+  const int lo = b.tiles.begin, own = b.tiles.end - lo;
+#pragma unroll 1
+  for (int n = 0; n < lo; ++n) b.skip(b.use + n);
+  switch (own) {
+    case 1:
+      own_rows<T, STATS, 1>(b, o, out);
+      break;
+    case 2:
+      own_rows<T, STATS, 2>(b, o, out);
+      break;
+    default:  // rows past the end, or without keys: lo = 0
+#pragma unroll
+      for (int n = 0; n < D / 2; ++n) o[n] = 0;
+#pragma unroll 1
+      for (int n = 0; n < 2 * b.count; ++n) b.skip(b.use + n);
+      if (b.count > 0 && b.lane == 0) barrier_arrive(&b.sm.q.empty[0]);
+  }
+#pragma unroll 1
+  for (int n = lo - 1; n >= 0; --n) b.skip(b.use + b.count + (b.count - 1 - n));
+}
+
+template <typename T, bool STATS>
+__global__ void __launch_bounds__(THREADS, 1)
+    forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
+  extern __shared__ char unaligned[];
+  char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  __shared__ Shared sm;
+  char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
+  float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
+  if (threadIdx.x == 0) {
+    sm.q.init(8);  // arrivals: warps
+    sm.kv.init(8);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  const Deal deal{tiles, p.batch * p.heads};
+  const int group = warpgroup() - 1;
+  if (group < 0) {  // the producer
+    fewer_registers<24>();
+    if (threadIdx.x < 32) bring_tiles(p, maps, deal, sm, memory);
+    return;
+  }
+
+  more_registers<240>();
+  Tile& t = sm.tiles[threadIdx.x / 32];
+  Rows<T> b{p, t, sm};
+  b.sq = tile_start(shared_address(memory) + group * 64 * 128);
+  b.sk = tile_start(shared_address(memory) + kQueryBytes);
+  b.sv = tile_start(shared_address(memory) + kQueryBytes, N * 128);
+  b.use = 0;
+  int tile, head, q_use = 0, shown = -1;
+  for (int n = 0; deal.find(n, tile, head); ++n) {
+    Item item;
+    if (!item.start(p, tile, head, t)) continue;
+    if (p.bias_window > 0 && t.head != shown) {
+      asm volatile("bar.sync 1, 256;" ::: "memory");
+      fill_table(p, t.head, table, kPad, threadIdx.x - 128, 256);
+      asm volatile("bar.sync 1, 256;" ::: "memory");
+      shown = t.head;
+    }
+    b.start(t.first + group * 64, p.bias_window > 0 ? table + kPad : nullptr);
+    b.template cut<N>(item.span.begin);
+    b.count = item.span.tiles;
+    RowResults r;
+    float o[D / 2];
+    if (b.count > 0) sm.q.wait_full(q_use++);
+    elastic_rows<T, STATS>(b, o, r);
+    b.use += 2 * b.count;
+
+    // Rows leave through the warp's own 2 KiB of shared memory, so that global stores are whole 16 bytes.
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    char* const rows = rows_out + (group * 4 + warp) * 2048;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<uint32_t*>(rows + swizzled(lane / 4 + 8 * h, i) + lane % 4 * 4) =
+            pack<T>(o[4 * i + 2 * h], o[4 * i + 2 * h + 1]);
+      }
+    }
+    __syncwarp();
+    const int first = t.first + group * 64 + warp * 16;
+    T* const out = static_cast<T*>(p.out.data) + q_offset(p.out, t, t.head, first);
+#pragma unroll
+    for (int i = lane; i < 16 * (D / 8); i += 32) {
+      if (first + i / 8 < t.q_length) {
+        *reinterpret_cast<uint4*>(out + i / 8 * p.out.token + i % 8 * 8) =
+            *reinterpret_cast<const uint4*>(rows + swizzled(i / 8, i % 8));
+      }
+    }
+    write_results(p, b, r);
+    __syncwarp();
+  }
+}
+
+template <typename T, bool STATS>
+void launch(const Params& p, cudaStream_t stream) {
+  const int tiles = tile_count(p, p.q_length, M);
+  if (tiles * p.batch == 0) return;
+  const int bytes = kBytes + table_entries(p.bias_window) * 4;
+  check(cudaFuncSetAttribute(forward<T, STATS>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "the shared memory of the Hopper forward");
+  int device = 0, processors = 0;
+  check(cudaGetDevice(&device), "to find the device");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "to count multiprocessors");
+  const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, N),
+                         tensor_map(p, p.v, p.kv_heads, p.k_length, N)};
+  const int64_t items = int64_t{tiles} * p.batch * p.heads;
+  forward<T, STATS><<<static_cast<int>(std::min<int64_t>(items, processors)), THREADS, bytes, stream>>>(p, maps, tiles);
+  check_launch("Hopper forward");
+}
+
+}  // namespace hopper::single_pass
+
+bool fits_single_pass(const Params& p) {
+  using namespace hopper::single_pass;
   return p.head_dim == D && p.normalizer == Normalizer::elastic && p.k_length <= TILES * N;
 }
 
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream) {
-  using namespace hopper::kept;
-  if (p.dtype == DType::bf16)
-    return p.stats ? launch<__nv_bfloat16, true>(p, stream) : launch<__nv_bfloat16, false>(p, stream);
-  p.stats ? launch<__half, true>(p, stream) : launch<__half, false>(p, stream);
+  with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    p.stats ? hopper::single_pass::launch<T, true>(p, stream) : hopper::single_pass::launch<T, false>(p, stream);
+  });
 }
 
 }  // namespace lazy::kernels::cuda

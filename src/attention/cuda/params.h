@@ -1,13 +1,46 @@
-// What every CUDA kernel receives, by value: the Problem and its arguments in a form that device code can use.
+// The arguments of every CUDA kernel, passed by value: the Problem and its tensors in a form that device code can use.
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
-#include "attention/cuda/memory.h"
 #include "lazy/attention_cuda.h"
 
 namespace lazy::kernels::cuda {
+
+// Strides in elements, 64 bits: a tensor may span more than 2^31 elements.
+struct Tensor {
+  void* data = nullptr;
+  int64_t batch = 0, token = 0, head = 0, dim = 1;
+};
+
+template <typename View>
+Tensor tensor(const View& view) {
+  return {const_cast<void*>(static_cast<const void*>(view.data)), view.batch, view.token, view.head, view.dim};
+}
+
+// Whether a kernel may move 16 bytes of it (8 elements) at a time.
+inline bool aligned(const Tensor& x) {
+  return !x.data || (x.dim == 1 && x.token % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
+                     reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
+}
+
+// Hands out pieces of the workspace; with a null base it only measures.
+class Arena {
+ public:
+  explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
+  template <typename T>
+  void take(T*& piece, int64_t count) {
+    piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  char* base_;
+  size_t used_ = 0;
+};
 
 struct Params {
   Tensor q, k, v, out, d_out, d_q, d_k, d_v;
@@ -32,9 +65,15 @@ struct Params {
   bool causal, per_visible;
 };
 
-// Weights are probabilities, shifted or not: what hopper serves, and portable at every head size of its own.
-__host__ __device__ inline bool softmax_like(Normalizer n) {
-  return n == Normalizer::softmax || n == Normalizer::elastic || n == Normalizer::softmax_sink;
+// Whether kNormalizers lists the normalizer in family F. A value that it does not list is in no family.
+template <NormalizerFamily F>
+__host__ __device__ constexpr bool in_family(Normalizer n) {
+  constexpr uint32_t members = [] {
+    uint32_t bits = 0;
+    for (const NormalizerTraits& t : kNormalizers) bits |= (t.family == F ? 1u : 0u) << static_cast<int>(t.normalizer);
+    return bits;
+  }();
+  return static_cast<unsigned>(n) < 32 && (members >> static_cast<unsigned>(n) & 1);
 }
 
 Params make_params(const Problem& p, const Forward<float>& a);
@@ -61,31 +100,10 @@ void sum_bias_slabs(const Params& p, cudaStream_t stream);
 // d_tau, d_sink, d_alibi_slopes from `partial`, whose last axis has `tiles` entries, in a fixed order.
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 
-// The portable kernels: head_dim = value_dim = the name's, bf16 or fp16; softmax, elastic, softmax_sink. The backward
-// writes parts of `partial`, whose last axis has `partial_step` entries.
-void portable_forward_64(const Params& p, cudaStream_t stream);
-void portable_forward_96(const Params& p, cudaStream_t stream);
-void portable_forward_128(const Params& p, cudaStream_t stream);
-void portable_forward_256(const Params& p, cudaStream_t stream);
-void portable_backward_64(const Params& p, int partial_step, cudaStream_t stream);
-void portable_backward_96(const Params& p, int partial_step, cudaStream_t stream);
-void portable_backward_128(const Params& p, int partial_step, cudaStream_t stream);
-void portable_backward_256(const Params& p, int partial_step, cudaStream_t stream);
-// The same for sparsemax, entmax15, sigmoid.
-void portable_forward_scored_64(const Params& p, cudaStream_t stream);
-void portable_forward_scored_128(const Params& p, cudaStream_t stream);
-void portable_backward_scored_64(const Params& p, int partial_step, cudaStream_t stream);
-void portable_backward_scored_128(const Params& p, int partial_step, cudaStream_t stream);
-// The Hopper kernels: softmax, elastic, softmax_sink, head sizes 64 and 128.
-void hopper_forward_64(const Params& p, cudaStream_t stream);
-void hopper_forward_128(const Params& p, cudaStream_t stream);
-// The same where rows see few keys, once in the forward instead of twice: see hopper_forward_single_pass.cuh.
-bool hopper_keeps(const Params& p);
+// Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
+bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream);
-void hopper_backward_128(const Params& p, int partial_step, cudaStream_t stream);
 constexpr int kPortableKeys = 64;        // keys of a block of the portable backward: one slab of bias sums each
 constexpr int kHopperKeys = 128;         // the same of the Hopper backward
-constexpr int kPortableMostBias = 2048;  // entries of the bias gradient that such a block can keep
 
 }  // namespace lazy::kernels::cuda

@@ -1,6 +1,7 @@
 // Backward for every normalizer, in two kernels. Rows first: a sweep for the sums that a row's gradient needs, a sweep
 // for dQ and for what belongs to the head (tau, sink, slopes). Then keys: dK and dV. No atomics: every sum has a fixed
 // order.
+#include "attention/cuda/launchers.h"
 #include "attention/cuda/plain_products.cuh"
 
 namespace lazy::kernels::cuda {
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       // A row's only key holds all of the mass: ds is zero exactly, whatever rounding makes of f g / f.
       const bool alone = row[i].keys.end - row[i].keys.begin == 1 && p.normalizer != Normalizer::softmax_sink;
       if (alone && p.normalizer != Normalizer::sigmoid) center[i] = g[i];
-      inverse[i] = softmax_like(p.normalizer) && sum > 0 ? 1 / sum : 1;
+      inverse[i] = in_family<NormalizerFamily::exponential>(p.normalizer) && sum > 0 ? 1 / sum : 1;
       tau[i] = g[i] * row[i].offset_scale;
       sink[i] = -in_sink * inverse[i] * center[i];
       if (tx == 0 && t.first + 4 * ty + i < t.q_length) {
@@ -293,23 +294,15 @@ void plain_backward(const Params& p, cudaStream_t stream) {
   const dim3 rows(row_tiles * p.batch, p.heads), keys(key_tiles * p.batch, p.kv_heads);
   const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
   if (rows.x * rows.y > 0) {
-    if (p.head_dim <= 64) {
-      plain::backward_rows<1><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
-    } else if (p.head_dim <= 128) {
-      plain::backward_rows<2><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
-    } else {
-      plain::backward_rows<4><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
-    }
+    with_head_size_limit(p.head_dim, [&](auto size) {
+      plain::backward_rows<size / plain::kTile><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
+    });
     check_launch("plain backward, rows");
   }
   if (keys.x > 0 && (p.d_k.data || p.d_v.data)) {
-    if (widest <= 64) {
-      plain::backward_keys<1><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
-    } else if (widest <= 128) {
-      plain::backward_keys<2><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
-    } else {
-      plain::backward_keys<4><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
-    }
+    with_head_size_limit(widest, [&](auto size) {
+      plain::backward_keys<size / plain::kTile><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
+    });
     check_launch("plain backward, keys");
   }
   bias_gradient(p, stream);

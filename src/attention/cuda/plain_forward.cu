@@ -2,6 +2,7 @@
 // weights and their sum. Scores are computed again in every sweep, so memory stays linear.
 #include <algorithm>
 
+#include "attention/cuda/launchers.h"
 #include "attention/cuda/plain_products.cuh"
 
 namespace lazy::kernels::cuda {
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kep
   make_rows(p, t, row);
   const Keys keys = tile_keys(p, t);
   Anchors anchors{};
-  if (softmax_like(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
+  if (in_family<NormalizerFamily::exponential>(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
   if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
     sparse_anchors(p, t, sm, row, keys, kept, anchors);
 #pragma unroll
@@ -234,13 +235,8 @@ void plain_forward(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid(tiles * p.batch, p.heads);
   if (grid.x * grid.y == 0) return;
-  if (p.value_dim <= 64) {
-    plain::launch_forward<1>(p, grid, tiles, stream);
-  } else if (p.value_dim <= 128) {
-    plain::launch_forward<2>(p, grid, tiles, stream);
-  } else {
-    plain::launch_forward<4>(p, grid, tiles, stream);
-  }
+  with_head_size_limit(
+      p.value_dim, [&](auto size) { plain::launch_forward<size / plain::kTile>(p, grid, tiles, stream); });
   check_launch("plain forward");
 }
 

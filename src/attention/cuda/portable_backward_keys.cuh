@@ -5,7 +5,7 @@
 // dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
 // summed along the diagonals of fp32 tiles, only within the window, into the block's own slab; no atomics.
 #pragma once
-#include "attention/cuda/portable_forms.cuh"
+#include "attention/cuda/portable_weights.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -21,7 +21,7 @@ struct BackwardKeysShape {
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 4 * M * 4;
 };
 
-template <typename T, int D, Form F>
+template <typename T, int D, NormalizerFamily F>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     backward_keys(const Params p, int tiles, int partial_step) {
   using S = BackwardKeysShape<D>;
@@ -73,17 +73,17 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
       const int row = first + threadIdx.x;
       next_state[0] = INFINITY;  // rows that do not exist, or see nothing: p = 0
       next_state[1] = next_state[2] = 0;
-      next_state[3] = F == Form::sigmoid ? -INFINITY : 0;
+      next_state[3] = F == NormalizerFamily::sigmoid ? -INFINITY : 0;
       if (row < t.q_length) {
         const int64_t index = row_index(p, t, head, row);
         const float anchor = row_anchor<F>(p, index);
         if (anchor > -INFINITY) next_state[0] = anchor;
         next_state[1] = p.row_norm[index];
         next_state[2] = p.row_center[index];
-        if (F == Form::sigmoid || p.normalizer == Normalizer::elastic) {
-          next_state[3] = form_offset<F>(p, visible(p, t, row), F == Form::sigmoid ? 0 : p.tau[head]);
+        if (F == NormalizerFamily::sigmoid || p.normalizer == Normalizer::elastic) {
+          next_state[3] = form_offset<F>(p, visible(p, t, row), F == NormalizerFamily::sigmoid ? 0 : p.tau[head]);
         }
-        if (F == Form::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
+        if (F == NormalizerFamily::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
       }
     }
     if (anything_added(p, t, first, M, key0, N)) {

@@ -3,8 +3,8 @@
 // in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
 // accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
-#include "attention/cuda/portable_forms.cuh"
 #include "attention/cuda/portable_rows.cuh"
+#include "attention/cuda/portable_weights.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -13,7 +13,7 @@ struct BackwardRowsShape {
   static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, added = M + N;
 };
 
-template <typename T, int D, Form F>
+template <typename T, int D, NormalizerFamily F>
 __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, int partial_step) {
   using S = BackwardRowsShape<D>;
   constexpr int N = S::N, NT = N / 16, M = S::M;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     offset[h] = form_offset<F>(p, b.keys[0][h], tau);
   }
   // Sigmoid's weights do not depend on each other: its center is zero.
-  if constexpr (F != Form::sigmoid)
+  if constexpr (F != NormalizerFamily::sigmoid)
     b.sweep(true, [&](int key, int stage) {
       float s[1][2 * NT][4], g[1][2 * NT][4];
       const float c = b.scores(s, key, stage);
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
     const float inverse = empty || sum == 0 ? 0 : 1 / sum;
     // A row's only key has p = 1 whatever its score, and ds = 0 exactly: norm 0 says so.
-    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != Form::sigmoid;
-    norm[h] = alone ? 0 : F == Form::exponential ? inverse : 1;
+    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
+    norm[h] = alone ? 0 : F == NormalizerFamily::exponential ? inverse : 1;
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const int64_t index = row_index(p, t, t.head, b.row(0, h));

@@ -21,9 +21,11 @@ __device__ inline float load(const void* data, int64_t at, DType type) {
       asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<const uint16_t*>(data)[at]));
       return x;
     }
-    default:
-      return static_cast<const float*>(data)[at];
+    case DType::f32:
+    case DType::f64:  // refused by the host
+      break;
   }
+  return static_cast<const float*>(data)[at];
 }
 
 __device__ inline void store(void* data, int64_t at, DType type, float x) {
@@ -37,7 +39,8 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
       static_cast<uint16_t*>(data)[at] = half;
       break;
-    default:
+    case DType::f32:
+    case DType::f64:  // refused by the host
       static_cast<float*>(data)[at] = x;
   }
 }
@@ -99,13 +102,16 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
       const float w = 1 / (1 + expf(-(s + r.offset)));
       return {w, w * (1 - w), true};
     }
-    default: {
+    case Normalizer::softmax:
+    case Normalizer::elastic:
+    case Normalizer::softmax_sink: {
       const float f = expf(s - anchor) * inverse_norm;
       if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, true};
       const bool alive = !(f + r.offset <= 0);
       return {alive ? f + r.offset : 0, f, alive};
     }
   }
+  __builtin_unreachable();  // the host refuses other values
 }
 
 }  // namespace lazy::kernels::cuda

@@ -1,10 +1,11 @@
-// What forward and backward of the reference share: addressing, scores of a row, parameters of a row.
+// Rows of the reference: addressing, the scores of a row, its normalizer's parameters.
 #pragma once
 #include <cmath>
 #include <cstdlib>
 #include <vector>
 
-#include "attention/reference/normalizer.h"
+#include "attention/reference/normalizers.h"
+#include "lazy/attention.h"
 #include "lazy/visibility.h"
 
 namespace lazy::kernels::reference {
@@ -21,7 +22,7 @@ inline int64_t row_index(const Problem& p, const Sequence& s, int64_t head, int6
   return (s.batch * p.heads + head) * p.q_length + s.q_begin + row;
 }
 
-// Arguments is Forward<double> or Backward<double>. One score a visible key.
+// Arguments is Forward<double> or Backward<double>. One score per visible key.
 template <typename Arguments>
 std::vector<double> row_scores(const Problem& p, const Arguments& a, const Sequence& s, int64_t head, int64_t row,
                                KeyRange keys) {
@@ -40,7 +41,7 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
   return scores;
 }
 
-// visible: how many keys the row sees.
+// visible: the number of keys that the row sees.
 template <typename Arguments>
 RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head, int64_t visible) {
   const double count = static_cast<double>(visible);
@@ -51,10 +52,5 @@ RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head,
   parameters.sigmoid_bias = std::isnan(p.sigmoid_bias) ? -std::log(count) : p.sigmoid_bias;
   return parameters;
 }
-
-// One row of the output, its lse and statistics. `count`: what row_parameters calls visible; not used when the row sees
-// nothing.
-void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row,
-                 int64_t count);
 
 }  // namespace lazy::kernels::reference

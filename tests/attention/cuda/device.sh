@@ -22,13 +22,13 @@ flags="-std=c++20 -O3 -I$root/include -I$root/src -I$root/tests -I$gtest/googlet
     add "$f" "nvcc -Xptxas -v -gencode arch=compute_$arch,code=sm_$arch --expt-relaxed-constexpr -Xcompiler -fPIC ${NVCC_FLAGS} $flags"
   done
   for f in "$root"/tests/attention/cuda/{,standalone/}*.cc "$root"/src/attention/reference/*.cc \
-    "$root"/src/attention/supported.cc "$root"/tests/attention/{case,compare,plain,device}.cc "$gtest"/googletest/src/gtest-all.cc; do
+    "$root"/src/attention/kernel_table.cc "$root"/tests/attention/{case,compare,plain,device}.cc "$gtest"/googletest/src/gtest-all.cc; do
     add "$f" "g++ -Wall -fPIC -I${CUDA_HOME:-/usr/local/cuda}/include $flags -I$root/tests/attention"
   done
   add "$gtest/googletest/src/gtest_main.cc" "g++ $flags"
   printf '%s: %s\n\tnvcc -o $@ $^ -lpthread\n' "$build/cuda_tests" "$objects"
   printf '%s: %s\n\tnvcc -shared -o $@ $^\n' "$build/liblazy_cuda.so" \
-    "$(echo "$objects" | tr ' ' '\n' | grep -E 'src_attention_cuda|supported|library.cc' | tr '\n' ' ')"
+    "$(echo "$objects" | tr ' ' '\n' | grep -E 'src_attention_cuda|kernel_table|library.cc' | tr '\n' ' ')"
 } > "$build/Makefile"
 make -s -j "$jobs" -f "$build/Makefile" > "$build/log" 2>&1 || { grep -v 'ptxas info' "$build/log" | head -60; exit 1; }
 grep -E 'spill (stores|loads)' "$build/log" | grep -v ' 0 bytes spill stores' | sort | uniq -c || true

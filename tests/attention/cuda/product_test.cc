@@ -2,6 +2,8 @@
 // lengths). What a kernel does not serve is not in its product.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "run_cuda.h"
 
 namespace lazy::kernels::test {
@@ -26,14 +28,18 @@ std::vector<int32_t> documents(int64_t total, std::initializer_list<int> shares)
 std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
-  const bool softmax_like = elastic || normalizer == Normalizer::softmax || normalizer == Normalizer::softmax_sink;
+  std::vector<std::pair<int64_t, int64_t>> listed;  // the kernel's head sizes for this normalizer
+  for (const KernelEntry& entry : kTensorCoreKernels) {
+    if (entry.kernel == kernel && entry.family == traits(normalizer).family) {
+      listed.emplace_back(entry.head_size, entry.head_size);
+    }
+  }
   const std::vector<std::pair<int64_t, int64_t>> dims =
       kernel == CudaKernel::plain
           ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
-      : kernel == CudaKernel::portable && softmax_like
-          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}, {96, 96}, {256, 256}}
-      : length > 111 && length <= 256 ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}
-                                      : std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {128, 128}};
+      : kernel == CudaKernel::hopper && length > 111 && length <= 256
+          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the single-pass forward's
+          : listed;
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
@@ -111,35 +117,39 @@ TEST_P(Cuda, MatchesReference) {
   comparison.check();
 }
 
+// Normalizers whose family the kernel has an instantiation for.
+std::vector<Normalizer> served(CudaKernel kernel) {
+  std::vector<Normalizer> list;
+  for (const NormalizerTraits& t : kNormalizers) {
+    const bool found = std::any_of(std::begin(kTensorCoreKernels), std::end(kTensorCoreKernels),
+                                   [&](const KernelEntry& e) { return e.kernel == kernel && e.family == t.family; });
+    if (found) list.push_back(t.normalizer);
+  }
+  return list;
+}
+
 const auto kLengths =
     testing::Values(std::vector<int64_t>{1, 2}, std::vector<int64_t>{63, 111}, std::vector<int64_t>{513, 1000});
 
 INSTANTIATE_TEST_SUITE_P(Plain, Cuda,
                          testing::Combine(testing::Values(CudaKernel::plain),
                                           testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::sparsemax, Normalizer::entmax15,
-                                                          Normalizer::sigmoid, Normalizer::softmax_sink),
-                                          kLengths),
+                                          testing::ValuesIn(kAllNormalizers), kLengths),
                          test_name);
 
 INSTANTIATE_TEST_SUITE_P(Portable, Cuda,
                          testing::Combine(testing::Values(CudaKernel::portable),
                                           testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
-                                                          Normalizer::sparsemax, Normalizer::entmax15,
-                                                          Normalizer::sigmoid, Normalizer::softmax_sink),
-                                          kLengths),
+                                          testing::ValuesIn(served(CudaKernel::portable)), kLengths),
                          test_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    Hopper, Cuda,
-    testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
-                     testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink), kLengths),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
+                         testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
+                                          testing::ValuesIn(served(CudaKernel::hopper)), kLengths),
+                         test_name);
 
-// At most 256 keys: the forward keeps one or two tiles of 128.
-INSTANTIATE_TEST_SUITE_P(HopperKept, Cuda,
+// At most 256 keys: elastic's forward computes scores once.
+INSTANTIATE_TEST_SUITE_P(HopperSinglePass, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::elastic),
                                           testing::Values(std::vector<int64_t>{129, 200},

@@ -44,10 +44,9 @@ class CudaKernels : public testing::TestWithParam<CudaKernel> {
 
 TEST_P(CudaKernels, DeterministicGivesTheSameBits) {
   current_run().deterministic = true;
-  for (Normalizer normalizer :
-       {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+  for (Normalizer normalizer : kAllNormalizers) {
     const Shape s = usual(normalizer);
-    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;  // hopper serves the first alone
+    if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;  // hopper serves one family
     SCOPED_TRACE(name(normalizer));
     const Inputs inputs = make_inputs(s, 3);
     const Results first = run_cuda(s, inputs);
@@ -76,8 +75,7 @@ TEST_P(CudaKernels, OneKeyWithOffsetMinusOneIsExactlyZero) {
 }
 
 TEST_P(CudaKernels, NotANumberReachesItsRowAlone) {
-  for (Normalizer normalizer :
-       {Normalizer::elastic, Normalizer::sparsemax, Normalizer::entmax15, Normalizer::sigmoid}) {
+  for (Normalizer normalizer : kAllNormalizers) {
     Shape s = usual(normalizer);
     s.q_length = s.k_length = 200;
     s.heads = s.kv_heads = 1;

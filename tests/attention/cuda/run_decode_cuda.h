@@ -1,6 +1,6 @@
 // Runs decode on the GPU: takes arguments that point to the host's memory, copies in, runs, copies back.
 #pragma once
-#include "lazy/decode_cuda.h"
+#include "lazy/attention_cuda.h"
 
 namespace lazy::kernels::test {
 

@@ -1,0 +1,85 @@
+// The normalizers: functions that turn one row of attention scores into weights. One table says what each takes and
+// leaves; the kernels, the operators' checks and the tests read it.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace lazy::kernels {
+
+enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink };
+
+// Normalizers of one family share a kernel.
+enum class NormalizerFamily {
+  exponential,  // weights are exp(s - lse), shifted by an offset or not
+  threshold,    // weights are a power of max(s - threshold, 0) and sum to one
+  sigmoid,      // every weight depends on its own score alone
+};
+
+struct NormalizerTraits {
+  Normalizer normalizer;
+  const char* name;  // as the operators and configuration files spell it
+  NormalizerFamily family;
+  bool takes_tau = false;           // the parameter tau, with the option `offset`
+  bool takes_sink = false;          // the parameter sink
+  bool takes_sigmoid_bias = false;  // the option sigmoid_bias
+  bool has_lse = true;              // the forward pass leaves a statistic of the row: Forward::lse
+};
+
+// In the order of the enumeration.
+inline constexpr NormalizerTraits kNormalizers[] = {
+    {Normalizer::softmax, "softmax", NormalizerFamily::exponential},
+    {Normalizer::elastic, "elastic", NormalizerFamily::exponential, /*takes_tau=*/true},
+    {Normalizer::sparsemax, "sparsemax", NormalizerFamily::threshold},
+    {Normalizer::entmax15, "entmax15", NormalizerFamily::threshold},
+    {Normalizer::sigmoid, "sigmoid", NormalizerFamily::sigmoid, /*takes_tau=*/false, /*takes_sink=*/false,
+     /*takes_sigmoid_bias=*/true, /*has_lse=*/false},
+    {Normalizer::softmax_sink, "softmax_sink", NormalizerFamily::exponential, /*takes_tau=*/false, /*takes_sink=*/true},
+};
+
+static_assert(
+    [] {
+      for (size_t n = 0; n < std::size(kNormalizers); ++n) {
+        if (static_cast<size_t>(kNormalizers[n].normalizer) != n) return false;
+      }
+      return true;
+    }(),
+    "kNormalizers follows the order of Normalizer");
+
+// Null for a value that the table does not list.
+constexpr const NormalizerTraits* find_traits(Normalizer normalizer) {
+  const auto n = static_cast<size_t>(normalizer);
+  return n < std::size(kNormalizers) ? &kNormalizers[n] : nullptr;
+}
+
+// "unknown normalizer (number 9)"
+inline std::string unknown_normalizer(Normalizer normalizer) {
+  return "unknown normalizer (number " + std::to_string(static_cast<int>(normalizer)) + ")";
+}
+
+// Throws std::invalid_argument for a value that the table does not list.
+inline const NormalizerTraits& traits(Normalizer normalizer) {
+  if (const NormalizerTraits* found = find_traits(normalizer)) return *found;
+  throw std::invalid_argument(unknown_normalizer(normalizer));
+}
+
+inline const char* name(Normalizer normalizer) { return traits(normalizer).name; }
+
+inline std::optional<Normalizer> normalizer_from_name(std::string_view name) {
+  for (const NormalizerTraits& t : kNormalizers) {
+    if (name == t.name) return t.normalizer;
+  }
+  return std::nullopt;
+}
+
+// All values, for loops over the table.
+inline constexpr auto kAllNormalizers = [] {
+  std::array<Normalizer, std::size(kNormalizers)> all{};
+  for (size_t n = 0; n < all.size(); ++n) all[n] = kNormalizers[n].normalizer;
+  return all;
+}();
+
+}  // namespace lazy::kernels

@@ -1,0 +1,158 @@
+// From a row of scores to weights, and back, for every normalizer: the choice by name, and the normalizers that are not
+// softmax's or a threshold's.
+#if defined(LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
+#undef LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
+#else
+#define LAZY_ATTENTION_CPU_NORMALIZERS_INL_H_
+#endif
+
+#include <cmath>
+#include <cstdlib>
+
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/softmax-inl.h"
+#include "attention/cpu/threshold-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE float sigmoid_bias_of(const Problem& p, const Row& row) {
+  if (!std::isnan(p.sigmoid_bias)) return static_cast<float>(p.sigmoid_bias);
+  return -std::log(static_cast<float>(row.count));
+}
+
+// Weight and, if `complement` is not null, one minus it, either without cancellation: with e = exp(-|x|) they are
+// 1 / (1 + e) and e / (1 + e). A hidden column's score of -inf gives 0.
+HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
+  const F f;
+  const VF e = exp_nonpositive(f, hn::Neg(hn::Abs(x))), one = hn::Set(f, 1.0f);
+  const VF inverse = hn::Div(one, hn::Add(one, e)), small = hn::Mul(e, inverse);
+  const auto negative = hn::Lt(x, hn::Zero(f));
+  if (complement) *complement = hn::IfThenElse(negative, inverse, small);
+  return hn::IfThenElse(negative, small, inverse);
+}
+
+// s: scores in, weights out.
+inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const Row& row, float* s) {
+  const F f;
+  const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
+  double total = 0;
+  for (size_t j = row.vector_begin; j < row.vector_end;) {
+    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);  // blocks bound the rounding error of long sums
+    VF sum = hn::Zero(f);
+    for (; j < stop; j += kLanes) {
+      const VF weight = sigmoid_weight(hn::Add(hn::LoadU(f, s + j), bias), nullptr);
+      hn::StoreU(weight, f, s + j);
+      sum = hn::Add(sum, weight);
+    }
+    total += sum_lanes(sum);
+  }
+  return {0, static_cast<float>(total), static_cast<int64_t>(row.end - row.begin)};
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out:  ds = w (1 - w) g.
+inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, float* s, float* g) {
+  const F f;
+  const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    VF complement;
+    const VF weight = sigmoid_weight(hn::Add(hn::LoadU(f, s + j), bias), &complement);
+    hn::StoreU(weight, f, s + j);
+    hn::StoreU(hn::Mul(hn::Mul(weight, complement), hn::LoadU(f, g + j)), f, g + j);
+  }
+}
+
+// The forward pass of one row. s: scores in, weights out.
+HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
+  switch (p.normalizer) {
+    case Normalizer::softmax:
+    case Normalizer::elastic:
+    case Normalizer::softmax_sink:
+      return softmax_row(p, row, head, s);
+    case Normalizer::sigmoid:
+      return sigmoid_row(p, row, s);
+    case Normalizer::sparsemax:
+    case Normalizer::entmax15:
+      return threshold_row(p, row, s);
+  }
+  std::abort();  // unmet_condition refuses other values
+}
+
+// The backward pass of one row. s: scores in, weights out. g: gradient of the weights in, of the scores out.
+HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                         float* g) {
+  switch (p.normalizer) {
+    case Normalizer::softmax:
+    case Normalizer::elastic:
+    case Normalizer::softmax_sink:
+      return softmax_row_backward(p, row, head, s, g);
+    case Normalizer::sigmoid:
+      sigmoid_row_backward(p, row, s, g);
+      return {};
+    case Normalizer::sparsemax:
+    case Normalizer::entmax15:
+      threshold_row_backward(p, row, s, g);
+      return {};
+  }
+  std::abort();
+}
+
+// s: scores in, weights out; zero outside the visible columns of [lo, hi). For a row that sees at least one key.
+HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
+                                    size_t hi) {
+  const RowSummary summary = row_weights(p, row, head, s);
+  fill(s, lo, row.begin, 0);
+  fill(s, row.end, hi, 0);
+  return summary;
+}
+
+// One row's products in s to weights, everything outside the visible columns of [0, columns) zero.
+HWY_INLINE RowSummary finish_row(const Problem& p, const RowBlock& block, const Row& row, const HeadParameters& head,
+                                 float* s, size_t columns) {
+  RowSummary summary;
+  if (row.begin < row.end) {
+    finish_scores(p, row, head, s);
+    summary = normalize_row(p, row, head, s, 0, columns);
+    if (block.keys_begin == 0 && row.begin == 0) summary.first = s[0];
+  } else {
+    summary.lse = -std::numeric_limits<float>::infinity();
+    fill(s, 0, columns, 0);
+  }
+  return summary;
+}
+
+// lse and statistics of row r of a block. Arguments is Forward<float> or Decode<float>.
+template <typename Arguments>
+HWY_INLINE void write_summary(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r,
+                              const RowSummary& summary) {
+  const Sequence& s = block.sequence;
+  const int64_t index = (s.batch * p.heads + block.head) * p.q_length + s.q_begin + block.first + r;
+  const int64_t part = p.batch * p.heads * p.q_length;
+  if (a.lse) a.lse[index] = summary.lse;
+  if (a.stats) {
+    a.stats[index] = summary.first;
+    a.stats[part + index] = 1 - summary.sum;
+    a.stats[2 * part + index] = static_cast<float>(summary.alive);
+  }
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out. Outside the visible columns of [lo, hi)
+// both become zero.
+HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+                                        float* g, size_t lo, size_t hi) {
+  fill(g, row.vector_begin, row.begin, 0);
+  fill(g, row.end, row.vector_end, 0);
+  const RowGradientSums sums = row_gradients(p, row, head, s, g);
+  fill(s, lo, row.begin, 0);
+  fill(s, row.end, hi, 0);
+  fill(g, lo, row.begin, 0);
+  fill(g, row.end, hi, 0);
+  return sums;
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

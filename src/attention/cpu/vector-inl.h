@@ -1,0 +1,51 @@
+// Vectors of fp32 in the instruction set that this copy is compiled for: types, reductions, exp.
+#if defined(LAZY_ATTENTION_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAZY_ATTENTION_CPU_VECTOR_INL_H_
+#undef LAZY_ATTENTION_CPU_VECTOR_INL_H_
+#else
+#define LAZY_ATTENTION_CPU_VECTOR_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazy::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using VF = hn::Vec<F>;
+constexpr size_t kLanes = HWY_LANES(float);
+
+// Highway before 1.1 has no scalar reductions.
+HWY_INLINE float sum_lanes(VF v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
+HWY_INLINE float max_lanes(VF v) { return hn::GetLane(hn::MaxOfLanes(F(), v)); }
+
+// exp for arguments that are at most a little above zero, within 1 ulp: 2^n times a polynomial on [-ln2/2, ln2/2].
+// exp(0) is exactly 1; below -87.3 (where fp32 turns subnormal), -inf included, the result is 0; NaN stays NaN.
+// Not for x > 88.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_nonpositive(const D f, const V x) {
+  const hn::RebindToSigned<D> i32;
+  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  const V magic = hn::Set(f, 12582912.0f);
+  const V shifted = hn::MulAdd(x, hn::Set(f, 1.44269504088896341f), magic);
+  const V n = hn::Sub(shifted, magic);
+  V r = hn::NegMulAdd(n, hn::Set(f, 0.693145751953125f), x);
+  r = hn::NegMulAdd(n, hn::Set(f, 1.42860682030941723e-6f), r);
+  V y = hn::MulAdd(hn::Set(f, 1.9875691500e-4f), r, hn::Set(f, 1.3981999507e-3f));
+  y = hn::MulAdd(y, r, hn::Set(f, 8.3334519073e-3f));
+  y = hn::MulAdd(y, r, hn::Set(f, 4.1665795894e-2f));
+  y = hn::MulAdd(y, r, hn::Set(f, 1.6666665459e-1f));
+  y = hn::MulAdd(y, r, hn::Set(f, 5.0000001201e-1f));
+  y = hn::Add(hn::MulAdd(y, hn::Mul(r, r), r), hn::Set(f, 1.0f));
+  // Multiplies by 2^n through the exponent bits.
+  const auto scaled = hn::BitCast(f, hn::Add(hn::BitCast(i32, y), hn::ShiftLeft<23>(hn::BitCast(i32, shifted))));
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(f, -87.3f)), scaled));
+}
+
+}  // namespace lazy::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

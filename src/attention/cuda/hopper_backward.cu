@@ -1,0 +1,113 @@
+// Launches of the Hopper backward: rows, keys, then the fp32 sums of dQ become d_q.
+#include "attention/cuda/hopper_backward_keys.cuh"
+#include "attention/cuda/launchers.h"
+
+namespace lazy::kernels::cuda {
+
+namespace hopper {
+
+// Softmax's first kernel of the Hopper backward where nothing in fp32 is asked of it: center = dO . o from the
+// forward's output. Its rounding is of the size of the gradients' own.
+template <typename T>
+__device__ float dot8(const uint4& a, const uint4& b) {
+  const T *x = reinterpret_cast<const T*>(&a), *y = reinterpret_cast<const T*>(&b);
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) sum = fmaf(static_cast<float>(x[n]), static_cast<float>(y[n]), sum);
+  return sum;
+}
+
+// A block a tile of 64 rows. A row's state: lse in log2, then factor and center so that ds = p (factor g - center).
+template <typename T, int D>
+__global__ void __launch_bounds__(256) backward_delta(const __grid_constant__ Params p, int row_tiles) {
+  constexpr int lanes = D / 8;  // of a row
+  Tile t;
+  t.head = blockIdx.y;
+  t.batch = blockIdx.x / row_tiles;
+  if (!locate(p, blockIdx.x % row_tiles, 64, false, t)) return;
+  const int part = threadIdx.x % lanes;
+#pragma unroll
+  for (int n = 0; n < 64 * lanes / 256; ++n) {
+    const int row = t.first + threadIdx.x / lanes + n * (256 / lanes);
+    const bool there = row < t.q_length;
+    float delta = 0;
+    if (there) {
+      const T* out = static_cast<const T*>(p.out.data) + q_offset(p.out, t, t.head, row);
+      const T* d_out = static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, t.head, row);
+      delta = dot8<T>(reinterpret_cast<const uint4*>(out)[part], reinterpret_cast<const uint4*>(d_out)[part]);
+    }
+#pragma unroll
+    for (int d = 1; d < lanes; d *= 2) delta += __shfl_xor_sync(~0u, delta, d);
+    if (!there || part != 0) continue;
+    const Keys keys = visible(p, t, row);
+    // A row's only key has p = 1 whatever its score: its gradient is exactly zero.
+    const bool alone = keys.end - keys.begin == 1 && p.normalizer == Normalizer::softmax;
+    const float lse = p.lse[row_index(p, t, t.head, row)] * kLog2e;
+    float* const state = row_state(p, t, t.head, row_tiles, blockIdx.x % row_tiles) + row - t.first;
+    state[0] = lse == -INFINITY ? 0 : lse;
+    state[64] = alone ? 0 : 1;
+    state[128] = alone ? 0 : delta;
+  }
+}
+
+// Up to this many keys softmax's centers are summed in fp32 too: with few keys one may hold nearly all of the mass of
+// every row, and g - center is then nothing but rounding.
+constexpr int kFewKeys = 256;
+
+template <typename T, int D, bool SOFTMAX>
+void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
+  using R = BackwardRowsShape<D>;
+  using K = BackwardKeysShape<D>;
+  const auto keys = backward_keys<T, D, SOFTMAX>;
+  const BackwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.d_out, p.heads, p.q_length, 64),
+                          tensor_map(p, p.k, p.kv_heads, p.k_length, 64),
+                          tensor_map(p, p.v, p.kv_heads, p.k_length, 64)};
+  const int tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
+  const int dq_tiles = tile_count(p, p.q_length, 64);
+  const int row_bytes = R::bytes + R::table(p.bias_window) * 4, key_bytes = K::bytes(p.bias_window);
+  check(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
+        "the shared memory of the Hopper backward");
+  if (p.dq_sum) {
+    check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * D * dq_tiles * p.heads * p.batch, stream),
+          "to clear the sums of d_q");
+  }
+  if constexpr (SOFTMAX) {
+    backward_delta<T, D><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
+  } else {
+    check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
+          "the shared memory of the Hopper backward");
+    backward_rows<T, D>
+        <<<dim3(tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, maps, tiles, dq_tiles, partial_step);
+  }
+  check_launch("Hopper backward, rows");
+  keys<<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, maps, key_tiles, dq_tiles);
+  check_launch("Hopper backward, keys");
+  if (p.dq_sum) {
+    finish_dq<T, D><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
+    check_launch("Hopper backward, d_q");
+  }
+}
+
+template <NormalizerFamily F, int D>
+struct HopperBackward {
+  static_assert(F == NormalizerFamily::exponential);
+  static void launch(const Params& p, int partial_step, cudaStream_t stream) {
+    const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
+    with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
+      using T = decltype(type);
+      if (p.normalizer == Normalizer::elastic || sums_in_fp32) {
+        launch_backward<T, D, false>(p, partial_step, stream);
+      } else {
+        launch_backward<T, D, true>(p, partial_step, stream);
+      }
+    });
+  }
+};
+
+}  // namespace hopper
+
+BackwardLauncher hopper_backward(NormalizerFamily family, int64_t head_size) {
+  return find_launcher<CudaKernel::hopper, BackwardLauncher, hopper::HopperBackward>(family, head_size);
+}
+
+}  // namespace lazy::kernels::cuda

@@ -1,7 +1,0 @@
-#include "attention/cuda/hopper_backward.cuh"
-
-namespace lazy::kernels::cuda {
-void hopper_backward_64(const Params& p, int partial_step, cudaStream_t stream) {
-  hopper::run_backward<64>(p, partial_step, stream);
-}
-}  // namespace lazy::kernels::cuda

@@ -1,0 +1,170 @@
+// Forward on Hopper: one warp moves tiles by TMA, warpgroups of 64 rows compute with wgmma.
+#include "attention/cuda/hopper_forward_elastic.cuh"
+#include "attention/cuda/hopper_forward_softmax.cuh"
+#include "attention/cuda/launchers.h"
+
+namespace lazy::kernels::cuda {
+
+namespace hopper {
+
+enum class Sweep { elastic, elastic_stats, softmax };
+
+// The producer's one thread: queries, then tiles in the order in which the consumers want them.
+template <int D, Sweep SWEEP>
+__device__ void bring_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span, ForwardShared<D>& sm,
+                            char* memory) {
+  using S = ForwardShape<D>;
+  char* const k_tiles = memory + S::q_bytes;
+  char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
+  barrier_expect(&sm.q_full, S::q_bytes);
+  for (int half = 0; half < S::halves; ++half) {
+    for (int w = 0; w < S::consumers; ++w) {
+      copy_box(memory + (half * S::M + 64 * w) * 128, &maps.q, &sm.q_full, 64 * half, t.head,
+               t.q_begin + t.first + 64 * w, t.batch);
+    }
+  }
+  auto fetch = [&](auto& ring, char* to, const CUtensorMap* map, int stages, int use, int key) {
+    ring.wait_empty(use);
+    uint64_t* full = &ring.full[use % stages];
+    barrier_expect(full, S::tile_bytes);
+    for (int half = 0; half < S::halves; ++half) {
+      copy_box(to + use % stages * S::tile_bytes + half * S::N * 128, map, full, 64 * half, kv_head, t.k_begin + key,
+               t.batch);
+    }
+  };
+  for (int n = 0; n < span.tiles; ++n) {
+    const int key = span.key<S::N>(n, true);
+    fetch(sm.k, k_tiles, &maps.k, S::k_stages, n, key);
+    if constexpr (SWEEP == Sweep::softmax) fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
+  }
+  if constexpr (SWEEP != Sweep::softmax) {
+    for (int n = 0; n < span.tiles; ++n) {  // of the first tile the scores are at hand
+      const int key = span.key<S::N>(n, false);
+      if (n > 0) fetch(sm.k, k_tiles, &maps.k, S::k_stages, span.tiles + n - 1, key);
+      fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
+    }
+  }
+}
+
+template <typename T, int D, Sweep SWEEP>
+__global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
+    forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
+  using S = ForwardShape<D>;
+  constexpr int N = S::N;
+  extern __shared__ char unaligned[];
+  char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  __shared__ ForwardShared<D> sm;
+  float* const table = reinterpret_cast<float*>(memory + S::q_bytes + (S::k_stages + S::v_stages) * S::tile_bytes);
+  __shared__ Tile t;  // kept here, not in registers
+  Tile found;
+  found.head = blockIdx.y;
+  found.batch = blockIdx.x / tiles;
+  // The last tiles first: with a causal mask they are the longest.
+  if (!locate(p, tiles - 1 - blockIdx.x % tiles, S::M, false, found)) return;
+  Span span;
+  const int last = min(found.first + S::M, found.q_length) - 1;
+  span.begin = uniform(visible(p, found, found.first).begin / N * N);
+  span.tiles = uniform((max(visible(p, found, last).end - span.begin, 0) + N - 1) / N);
+  if (threadIdx.x == 0) {
+    t = found;
+    barrier_init(&sm.q_full, 1);
+    sm.k.init(4 * S::consumers);  // arrivals: warps
+    sm.v.init(4 * S::consumers);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
+  __syncthreads();
+  const int group = warpgroup();
+  if (group == 0) {  // the producer
+    fewer_registers<S::consumers == 3 ? 32 : 24>();
+    if (threadIdx.x != 0 || span.tiles == 0) return;
+    bring_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
+    return;
+  }
+
+  more_registers<S::registers>();
+  Consumer<T, D> b{p, t, sm};
+  const int offset_rows = (group - 1) * 64;
+  b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
+  b.template cut<N>(span.begin);
+  b.count = span.tiles;
+  if constexpr (SWEEP == Sweep::softmax) {
+    b.turns.group = group - 1;
+    b.turns.left = span.tiles;
+    b.turns.start();
+  }
+  b.q = shared_address(memory) + offset_rows * 128;
+  b.k = shared_address(memory) + S::q_bytes;
+  b.sq = tile_start(b.q);
+  b.sk = tile_start(b.k);
+  b.sv = tile_start(b.k + S::k_stages * S::tile_bytes, N * 128);
+  RowResults r;
+  float o[D / 2];
+#pragma unroll
+  for (int n = 0; n < D / 2; ++n) o[n] = 0;
+  if (span.tiles > 0) {
+    barrier_wait(&sm.q_full, 0);
+    if constexpr (SWEEP == Sweep::softmax) {
+      softmax_rows<T, D>(b, o, r);
+    } else {
+      elastic_rows<T, D, SWEEP == Sweep::elastic_stats>(b, o, r);
+    }
+  }
+
+  // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
+  const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      *reinterpret_cast<uint32_t*>(memory + n / 8 * S::M * 128 + swizzled(warp_row + lane / 4 + 8 * h, n % 8) +
+                                   lane % 4 * 4) = pack<T>(o[4 * n + 2 * h], o[4 * n + 2 * h + 1]);
+    }
+  }
+  __syncwarp();
+  T* out = static_cast<T*>(p.out.data) + q_offset(p.out, t, t.head, t.first);
+#pragma unroll
+  for (int n = lane; n < 16 * (D / 8); n += 32) {
+    const int row = warp_row + n / (D / 8), c = n % (D / 8);
+    if (t.first + row < t.q_length) {
+      *reinterpret_cast<uint4*>(out + row * p.out.token + c * 8) =
+          *reinterpret_cast<const uint4*>(memory + c / 8 * S::M * 128 + swizzled(row, c % 8));
+    }
+  }
+  write_results(p, b, r);
+}
+
+template <typename T, int D, Sweep SWEEP>
+void launch_forward(const Params& p, cudaStream_t stream) {
+  using S = ForwardShape<D>;
+  const int tiles = tile_count(p, p.q_length, S::M);
+  if (tiles * p.batch == 0) return;
+  const int bytes = S::bytes + S::table(p.bias_window) * 4;
+  check(cudaFuncSetAttribute(forward<T, D, SWEEP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "the shared memory of the Hopper forward");
+  const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, S::N),
+                         tensor_map(p, p.v, p.kv_heads, p.k_length, S::N)};
+  forward<T, D, SWEEP><<<dim3(tiles * p.batch, p.heads), S::threads, bytes, stream>>>(p, maps, tiles);
+  check_launch("Hopper forward");
+}
+
+template <NormalizerFamily F, int D>
+struct HopperForward {
+  static_assert(F == NormalizerFamily::exponential);
+  static void launch(const Params& p, cudaStream_t stream) {
+    with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
+      using T = decltype(type);
+      if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
+      if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
+      launch_forward<T, D, Sweep::elastic>(p, stream);
+    });
+  }
+};
+
+}  // namespace hopper
+
+ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size) {
+  return find_launcher<CudaKernel::hopper, ForwardLauncher, hopper::HopperForward>(family, head_size);
+}
+
+}  // namespace lazy::kernels::cuda

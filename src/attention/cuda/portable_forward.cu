@@ -1,0 +1,231 @@
+// Forward on tensor cores. A warp owns 16 MI rows; keys come in tiles of N, double-buffered by cp.async.
+//   softmax, softmax_sink: one sweep, running maximum.
+//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum:
+//   whether a pair is alive is known only when its row's sum is.
+#include "attention/cuda/launchers.h"
+#include "attention/cuda/portable_forward_pointwise.cuh"
+#include "attention/cuda/portable_forward_rows.cuh"
+#include "attention/cuda/portable_weights.cuh"
+
+namespace lazy::kernels::cuda {
+
+namespace portable {
+
+// The thread's own maximum and sum of a row become the row's: four neighbouring lanes share it.
+__device__ inline void merge_rows(float& largest, float& sum) {
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2) {
+    const float other = __shfl_xor_sync(~0u, largest, d), other_sum = __shfl_xor_sync(~0u, sum, d);
+    const float m = fmaxf(largest, other);
+    if (m > -INFINITY) sum = sum * exp2_fast(largest - m) + other_sum * exp2_fast(other - m);
+    largest = m;
+  }
+}
+
+template <typename T, int D, bool ELASTIC>
+__global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params p, int tiles) {
+  using S = ForwardShape<D>;
+  constexpr int MI = S::MI, N = S::N, NT = N / 16;
+  extern __shared__ __align__(128) char memory[];
+  RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::exponential>(p)};
+  Tile& t = b.t;
+  if (!b.start(memory, 0, tiles)) return;
+  const int lane = b.lane;
+  const bool has_sink = p.normalizer == Normalizer::softmax_sink;
+  const float sink = has_sink ? p.sink[t.head] * kLog2e : -INFINITY;
+  float largest[MI][2], sum[MI][2];
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {  // one lane of a row carries the sink's term
+      largest[m][h] = lane % 4 == 0 ? sink : -INFINITY;
+      sum[m][h] = has_sink && lane % 4 == 0 ? 1 : 0;
+    }
+  }
+
+  float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
+  clear(o);
+  float lse2[MI][2], offset[MI][2];
+  if constexpr (ELASTIC) {
+    b.sweep(false, [&](int key, int stage) {
+      float s[MI][2 * NT][4];
+      const float c = b.scores(s, key, stage);
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float most = -INFINITY;
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+          most = fmaxf(most * c, largest[m][h]);
+          const float base = most > -INFINITY ? most : 0;
+          float part = 0;
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) {
+            part += exp2_fast(fmaf(s[m][n][2 * h], c, -base)) + exp2_fast(fmaf(s[m][n][2 * h + 1], c, -base));
+          }
+          sum[m][h] = sum[m][h] * exp2_fast(largest[m][h] - base) + part;
+          largest[m][h] = most;
+        }
+      }
+    });
+    const float tau = p.tau[t.head];
+    const float lowest = tau >= 0 ? -1 : 0;  // alive: p + offset above it; with tau >= 0 that is every visible key
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        merge_rows(largest[m][h], sum[m][h]);
+        lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
+        // Weights come from the maximum and the sum: where scores are large, lse has lost digits that they have.
+        sum[m][h] = 1 / sum[m][h];
+        if (b.keys[m][h].begin >= b.keys[m][h].end) {
+          lse2[m][h] = -INFINITY;
+          largest[m][h] = sum[m][h] = 0;
+        }
+        offset[m][h] = row_offset(p, b.keys[m][h], tau);
+      }
+    }
+    b.sweep(true, [&](int key, int stage) {
+      float s[MI][2 * NT][4];
+      const float c = b.scores(s, key, stage);
+      // Three loops, for few instructions in what all need: exponentials and masks set the pace, not products.
+      auto weigh = [&](auto hidden) {
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              const float x = s[m][n][e], f = exp2_fast(fmaf(x, c, -largest[m][e / 2]));
+              const float z = fmaf(f, sum[m][e / 2], offset[m][e / 2]);
+              s[m][n][e] = hidden(x) ? -INFINITY : z;
+            }
+          }
+        }
+      };
+      if (tau >= 0) {  // hidden keys would leak what it adds
+        weigh([](float x) { return x == -INFINITY; });
+      } else {
+        weigh([](float) { return false; });
+      }
+      if (p.stats) {
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              alive[m][e / 2] += s[m][n][e] > lowest ? 1.0f : 0.0f;
+              total[m][e / 2] += positive(s[m][n][e]);
+            }
+          }
+          if (key == 0 && lane % 4 == 0) {
+            first[m][0] = positive(s[m][0][0]);
+            first[m][1] = positive(s[m][0][2]);
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[m][n][e] = positive(s[m][n][e]);
+        }
+      }
+      product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+    });
+  } else {
+    float first_score[MI][2];
+#pragma unroll
+    for (int m = 0; m < MI; ++m) first_score[m][0] = first_score[m][1] = -INFINITY;
+    b.sweep(true, [&](int key, int stage) {
+      float s[MI][2 * NT][4];
+      const float c = b.scores(s, key, stage);
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        if (key == 0 && lane % 4 == 0) {
+          first_score[m][0] = s[m][0][0] * c;
+          first_score[m][1] = s[m][0][2] * c;
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float most = -INFINITY;
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+          most = quad_max(fmaxf(most * c, largest[m][h]));
+          const float base = most > -INFINITY ? most : 0;
+          const float shrink = exp2_fast(largest[m][h] - base);
+          largest[m][h] = most;
+          float part = 0;
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; ++e) {
+              s[m][n][e] = exp2_fast(fmaf(s[m][n][e], c, -base));
+              part += s[m][n][e];
+            }
+          }
+          sum[m][h] = sum[m][h] * shrink + part;
+#pragma unroll
+          for (int n = 0; n < D / 8; ++n) {
+            o[m][n][2 * h] *= shrink;
+            o[m][n][2 * h + 1] *= shrink;
+          }
+        }
+      }
+      product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+    });
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const bool empty = b.keys[m][h].begin >= b.keys[m][h].end;
+        const float all = quad_sum(sum[m][h]);
+        const float inverse = empty ? 0 : 1 / all;
+        lse2[m][h] = empty ? -INFINITY : largest[m][h] + log2f(all);
+        offset[m][h] = 0;
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) {
+          o[m][n][2 * h] *= inverse;
+          o[m][n][2 * h + 1] *= inverse;
+        }
+        if (lane % 4 == 0 && !empty) {
+          first[m][h] = exp2_fast(first_score[m][h] - largest[m][h]) * inverse;
+          total[m][h] = 1 - exp2_fast(sink - largest[m][h]) * inverse;
+          alive[m][h] = static_cast<float>(b.keys[m][h].end - b.keys[m][h].begin);
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) lse2[m][h] *= kLn2;
+  }
+  finish_rows(b, memory, o, lse2, first, total, alive);
+}
+
+template <NormalizerFamily F, int D>
+struct PortableForward {
+  static void launch(const Params& p, cudaStream_t stream) {
+    with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
+      using T = decltype(type);
+      if constexpr (F == NormalizerFamily::exponential) {
+        launch_rows<T, D>(p.normalizer == Normalizer::elastic ? forward<T, D, true> : forward<T, D, false>, p, stream);
+      } else {
+        launch_rows<T, D>(forward_pointwise<T, D, F>, p, stream);
+      }
+    });
+  }
+};
+
+}  // namespace portable
+
+ForwardLauncher portable_forward(NormalizerFamily family, int64_t head_size) {
+  return find_launcher<CudaKernel::portable, ForwardLauncher, portable::PortableForward>(family, head_size);
+}
+
+}  // namespace lazy::kernels::cuda

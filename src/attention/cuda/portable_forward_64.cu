@@ -1,5 +1,0 @@
-#include "attention/cuda/portable_forward.cuh"
-
-namespace lazy::kernels::cuda {
-void portable_forward_64(const Params& p, cudaStream_t stream) { portable::run_forward<64>(p, stream); }
-}  // namespace lazy::kernels::cuda

@@ -1,0 +1,194 @@
+// Names of types and kernels, and the checks of what each kernel serves. No CUDA: compiled into every build.
+#include "lazy/kernel_table.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace lazy::kernels {
+
+const char* name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+  }
+  throw std::invalid_argument("unknown element type (number " + std::to_string(static_cast<int>(dtype)) + ")");
+}
+
+const char* name(CudaKernel kernel) {
+  switch (kernel) {
+    case CudaKernel::automatic:
+      return "automatic";
+    case CudaKernel::plain:
+      return "plain";
+    case CudaKernel::portable:
+      return "portable";
+    case CudaKernel::hopper:
+      return "hopper";
+  }
+  throw std::invalid_argument("unknown CUDA kernel (number " + std::to_string(static_cast<int>(kernel)) + ")");
+}
+
+namespace {
+
+template <typename Types>
+bool listed(const Types& types, DType type) {
+  return std::find(std::begin(types), std::end(types), type) != std::end(types);
+}
+
+// "a", "a or b", "a, b or c"
+std::string either(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 == words.size() ? " or " : ", ") + words[n];
+  return text;
+}
+std::string both(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 == words.size() ? " and " : ", ") + words[n];
+  return text;
+}
+template <typename Types>
+std::string either_type(const Types& types) {
+  std::vector<std::string> names;
+  for (const DType type : types) names.push_back(name(type));
+  return either(names);
+}
+
+// Conditions on the element type, which the kernels of one kind share.
+template <typename Types>
+std::string unmet_type(const std::string& kernel, const std::string& verb, const Types& types, DType type) {
+  if (listed(types, type)) return {};
+  return kernel + " " + verb + " " + either_type(types) + ", received " + name(type);
+}
+
+std::string capability(int n) { return std::to_string(n / 10) + "." + std::to_string(n % 10); }
+
+// The portable and the hopper kernel: what the table lists, then what only the hopper kernel asks, then the GPU.
+std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
+  const std::string the_kernel = std::string("the ") + name(kernel) + " kernel";
+  const NormalizerTraits& normalizer = traits(p.normalizer);
+  std::vector<std::string> sizes, normalizers;
+  for (const NormalizerTraits& other : kNormalizers) {
+    const bool served =
+        std::any_of(std::begin(kTensorCoreKernels), std::end(kTensorCoreKernels),
+                    [&](const KernelEntry& e) { return e.kernel == kernel && e.family == other.family; });
+    if (served) normalizers.push_back(other.name);
+  }
+  for (const KernelEntry& entry : kTensorCoreKernels) {
+    if (entry.kernel == kernel && entry.family == normalizer.family) sizes.push_back(std::to_string(entry.head_size));
+  }
+  if (sizes.empty()) return the_kernel + " serves " + both(normalizers) + ", received " + normalizer.name;
+  if (std::string unmet = unmet_type(the_kernel, "takes", kTensorCoreTypes, p.dtype); !unmet.empty()) return unmet;
+  const KernelEntry* entry = p.value_dim == p.head_dim ? find_entry(kernel, normalizer.family, p.head_dim) : nullptr;
+  if (!entry) {
+    std::string list;
+    for (const std::string& size : sizes) list += (list.empty() ? "" : ", ") + size;
+    return the_kernel + " serves head sizes " + list + " with " + normalizer.name +
+           ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
+           std::to_string(p.value_dim);
+  }
+  if (kernel == CudaKernel::hopper) {
+    if (p.alibi) return the_kernel + " does not serve ALiBi";
+    // A hidden key is -inf before it is scaled.
+    if (!(static_cast<float>(p.scale) >= std::numeric_limits<float>::min())) {
+      return the_kernel + " needs a scale above zero, received " + std::to_string(p.scale);
+    }
+    if (p.bias_window > 0 && !p.causal) return the_kernel + " serves a distance bias with a causal mask only";
+    if (p.bias_window > kMaxBlockBias) {
+      return the_kernel + " serves a distance bias of up to " + std::to_string(kMaxBlockBias) + " entries, received " +
+             std::to_string(p.bias_window);
+    }
+  }
+  if (device.compute_capability < entry->min_capability || device.compute_capability > entry->max_capability) {
+    return the_kernel + " needs compute capability " + capability(entry->min_capability);
+  }
+  if (device.shared_memory_per_block < entry->shared_memory) {
+    return the_kernel + " at head size " + std::to_string(entry->head_size) + " needs " +
+           std::to_string(entry->shared_memory / 1024) + " KiB of shared memory a block";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string unmet_condition(const Problem& p) {
+  if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
+  return unmet_type("the fast kernels", "take", kKernelTypes, p.dtype);
+}
+
+std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
+  if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
+  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (head_size_limit(p.head_dim, p.value_dim) == 0) {
+    return "the CUDA kernels serve head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
+           std::to_string(std::max(p.head_dim, p.value_dim));
+  }
+  if (std::max(p.q_length, p.k_length) >= int64_t{1} << 30) {
+    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, p.k_length));
+  }
+  switch (kernel) {
+    case CudaKernel::automatic:
+    case CudaKernel::plain:
+      return {};
+    case CudaKernel::portable:
+    case CudaKernel::hopper:
+      return unmet_by_tensor_cores(p, kernel, device);
+  }
+  return name(kernel);  // throws: not a kernel
+}
+
+CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
+  // For so few pairs no kernel is faster, and the plain one rounds no intermediate result to 16 bits.
+  if (p.q_length <= 64 && p.k_length <= 64) return CudaKernel::plain;
+  for (CudaKernel kernel : {CudaKernel::hopper, CudaKernel::portable}) {
+    if (unmet_condition_cuda(p, kernel, device).empty()) return kernel;
+  }
+  return CudaKernel::plain;
+}
+
+std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache, CudaKernel kernel) {
+  if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
+  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (p.head_dim < 1 || p.value_dim < 1 || head_size_limit(p.head_dim, p.value_dim) == 0) {
+    return "the CUDA kernels serve head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
+           std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
+  }
+  if (std::max(p.q_length, cache.keys) >= int64_t{1} << 30) {
+    return "the CUDA kernels serve lengths below 2^30, received " + std::to_string(std::max(p.q_length, cache.keys));
+  }
+  // Blocks and rows are counted in 32 bits.
+  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
+  if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
+    return "decode on CUDA serves fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
+           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
+           std::to_string(cache.keys) + " keys";
+  }
+  switch (kernel) {
+    case CudaKernel::automatic:
+    case CudaKernel::plain:
+      return {};
+    case CudaKernel::hopper:
+      return "decode has no hopper kernel";
+    case CudaKernel::portable:
+      if (std::string unmet = unmet_type("decode's portable kernel", "takes", kTensorCoreTypes, p.dtype);
+          !unmet.empty()) {
+        return unmet;
+      }
+      if (p.head_dim % kDecodeHeadMultiple != 0 || p.value_dim % kDecodeHeadMultiple != 0) {
+        return "decode's portable kernel serves head sizes that are multiples of " +
+               std::to_string(kDecodeHeadMultiple) + ", received " + std::to_string(p.head_dim) + " and " +
+               std::to_string(p.value_dim);
+      }
+      return {};
+  }
+  return name(kernel);  // throws: not a kernel
+}
+
+}  // namespace lazy::kernels

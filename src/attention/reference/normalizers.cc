@@ -1,0 +1,238 @@
+// The normalizers in float64: the definitions that the fast kernels are tested against, and their derivatives.
+#include "attention/reference/normalizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+namespace lazy::kernels::reference {
+
+namespace {
+
+// Weights and statistic of a row with a NaN, which sorting would lose.
+bool has_nan(const std::vector<double>& score) {
+  return std::any_of(score.begin(), score.end(), [](double s) { return std::isnan(s); });
+}
+Weights nan_row(size_t size) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return {std::vector<double>(size, nan), nan, static_cast<int64_t>(size)};
+}
+
+// Softmax: weight_j = exp(s_j - lse);  ds_j = p_j (g_j - sum_k p_k g_k).
+
+Weights softmax(const std::vector<double>& score, const RowParameters&) {
+  const double largest = *std::max_element(score.begin(), score.end());
+  double sum = 0;
+  for (double s : score) sum += std::exp(s - largest);
+  Weights row;
+  row.lse = largest + std::log(sum);
+  for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
+  row.alive = static_cast<int64_t>(score.size());  // an underflowed weight is still a weight
+  return row;
+}
+
+RowGradient softmax_backward(const std::vector<double>& score, const RowParameters& parameters,
+                             const std::vector<double>& d_weight) {
+  const Weights row = softmax(score, parameters);
+  double delta = 0;
+  for (size_t j = 0; j < score.size(); ++j) delta += row.weight[j] * d_weight[j];
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] * (d_weight[j] - delta));
+  return gradient;
+}
+
+// Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), p = softmax(s), m_j = [p_j + offset > 0].
+// With g = m d_weight:  ds_j = p_j (g_j - sum_k p_k g_k),  d_offset = sum_j g_j.
+// With offset >= 0 every visible key is alive, even if its probability underflows. A NaN counts as alive.
+
+bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
+
+Weights elastic(const std::vector<double>& score, const RowParameters& parameters) {
+  Weights row = softmax(score, parameters);
+  row.alive = 0;
+  for (double& weight : row.weight) {
+    const bool keep = alive(weight, parameters.offset);
+    row.alive += keep;
+    weight = keep ? weight + parameters.offset : 0;
+  }
+  return row;
+}
+
+RowGradient elastic_backward(const std::vector<double>& score, const RowParameters& parameters,
+                             const std::vector<double>& d_weight) {
+  const Weights p = softmax(score, parameters);
+  std::vector<double> g(score.size());
+  double delta = 0;
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) {
+    g[j] = alive(p.weight[j], parameters.offset) ? d_weight[j] : 0;
+    delta += p.weight[j] * g[j];
+    gradient.d_offset += g[j];
+  }
+  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(p.weight[j] * (g[j] - delta));
+  return gradient;
+}
+
+// Sparsemax (Martins and Astudillo 2016): weight_j = max(s_j - theta, 0), with theta such that the weights sum to one;
+// ds_j = g_j - mean of g over the support, for j in the support.
+
+Weights sparsemax(const std::vector<double>& score, const RowParameters&) {
+  if (has_nan(score)) return nan_row(score.size());
+  std::vector<double> sorted = score;
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  double sum = 0, theta = 0;
+  for (size_t k = 0; k < sorted.size(); ++k) {
+    sum += sorted[k];
+    if (static_cast<double>(k + 1) * sorted[k] > sum - 1) theta = (sum - 1) / static_cast<double>(k + 1);
+  }
+  Weights row;
+  row.lse = theta;
+  for (double s : score) {
+    row.weight.push_back(std::max(s - theta, 0.0));
+    row.alive += row.weight.back() > 0;
+  }
+  return row;
+}
+
+RowGradient sparsemax_backward(const std::vector<double>& score, const RowParameters& parameters,
+                               const std::vector<double>& d_weight) {
+  const Weights row = sparsemax(score, parameters);
+  double mean = 0;
+  for (size_t j = 0; j < score.size(); ++j) mean += row.weight[j] > 0 ? d_weight[j] : row.weight[j];
+  mean /= static_cast<double>(row.alive);
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j)
+    gradient.d_score.push_back(row.weight[j] > 0 ? d_weight[j] - mean : row.weight[j]);
+  return gradient;
+}
+
+// Entmax with alpha = 1.5 (Peters, Niculae and Martins 2019): weight_j = max(s_j / 2 - theta, 0)^2 with theta such that
+// they sum to one; with r = sqrt(weight), ds_j = r_j (g_j - sum r g / sum r).
+
+Weights entmax15(const std::vector<double>& score, const RowParameters&) {
+  if (has_nan(score)) return nan_row(score.size());
+  const double largest = *std::max_element(score.begin(), score.end());
+  std::vector<double> sorted;
+  for (double s : score) sorted.push_back((s - largest) / 2);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  double sum = 0, sum_squares = 0, theta = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const double k = static_cast<double>(i + 1);
+    sum += sorted[i];
+    sum_squares += sorted[i] * sorted[i];
+    const double mean = sum / k, variance = k * (sum_squares / k - mean * mean);
+    const double candidate = mean - std::sqrt(std::max((1 - variance) / k, 0.0));
+    if (candidate <= sorted[i]) theta = candidate;
+  }
+  Weights row;
+  row.lse = theta + largest / 2;
+  for (double s : score) {
+    const double root = std::max((s - largest) / 2 - theta, 0.0);
+    row.weight.push_back(root * root);
+    row.alive += root > 0;
+  }
+  return row;
+}
+
+RowGradient entmax15_backward(const std::vector<double>& score, const RowParameters& parameters,
+                              const std::vector<double>& d_weight) {
+  const Weights row = entmax15(score, parameters);
+  double sum_root = 0, sum_root_g = 0;
+  for (size_t j = 0; j < score.size(); ++j) {
+    sum_root += std::sqrt(row.weight[j]);
+    sum_root_g += std::sqrt(row.weight[j]) * d_weight[j];
+  }
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) {
+    gradient.d_score.push_back(std::sqrt(row.weight[j]) * (d_weight[j] - sum_root_g / sum_root));
+  }
+  return gradient;
+}
+
+// Sigmoid attention (Ramapuram et al. 2024): weight_j = 1 / (1 + exp(-(s_j + beta)));
+// ds_j = weight_j (1 - weight_j) g_j.
+
+Weights sigmoid(const std::vector<double>& score, const RowParameters& parameters) {
+  Weights row;
+  for (double s : score) row.weight.push_back(1 / (1 + std::exp(-(s + parameters.sigmoid_bias))));
+  row.alive = static_cast<int64_t>(score.size());
+  return row;
+}
+
+RowGradient sigmoid_backward(const std::vector<double>& score, const RowParameters& parameters,
+                             const std::vector<double>& d_weight) {
+  const Weights row = sigmoid(score, parameters);
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) {
+    gradient.d_score.push_back(row.weight[j] * (1 - row.weight[j]) * d_weight[j]);
+  }
+  return gradient;
+}
+
+// Softmax with a learned sink (gpt-oss): one more score z that takes part in the sum and has no value vector.
+// With delta = sum_j p_j g_j:  ds_j = p_j (g_j - delta),  dz = -p_z delta.
+
+Weights softmax_sink(const std::vector<double>& score, const RowParameters& parameters) {
+  const double largest = std::max(parameters.sink, *std::max_element(score.begin(), score.end()));
+  double sum = std::exp(parameters.sink - largest);
+  for (double s : score) sum += std::exp(s - largest);
+  Weights row;
+  row.lse = largest + std::log(sum);
+  for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
+  row.alive = static_cast<int64_t>(score.size());
+  return row;
+}
+
+RowGradient softmax_sink_backward(const std::vector<double>& score, const RowParameters& parameters,
+                                  const std::vector<double>& d_weight) {
+  const Weights row = softmax_sink(score, parameters);
+  double delta = 0;
+  for (size_t j = 0; j < score.size(); ++j) delta += row.weight[j] * d_weight[j];
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] * (d_weight[j] - delta));
+  gradient.d_sink = -std::exp(parameters.sink - row.lse) * delta;
+  return gradient;
+}
+
+}  // namespace
+
+Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters) {
+  switch (normalizer) {
+    case Normalizer::softmax:
+      return softmax(score, parameters);
+    case Normalizer::elastic:
+      return elastic(score, parameters);
+    case Normalizer::sparsemax:
+      return sparsemax(score, parameters);
+    case Normalizer::entmax15:
+      return entmax15(score, parameters);
+    case Normalizer::sigmoid:
+      return sigmoid(score, parameters);
+    case Normalizer::softmax_sink:
+      return softmax_sink(score, parameters);
+  }
+  throw std::invalid_argument(unknown_normalizer(normalizer));
+}
+
+RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters,
+                               const std::vector<double>& d_weight) {
+  switch (normalizer) {
+    case Normalizer::softmax:
+      return softmax_backward(score, parameters, d_weight);
+    case Normalizer::elastic:
+      return elastic_backward(score, parameters, d_weight);
+    case Normalizer::sparsemax:
+      return sparsemax_backward(score, parameters, d_weight);
+    case Normalizer::entmax15:
+      return entmax15_backward(score, parameters, d_weight);
+    case Normalizer::sigmoid:
+      return sigmoid_backward(score, parameters, d_weight);
+    case Normalizer::softmax_sink:
+      return softmax_sink_backward(score, parameters, d_weight);
+  }
+  throw std::invalid_argument(unknown_normalizer(normalizer));
+}
+
+}  // namespace lazy::kernels::reference

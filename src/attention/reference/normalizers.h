@@ -1,0 +1,36 @@
+// The normalizers, one query row at a time, in float64. A row holds the scores of its visible keys only (at least one),
+// so masks never reach these functions.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "lazy/normalizers.h"
+
+namespace lazy::kernels::reference {
+
+struct RowParameters {
+  double offset = 0;        // elastic: added to every probability, tau / c or tau
+  double offset_scale = 0;  // d offset / d tau
+  double sink = 0;          // softmax_sink: the extra score
+  double sigmoid_bias = 0;  // sigmoid: beta
+};
+
+struct Weights {
+  std::vector<double> weight;
+  double lse = 0;  // log-sum-exp, or the threshold (sparsemax, entmax15)
+  int64_t alive = 0;
+};
+
+struct RowGradient {
+  std::vector<double> d_score;
+  double d_offset = 0;  // elastic, with respect to `offset`
+  double d_sink = 0;
+};
+
+// Throws std::invalid_argument for a value that kNormalizers does not list.
+Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters);
+// d_weight: gradient of the loss with respect to the weights.
+RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters,
+                               const std::vector<double>& d_weight);
+
+}  // namespace lazy::kernels::reference
