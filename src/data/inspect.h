@@ -1,4 +1,4 @@
-// What is in a corpus or a shard, for `lazy data inspect`.
+// `lazy data inspect`: the content of a corpus or a shard.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,9 +8,9 @@ namespace lazy {
 
 struct InspectOptions {
   std::filesystem::path path;   // a corpus folder or one shard
-  std::string split = "train";  // whose documents are shown
+  std::string split = "train";  // of the documents to show
   int64_t documents = 0;        // how many documents to show, decoded
-  int64_t first = 0;            // from this one on
+  int64_t first = 0;            // index of the first one
   bool verify = false;          // read every token and compare the checksums
 };
 

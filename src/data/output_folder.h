@@ -1,4 +1,4 @@
-// A folder that appears complete or not at all: written under a temporary name, then renamed.
+// A folder that appears atomically: written under a temporary name, then renamed.
 #pragma once
 #include <filesystem>
 
@@ -6,13 +6,13 @@ namespace lazy {
 
 class OutputFolder {
  public:
-  // Makes TARGET.tmp-PID, and removes what runs that were killed left behind under such names.
+  // Creates TARGET.tmp-PID and removes such folders of processes that no longer run.
   explicit OutputFolder(const std::filesystem::path& target);
   ~OutputFolder();  // removes the folder unless it was published
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
-  // Renames to the target. What stands there is replaced: the caller has checked that it may go.
+  // Renames to the target and replaces an existing folder there.
   void publish();
 
  private:

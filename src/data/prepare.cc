@@ -1,5 +1,6 @@
 #include "data/prepare.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -13,9 +14,8 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/corpus/pipeline.h"
-#include "data/corpus/sample.h"
 #include "data/output_folder.h"
-#include "data/shards/split_writer.h"
+#include "data/shards/corpus.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/sentencepiece.h"
 
@@ -44,7 +44,7 @@ void check_options(const PrepareOptions& options) {
   }
 }
 
-// Standard input and pipes can be read once; when two passes are needed they go to files first.
+// Copies standard input and pipes to files: training a tokenizer takes two passes, and they can be read once.
 void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
   fs::create_directories(folder);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -67,6 +67,50 @@ void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
 void stop_if_asked() {
   if (stop_requested()) fail_run("data", "stopped; nothing was written");
 }
+
+// Uniform sample of a corpus in bounded memory, a function of the seed: documents are cut into pieces of about 64 KiB
+// at line ends, every piece gets a random rank, and the pieces of lowest rank that fit are kept.
+class TextSample {
+ public:
+  TextSample(uint64_t seed, uint64_t bytes) : seed_(seed), room_(bytes) {}
+  void add(std::string_view document) {
+    constexpr size_t kPiece = 64 << 10;
+    while (!document.empty()) {
+      size_t size = document.size();
+      if (size > kPiece) {
+        const size_t line = document.find('\n', kPiece);
+        size = line == std::string_view::npos ? size : line + 1;
+      }
+      const uint64_t number = next_++;
+      heap_.push_back({Random(seed_ ^ Random(number).next()).next(), number, std::string(document.substr(0, size))});
+      std::push_heap(heap_.begin(), heap_.end());
+      bytes_ += size;
+      while (bytes_ > room_ && heap_.size() > 1) {
+        std::pop_heap(heap_.begin(), heap_.end());
+        bytes_ -= heap_.back().text.size();
+        heap_.pop_back();
+      }
+      document.remove_prefix(size);
+    }
+  }
+  // The kept pieces, in corpus order.
+  std::vector<std::string> take() {
+    std::sort(heap_.begin(), heap_.end(), [](const Piece& a, const Piece& b) { return a.number < b.number; });
+    std::vector<std::string> texts;
+    for (Piece& piece : heap_) texts.push_back(std::move(piece.text));
+    heap_.clear();
+    return texts;
+  }
+
+ private:
+  struct Piece {
+    uint64_t rank, number;
+    std::string text;
+    bool operator<(const Piece& other) const { return rank != other.rank ? rank < other.rank : number < other.number; }
+  };
+  uint64_t seed_, room_, bytes_ = 0, next_ = 0;
+  std::vector<Piece> heap_;  // max-heap by rank
+};
 
 class Preparation {
  public:
@@ -132,7 +176,7 @@ class Preparation {
         "sampling text", [](DocumentBatch&& batch) { return std::move(batch); },
         [&](DocumentBatch&& batch) {
           for (const std::string& text : batch.documents) {
-            if (!is_validation(document++)) sample.add(text);  // held-out text stays unseen
+            if (!is_validation(document++)) sample.add(text);  // validation text is not for training
           }
         });
     const std::vector<std::string> texts = sample.take();

@@ -1,4 +1,4 @@
-// `lazy data prepare`: text in, a corpus folder out.
+// `lazy data prepare`: tokenizes text into a corpus folder.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,15 +17,15 @@ struct PrepareOptions {
   std::string tokenizer;             // as for load_tokenizer(); empty: train one
   int64_t train_pieces = 0;          // vocabulary of the tokenizer to train
   int64_t train_bytes = 64ll << 20;  // text sampled for that training
-  double validation = 0.05;          // share of the documents held out
+  double validation = 0.05;          // share of the documents in the validation split
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
-  TextFormat other_format = TextFormat::plain;  // of standard input and of files with unknown endings
+  TextFormat other_format = TextFormat::plain;  // of standard input and of files with unknown extensions
   DocumentOptions documents;
 };
 
-// The outcome is the same for every number of threads. The folder appears complete, by a rename, or not at all.
+// The result is the same for every number of threads. The folder appears atomically, by a rename.
 CorpusInfo prepare_corpus(const PrepareOptions& options);
 
 }  // namespace lazy

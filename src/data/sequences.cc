@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "data/packing/mix_schedule.h"
+#include "data/packing/order.h"
 #include "data/packing/packed_corpus.h"
 
 namespace lazy {
@@ -38,7 +38,8 @@ struct Sequences::Impl {
   void open(const CorpusMix& mix, const std::string& split, const SequenceOptions& options) {
     for (size_t i = 0; i < mix.paths.size(); ++i) {
       SequenceOptions own = options;
-      if (i > 0) own.seed = derive_seed(options.seed, kPartStream + i);  // corpora of one size have orders of their own
+      if (i > 0)
+        own.seed = derive_seed(options.seed, kPartStream + i);  // distinct orders even for corpora of equal size
       corpora.push_back(PackedCorpus::open(mix.paths[i], split, own));
       const PackedCorpus& corpus = *corpora.back();
       const ShardHeader &here = corpus.header(), &first = corpora.front()->header();
@@ -63,7 +64,7 @@ struct Sequences::Impl {
     }
     schedule = std::make_unique<MixSchedule>(weights, options.seed ^ kMixStream, options.shuffle);
     for (size_t i = 0; i < parts.size(); ++i) parts[i].share = schedule->shares()[i];
-    int64_t low = 0, high = 1;  // the first index at which a part has begun again lies in (low, high]
+    int64_t low = 0, high = 1;  // the first index at which a part repeats lies in (low, high]
     for (const Part& part : parts) high += part.sequences;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;

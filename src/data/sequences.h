@@ -1,6 +1,5 @@
-// From shards to training sequences, in an order that depends on the seed and the position alone: corpora are packed
-// into sequences (SPEC section 1, or windows for what does not fit into memory) and mixed by weight. Resuming is a
-// number: no re-reading. docs/data.md says what each order guarantees.
+// Training sequences from shards: corpora are packed into sequences and mixed by weight, in an order that is a function
+// of the seed and the index. Resuming needs the index alone. docs/data.md describes the guarantees of each order.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,30 +10,29 @@
 namespace lazy {
 
 enum class Packing {
-  groups,   // documents shuffled, joined in groups, cut; sequences shuffled. 4 bytes a document and a sequence
-  windows,  // shards cut as they are, the windows taken in a keyed permutation. Memory by the shard
+  groups,   // shuffled documents, concatenated in groups; shuffled sequences. 4 bytes a document and a sequence
+  windows,  // windows of the shards in a keyed permutation. Memory independent of the number of documents
 };
 
 struct SequenceOptions {
   int64_t length = 0;  // tokens a sequence
   uint64_t seed = 42;
-  bool bos_per_document = true;   // decision A3
-  bool eos_per_document = false;  // EOS parts the documents, in the place of BOS
-  bool bos_per_sequence = false;  // BOS first in every sequence as well: the recipe in which a sink emerges
-  int64_t mask_position =
-      0;  // from 1: this place of every sequence holds BOS instead of its token (Mask@k); 0: none does
+  bool bos_per_document = true;   // BOS before each document
+  bool eos_per_document = false;  // EOS before each document instead of BOS
+  bool bos_per_sequence = false;  // BOS also at the start of every sequence
+  int64_t mask_position = 0;      // 1-based position that holds BOS instead of its token (Mask@k); 0: none
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: corpus order, for validation
   Packing packing = Packing::groups;
 };
 
-// A corpus folder or shard file of `lazy data prepare`, or several with the share of sequences that each contributes.
+// One or more corpora (folders or shard files of `lazy data prepare`) with the share of sequences of each.
 struct CorpusMix {
   CorpusMix() = default;
   CorpusMix(std::filesystem::path corpus) : paths{std::move(corpus)} {}
   CorpusMix(const std::string& corpus) : paths{corpus} {}
   std::vector<std::filesystem::path> paths;
-  std::vector<double> weights;  // in any unit; empty: by size, so that all end an epoch together
+  std::vector<double> weights;  // in any unit; empty: by size, so that all epochs end together
   std::string string() const;   // the paths, for messages
 };
 
@@ -43,8 +41,8 @@ class Sequences {
  public:
   Sequences(const CorpusMix& corpora, const std::string& split, const SequenceOptions& options);
   ~Sequences();
-  // Sequences of which none comes twice: an epoch of one corpus; of a mixture as many as come before one of its corpora
-  // begins again.
+  // Sequences before the first repetition: one epoch of a single corpus; for a mixture, up to where the first of its
+  // corpora starts its second epoch.
   int64_t size() const;
   // Sequence `index` of the endless stream; every epoch of a corpus has its own order. Writes options.length ids to
   // `out`.
@@ -56,7 +54,7 @@ class Sequences {
   std::filesystem::path tokenizer_path() const;  // folder with the tokenizer that made the shards
 
   struct Part {
-    std::string name;  // last part of the path; with a number where two corpora have the same
+    std::string name;  // last component of the path, numbered where two corpora share it
     std::filesystem::path path;
     double share = 1;       // of the sequences
     int64_t sequences = 0;  // in an epoch
@@ -64,7 +62,7 @@ class Sequences {
     double bytes_per_token = 0;
   };
   const std::vector<Part>& parts() const;
-  // Sequences of each part among the first `index` of the stream. Over Part::sequences these are its epochs.
+  // Sequences of each part among the first `index` of the stream; divided by Part::sequences, its epochs.
   std::vector<int64_t> counts(int64_t index) const;
 
  private:

@@ -1,5 +1,5 @@
 // Mixtures: shares at every prefix, places without reading what came before, and what a mixture of real corpora reads.
-#include "data/packing/mix_schedule.h"
+#include "data/packing/order.h"
 
 #include <cmath>
 #include <set>

@@ -1,5 +1,5 @@
 // Parquet through pyarrow: all kinds of columns, nulls, and every way in which a reader process can fail.
-#include "data/corpus/parquet.h"
+#include "data/corpus/source.h"
 
 #include <dirent.h>
 #include <fmt/ranges.h>

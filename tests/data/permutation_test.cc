@@ -1,5 +1,5 @@
 // The keyed permutation: every place once, keys that differ, and neighbours that know nothing of each other.
-#include "data/packing/permutation.h"
+#include "data/packing/order.h"
 
 #include <gtest/gtest.h>
 

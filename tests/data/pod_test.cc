@@ -1,4 +1,4 @@
-#include "data/corpus/pod.h"
+#include "data/corpus/documents.h"
 
 #include <gtest/gtest.h>
 

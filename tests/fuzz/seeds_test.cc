@@ -117,8 +117,8 @@ void add_configurations(Seeds& seeds) {
     "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7, "quantization_config": {"quant_method": "mxfp4"}})";
   config = {};
   seeds["config_json"]["llama"] = config.to_json().dump(2);
-  config.normalizer = "elastic";
-  config.distance_bias_window = 512;
+  config.attention.normalizer = Normalizer::elastic;
+  config.attention.distance_bias_window = 512;
   config.tokenizer_fingerprint = 0x0123456789abcdef;
   seeds["config_json"]["lazy"] = config.to_json().dump(2);
   seeds["config_json"]["fla"] =

@@ -1,7 +1,7 @@
 // Tokenizers of this build: bytes, and byte-level BPE. SentencePiece uses no threads of ours and takes minutes to
 // build. Parquet is read by another process.
 #include "core/error.h"
-#include "data/corpus/parquet.h"
+#include "data/corpus/source.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
 #include "data/tokenizers/simple_tokenizers.h"

@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/corpus/pod.h"
 
 namespace lazy {
 namespace {
@@ -17,6 +16,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr size_t kBatch = 1 << 20;
+
+bool is_lines(const Source& source) {
+  return source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
+}
 
 int64_t count(std::string_view text, std::string_view what) {
   int64_t n = 0;
@@ -26,7 +30,7 @@ int64_t count(std::string_view text, std::string_view what) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-// The text field of one line. nlohmann's message starts with a code and counts columns; ours names file and line.
+// The text field of one line.
 std::string text_of(std::string_view line, const RawBatch& batch, int64_t number, const std::string& field) {
   const std::string where = fmt::format("{}:{}", batch.source->name(), number);
   const Json json = Json::parse(line, nullptr, false);
@@ -57,9 +61,9 @@ void split_lines(const RawBatch& batch, const std::string& field, std::vector<st
   }
 }
 
-// Parts at runs of `blank_lines` blank lines or more, which belong to neither side.
+// Splits at runs of `blank_lines` blank lines or more, which are dropped.
 void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<std::string>& documents) {
-  size_t begin = 0, end = 0, at = 0;  // the document, without blank lines at its end
+  size_t begin = 0, end = 0, at = 0;  // of the document, without trailing blank lines
   int64_t blank = 0;
   while (at < text.size()) {
     const size_t next = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -78,8 +82,7 @@ void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<st
   documents.push_back(text.substr(begin, end - begin));
 }
 
-// A place at most `limit` bytes in where a text may be cut: after a blank line, else a line, else a word, else a
-// character.
+// Where to cut a text, at most `limit` bytes in: after a blank line, else a line, else a word, else a character.
 size_t cut_before(std::string_view text, size_t limit) {
   for (const std::string_view separator : {"\n\n", "\n", " "}) {
     if (separator.size() > limit) continue;
@@ -111,6 +114,70 @@ void cut_long(std::vector<std::string>& documents, size_t limit) {
 }
 
 }  // namespace
+
+DocumentReader::DocumentReader(std::vector<Source> sources, DocumentOptions options)
+    : sources_(std::move(sources)), options_(std::move(options)) {}
+
+bool DocumentReader::open_next() {
+  if (stream_) {
+    consumed_before_ += stream_->consumed();
+    skipped_before_ += stream_->skipped();
+  }
+  stream_.reset();
+  if (index_ == sources_.size()) return false;
+  const Source& source = sources_[index_++];
+  stream_ =
+      source.format == TextFormat::parquet ? open_parquet(source.path, options_.text_field) : open_stream(source.path);
+  buffer_.clear();
+  scanned_ = boundary_ = 0;
+  blank_lines_ = 0;
+  line_ = 1;
+  return true;
+}
+
+// Bytes of the buffer that are whole documents. Scans each line once.
+size_t DocumentReader::whole_documents() {
+  const Source& source = sources_[index_ - 1];
+  if (is_lines(source)) {
+    const size_t end = buffer_.rfind('\n');
+    return end == std::string::npos ? 0 : end + 1;
+  }
+  if (source.format == TextFormat::pod || options_.split_blank == 0) return 0;
+  size_t end;
+  while ((end = buffer_.find('\n', scanned_)) != std::string::npos) {
+    const bool blank = std::all_of(buffer_.begin() + scanned_, buffer_.begin() + end,
+                                   [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
+    if (!blank && blank_lines_ >= options_.split_blank) boundary_ = scanned_;
+    blank_lines_ = blank ? blank_lines_ + 1 : 0;
+    scanned_ = end + 1;
+  }
+  return boundary_;
+}
+
+bool DocumentReader::next(RawBatch& batch) {
+  while (stream_ || open_next()) {
+    const bool more = stream_->read(buffer_);
+    if (more && buffer_.size() < kBatch) continue;
+    const size_t size = more ? whole_documents() : buffer_.size();
+    if (more && size == 0) continue;
+    batch.source = &sources_[index_ - 1];
+    batch.line = line_;
+    batch.text = buffer_.substr(0, size);
+    batch.consumed = consumed_before_ + stream_->consumed();
+    batch.skipped = skipped_before_ + stream_->skipped();
+    if (is_lines(*batch.source)) line_ += std::count(batch.text.begin(), batch.text.end(), '\n');
+    buffer_.erase(0, size);
+    scanned_ -= std::min(scanned_, size);
+    boundary_ = 0;
+    if (!more) {
+      open_next();
+      if (batch.text.empty() && batch.skipped == skipped_reported_) continue;
+    }
+    skipped_reported_ = batch.skipped;
+    return true;
+  }
+  return false;
+}
 
 DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options) {
   DocumentBatch result;

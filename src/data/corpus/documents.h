@@ -1,8 +1,9 @@
-// From sources to documents: cutting streams apart, taking the text field of JSON lines, POD to prose, valid UTF-8.
+// From sources to documents: splits streams, takes the text field of JSON lines, converts POD, repairs UTF-8.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/corpus/source.h"
@@ -11,27 +12,27 @@ namespace lazy {
 
 struct DocumentOptions {
   std::string text_field = "text";  // of JSON lines; column of Parquet files
-  int64_t split_blank = 0;          // plain text: this many blank lines or more part documents; 0: a file is one
-  int64_t max_bytes = 0;            // documents longer than this are cut, at a blank line where there is one; 0: never
-  bool pod_code = false;            // keep POD's indented code
+  int64_t split_blank = 0;          // plain text: so many blank lines separate documents; 0: a file is one document
+  int64_t max_bytes = 0;            // longer documents are cut, at a blank line if possible; 0: never
+  bool pod_code = false;            // keep verbatim (indented) paragraphs of POD
 };
 
-// A stretch of one source as it was read: whole documents, not yet looked at.
+// Consecutive whole documents of one source, unparsed.
 struct RawBatch {
   const Source* source = nullptr;
   std::string text;
-  int64_t line = 1;       // of the source, where the text begins
+  int64_t line = 1;       // line number in the source of the first line
   uint64_t consumed = 0;  // bytes of all sources read so far, for the progress bar
-  uint64_t skipped = 0;   // records of all sources without a text, left out so far
+  uint64_t skipped = 0;   // records of all sources without a text so far
 };
 
 struct DocumentBatch {
   std::vector<std::string> documents;  // valid UTF-8, none empty
-  int64_t replaced = 0;                // U+FFFD put in place of invalid bytes
+  int64_t replaced = 0;                // U+FFFD written for invalid bytes
   uint64_t consumed = 0, skipped = 0;  // as in RawBatch
 };
 
-// Reads sources one after the other in batches of about 1 MiB; for one thread.
+// Reads the sources in order, in batches of about 1 MiB. Not thread-safe.
 class DocumentReader {
  public:
   DocumentReader(std::vector<Source> sources, DocumentOptions options);
@@ -46,13 +47,18 @@ class DocumentReader {
   size_t index_ = 0;  // of the next source
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
-  size_t scanned_ = 0, boundary_ = 0;  // of the buffer: lines looked at, and where the last whole document ends
+  size_t scanned_ = 0, boundary_ = 0;  // in the buffer: end of the scanned lines, and of the last whole document
   int64_t blank_lines_ = 0;            // directly before `scanned_`
-  int64_t line_ = 1;                   // where the buffer begins
+  int64_t line_ = 1;                   // line number of the beginning of the buffer
   uint64_t consumed_before_ = 0, skipped_before_ = 0, skipped_reported_ = 0;
 };
 
-// Error names the file, the line and the field. Thread-safe.
+// Errors name the file, the line and the field. Thread-safe.
 DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options);
+
+// The prose of Perl's "plain old documentation": one line a paragraph, separated by blank lines. Headings and item
+// texts are kept as paragraphs; formatting codes (B<>, C<< >>, L<>, E<>), =begin/=for blocks of other formats and Perl
+// code outside POD are dropped. `keep_code` keeps verbatim (indented) paragraphs.
+std::string pod_to_text(std::string_view pod, bool keep_code);
 
 }  // namespace lazy

@@ -1,5 +1,4 @@
-#include "data/corpus/parquet.h"
-
+// Parquet files: read_parquet.py runs in a Python process and writes JSON lines into a pipe.
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -7,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "data/corpus/source.h"
 #include "parquet_script.h"
 
 namespace lazy {
@@ -27,7 +28,7 @@ constexpr size_t kPiece = 1 << 20;
 constexpr int kStatusFd = 3;   // in the child
 constexpr int kNoPyarrow = 3;  // exit code of the script
 
-// A file descriptor that is closed at the end, and not inherited unless asked for.
+// Owns a file descriptor.
 struct Descriptor {
   explicit Descriptor(int number = -1) : fd(number) {}
   ~Descriptor() { reset(); }
@@ -57,7 +58,7 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPiece));  // fewer switches between the two; may be refused
+    ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPiece));  // fewer context switches; may be refused
     spawn(column, write_end.fd);
   }
 
@@ -113,7 +114,7 @@ class ParquetStream final : public ByteStream {
     }
   }
 
-  // The child has closed the pipe: how did it end?
+  // The child has closed the pipe; throws unless it succeeded.
   void finish() {
     int status = 0;
     ::waitpid(child_, &status, 0);

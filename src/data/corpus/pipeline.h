@@ -1,7 +1,8 @@
-// One reader, many workers, and a consumer that sees the results in the order of the input: the outcome does not
-// depend on the number of threads. Memory is bounded by what may be under way at once.
+// A parallel pipeline with ordered output: one reader, many workers, one consumer that gets the results in input order,
+// so that the outcome is independent of the number of threads. Bounded memory.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -15,15 +16,15 @@
 
 namespace lazy {
 
-// `produce` fills its argument and returns false at the end; `bytes` says how large an item is; `work` runs on
-// `threads` threads at once; `consume` runs on the calling thread. The first exception, in input order, is thrown
-// after all threads have ended; `stop` is asked a few times a second and ends the work by throwing.
+// `produce` fills its argument and returns false at the end; `bytes` is the size of an item; `work` runs on `threads`
+// threads; `consume` runs on the calling thread. The first exception, in input order, is rethrown after all threads
+// have ended. `stop` is called a few times a second and aborts by throwing.
 template <typename In, typename Out>
 void ordered_pipeline(const std::function<bool(In&)>& produce, const std::function<uint64_t(const In&)>& bytes,
                       const std::function<Out(In&&)>& work, const std::function<void(Out&&)>& consume,
                       const std::function<void()>& stop, int threads) {
-  constexpr uint64_t kBytesUnderWay = 256ull << 20;
-  const uint64_t items_under_way = 4 * static_cast<uint64_t>(threads) + 4;
+  constexpr uint64_t kMaxBytes = 256ull << 20;
+  const uint64_t max_items = 4 * static_cast<uint64_t>(threads) + 4;
   struct Result {
     Out value{};
     std::exception_ptr error;
@@ -33,27 +34,26 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
   std::condition_variable room, waiting, finished;
   std::deque<std::pair<uint64_t, In>> pending;
   std::map<uint64_t, Result> done;
-  uint64_t under_way = 0, bytes_under_way = 0, produced = 0;
+  uint64_t in_flight = 0, bytes_in_flight = 0, produced = 0;
   bool end_of_input = false, halt = false;
 
-  std::vector<std::thread> team;
-  const auto end_team = [&] {
+  std::vector<std::thread> workers;
+  const auto join_all = [&] {
     {
       const std::lock_guard lock(mutex);
       halt = true;
     }
     room.notify_all();
     waiting.notify_all();
-    for (std::thread& member : team) member.join();
+    for (std::thread& worker : workers) worker.join();
   };
 
-  team.emplace_back([&] {
+  workers.emplace_back([&] {
     while (true) {
       {
         std::unique_lock lock(mutex);
-        room.wait(lock, [&] {
-          return halt || under_way == 0 || (under_way < items_under_way && bytes_under_way < kBytesUnderWay);
-        });
+        room.wait(lock,
+                  [&] { return halt || in_flight == 0 || (in_flight < max_items && bytes_in_flight < kMaxBytes); });
         if (halt) return;
       }
       In item;
@@ -72,14 +72,14 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
         finished.notify_all();
         return;
       }
-      ++under_way;
-      bytes_under_way += bytes(item);
+      ++in_flight;
+      bytes_in_flight += bytes(item);
       pending.emplace_back(produced++, std::move(item));
       waiting.notify_one();
     }
   });
   for (int t = 0; t < std::max(1, threads); ++t) {
-    team.emplace_back([&] {
+    workers.emplace_back([&] {
       while (true) {
         std::unique_lock lock(mutex);
         waiting.wait(lock, [&] { return halt || end_of_input || !pending.empty(); });
@@ -118,15 +118,15 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
       if (result.error) std::rethrow_exception(result.error);
       consume(std::move(result.value));
       lock.lock();
-      --under_way;
-      bytes_under_way -= result.size;
+      --in_flight;
+      bytes_in_flight -= result.size;
       room.notify_one();
     }
   } catch (...) {
-    end_team();
+    join_all();
     throw;
   }
-  end_team();
+  join_all();
 }
 
 }  // namespace lazy

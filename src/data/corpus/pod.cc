@@ -1,10 +1,11 @@
-#include "data/corpus/pod.h"
-
+// Perl's POD as prose. pod2text is no substitute: it keeps verbatim code, quotes C<> and marks I<> with asterisks.
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <unordered_map>
 
 #include "core/text.h"
+#include "data/corpus/documents.h"
 #include "data/tokenizers/unicode.h"
 
 namespace lazy {
@@ -37,7 +38,7 @@ std::string entity(const std::string& name) {
   return out;
 }
 
-// What stands for a link: its text, else what it points to.
+// The text of a link: its label, else its target.
 std::string link(const std::string& inside) {
   if (const size_t bar = inside.find('|'); bar != std::string::npos) return inside.substr(0, bar);
   if (inside.find("://") != std::string::npos) return inside;
@@ -191,7 +192,7 @@ class Filter {
 
   bool keep_code_;
   bool in_pod_ = false;
-  std::string skipped_;  // the format of the =begin block that is being left out
+  std::string skipped_;  // format of the =begin block that is skipped, if any
   std::string out_;
 };
 

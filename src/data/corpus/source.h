@@ -1,8 +1,7 @@
-// Where text comes from: files, folders and standard input, plain or compressed.
+// Text inputs: files, folders and standard input; plain, gzip, zstd or Parquet.
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,10 +17,9 @@ struct Source {
   std::string name() const { return path == "-" ? "standard input" : path.string(); }
 };
 
-// Expands files and folders (recursively, in byte order of their paths) to sources. In folders only the known endings
-// are taken: .txt .text .md .jsonl .pod, these with .gz or .zst, and .parquet. Standard input, and a file that is named
-// itself and ends otherwise, have the format `other`. Error when a name does not exist or a folder holds nothing to
-// read.
+// Expands files and folders (recursively, in byte order of their paths) to sources. Folders contribute files with known
+// extensions: .txt .text .md .jsonl .pod, these with .gz or .zst, and .parquet. Standard input, and named files with
+// another extension, have the format `other`. Error when a name does not exist or a folder has no such file.
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other);
 
 // Decompressed bytes of a file, in pieces. .gz and .zst are recognized by their first bytes.
@@ -31,8 +29,15 @@ class ByteStream {
   // Appends up to about 1 MiB to `out`; false at the end. A truncated or damaged archive throws Error naming it.
   virtual bool read(std::string& out) = 0;
   virtual uint64_t consumed() const = 0;          // bytes of the file read so far
-  virtual uint64_t skipped() const { return 0; }  // records without a text, left out so far
+  virtual uint64_t skipped() const { return 0; }  // records without a text so far
 };
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
+
+// The rows of `column` (a dotted path reaches into structs) as JSON lines with that one field; rows without a value are
+// skipped and counted. kAllColumns gives every row whole. A Python process with pyarrow reads the file ($LAZY_PYTHON,
+// else python3) and holds a part of a row group in memory. Error when Python, pyarrow or the column is missing, or the
+// file is damaged.
+inline constexpr const char* kAllColumns = "*";
+std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string& column);
 
 }  // namespace lazy

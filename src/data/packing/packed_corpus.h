@@ -1,4 +1,4 @@
-// One corpus cut into sequences of a fixed length, and the endless order in which training reads them.
+// One corpus cut into sequences of a fixed length, and the endless stream in which training reads them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -25,14 +25,14 @@ class PackedCorpus {
   const std::filesystem::path& path() const { return path_; }
 
  protected:
-  // Adds up the shards' headers and checks the options against them.
+  // Sums the shard headers and checks the options against them.
   PackedCorpus(const std::filesystem::path& corpus, const std::string& split, const SequenceOptions& options,
                const std::vector<Shard>& shards);
-  // Error unless an epoch has a sequence.
+  // Error when an epoch has no sequence.
   void check_size(const std::string& split) const;
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }  // tokens from documents
   int64_t bos() const { return header_.bos_id; }
-  // What stands before each document, if anything does.
+  // Whether a separator (BOS or EOS) precedes each document, and which.
   bool separates() const { return options_.bos_per_document || options_.eos_per_document; }
   int64_t separator() const { return options_.eos_per_document ? header_.eos_id : header_.bos_id; }
   std::filesystem::path path_;
@@ -41,13 +41,13 @@ class PackedCorpus {
   int64_t documents_ = 0, tokens_ = 0, source_bytes_ = 0;
 };
 
-// The two ways to cut (SequenceOptions::packing).
+// The two implementations (SequenceOptions::packing).
 std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split,
                                           const SequenceOptions&);
 std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split,
                                            const SequenceOptions&);
 
-// Different streams of random numbers from one seed.
+// Independent random streams from one seed.
 inline uint64_t derive_seed(uint64_t seed, uint64_t stream) { return Random(seed ^ Random(stream).next()).next(); }
 
 }  // namespace lazy

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "data/json_summary.h"
 
 namespace lazy {
@@ -18,7 +19,7 @@ namespace {
 
 constexpr const char* kName = "corpus.json";
 
-// One field of an object, of the type asked for.
+// One field of an object, as type T.
 template <typename T>
 T field(const fs::path& path, const Json& json, const std::string& key, const char* expected) {
   const auto found = json.find(key);
@@ -26,7 +27,7 @@ T field(const fs::path& path, const Json& json, const std::string& key, const ch
   const auto wrong = [&] {
     fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
   };
-  if constexpr (std::is_integral_v<T>) {  // the library would cut 1.5 and 1e300 to fit
+  if constexpr (std::is_integral_v<T>) {  // nlohmann::json would truncate 1.5 and 1e300
     const bool fits = found->is_number_unsigned()
                           ? std::in_range<T>(found->get<uint64_t>())
                           : found->is_number_integer() && std::in_range<T>(found->get<int64_t>());
@@ -100,7 +101,7 @@ CorpusInfo read_corpus_info(const fs::path& folder) {
   for (const auto& [name, split] : splits.items()) {
     SplitSummary& summary = info.splits[name];
     summary.shards = field<std::vector<std::string>>(path, split, "shards", "a list of file names");
-    for (const std::string& file : summary.shards) {  // a corpus may come from anywhere: it names files of its own only
+    for (const std::string& file : summary.shards) {  // untrusted input: only files inside the folder
       const fs::path shard = file;
       if (file.empty() || shard != shard.filename() || file == "." || file == ".." ||
           file.find('\0') != std::string::npos) {
@@ -151,6 +152,23 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
          corpus.string(), split, found->second.tokens, found->second.documents, tokens, documents);
   }
   return shards;
+}
+
+void SplitWriter::add(std::span<const int32_t> document, uint64_t source_bytes) {
+  if (!shard_) {
+    summary_.shards.push_back(fmt::format("{}-{:05}.bin", name_, summary_.shards.size()));
+    shard_.emplace(folder_ / summary_.shards.back(), tokenizer_);
+  }
+  shard_->add(document, source_bytes);
+  ++summary_.documents;
+  summary_.tokens += static_cast<int64_t>(document.size());
+  summary_.source_bytes += static_cast<int64_t>(source_bytes);
+  if (shard_->bytes() >= shard_bytes_) close();
+}
+
+void SplitWriter::close() {
+  if (shard_) shard_->close();
+  shard_.reset();
 }
 
 }  // namespace lazy

@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,35 @@ struct CorpusInfo {
   std::vector<std::string> inputs;
   uint64_t seed = 0;
   double validation = 0;
-  int64_t replaced_characters = 0;  // U+FFFD put in place of invalid UTF-8
+  int64_t replaced_characters = 0;  // U+FFFD written for invalid UTF-8
 };
 
 void write_corpus_info(const std::filesystem::path& folder, const CorpusInfo& info);
-// Error names the file and the field. Also checks that the shards it names exist.
+// Errors name the file and the field.
 CorpusInfo read_corpus_info(const std::filesystem::path& folder);
 
-// The shards of one split, opened, checked against corpus.json and each other. `corpus` is a folder or one shard file
-// (whose split is then whatever was asked for).
+// Opens the shards of one split and checks them against corpus.json. `corpus` is a folder, or one shard file (any
+// split).
 std::vector<Shard> open_shards(const std::filesystem::path& corpus, const std::string& split,
                                ShardCheck check = ShardCheck::index);
+
+// Writes one split as shards of bounded size.
+class SplitWriter {
+ public:
+  // Writes FOLDER/NAME-00000.bin and so on. A document is never cut: the one that reaches `shard_bytes` is the last.
+  SplitWriter(std::filesystem::path folder, std::string name, const ShardTokenizer& tokenizer, uint64_t shard_bytes)
+      : folder_(std::move(folder)), name_(std::move(name)), tokenizer_(tokenizer), shard_bytes_(shard_bytes) {}
+  void add(std::span<const int32_t> document, uint64_t source_bytes);
+  void close();
+  const SplitSummary& summary() const { return summary_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::string name_;
+  ShardTokenizer tokenizer_;
+  uint64_t shard_bytes_;
+  std::optional<ShardWriter> shard_;
+  SplitSummary summary_;
+};
 
 }  // namespace lazy

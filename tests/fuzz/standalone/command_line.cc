@@ -2,15 +2,12 @@
 // run, only parsed.
 #include "apps/lazy/command.h"
 
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
 #include "core/text.h"
 #include "target.h"
-
-namespace lazy::cli {
-std::map<std::string, Command>& commands() {
-  static std::map<std::string, Command> instance;
-  return instance;
-}
-}  // namespace lazy::cli
 
 using namespace lazy;
 
@@ -25,7 +22,9 @@ LAZY_FUZZ_TARGET(command_line) {
   bool verbose = false;
   app.add_option("--threads", threads, "CPU threads")->check(CLI::PositiveNumber);
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
-  for (const auto& [name, command] : cli::commands()) command.set_up(*app.add_subcommand(name, command.help));
+  for (const auto& [name, command] : cli::subcommands()) {
+    command.set_up(cli::Command(app.add_subcommand(name, command.help)));
+  }
   app.parse_complete_callback([] { throw Parsed(); });
   std::vector<std::string> words = split(input, '\n');
   words.resize(std::min<size_t>(words.size(), 40));

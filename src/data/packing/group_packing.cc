@@ -1,4 +1,5 @@
-// Packing::groups, SPEC section 1: shuffled documents, joined in groups. Holds 4 bytes a document and a sequence.
+// Packing::groups: documents are shuffled, concatenated in groups and cut into sequences, which are shuffled again
+// every epoch. Memory: 4 bytes for each document and each sequence.
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -16,9 +17,10 @@ namespace {
 constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are verified by `lazy data inspect --verify`
 constexpr uint64_t kDocumentStream = 0xD0C5;
 
-class Groups final : public PackedCorpus {
+class GroupPacking final : public PackedCorpus {
  public:
-  Groups(const fs::path& corpus, const std::string& split, const SequenceOptions& options, std::vector<Shard> shards)
+  GroupPacking(const fs::path& corpus, const std::string& split, const SequenceOptions& options,
+               std::vector<Shard> shards)
       : PackedCorpus(corpus, split, options, shards), shards_(std::move(shards)) {
     const auto too_many = [&](const char* what) {
       fail("sequences", "{}: more than 2^32 {}: use packing = \"windows\"", corpus.string(), what);
@@ -50,7 +52,7 @@ class Groups final : public PackedCorpus {
   }
 
  private:
-  // An epoch's order of sequences. Two are kept, so that a prefetching reader may cross the border.
+  // The sequence order of one epoch. Two are cached, because a prefetching reader crosses epoch boundaries.
   struct Epoch {
     int64_t number = -1;
     std::vector<uint32_t> order;
@@ -94,7 +96,7 @@ class Groups final : public PackedCorpus {
     return slot;
   }
 
-  // Sequence `number` in the order of construction: group after group.
+  // Sequence `number` in construction order, group after group.
   void read_in_order(int64_t number, int64_t* out) const {
     if (options_.bos_per_sequence) *out++ = bos();
     const auto next = std::upper_bound(group_sequences_.begin(), group_sequences_.end(), number);
@@ -126,9 +128,9 @@ class Groups final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_document_;   // of each shard, and the total
-  std::vector<uint32_t> order_;           // documents in the order of the epoch; empty: corpus order
-  std::vector<int64_t> group_sequences_;  // sequences before group g, and the total
+  std::vector<int64_t> first_document_;   // of each shard, then the total
+  std::vector<uint32_t> order_;           // shuffled documents; empty: corpus order
+  std::vector<int64_t> group_sequences_;  // cumulative: sequences before group g, then the total
   mutable std::mutex mutex_;
   mutable std::array<std::shared_ptr<const Epoch>, 2> epochs_;
 };
@@ -137,7 +139,7 @@ class Groups final : public PackedCorpus {
 
 std::unique_ptr<PackedCorpus> pack_groups(const fs::path& corpus, const std::string& split,
                                           const SequenceOptions& options) {
-  return std::make_unique<Groups>(corpus, split, options, open_shards(corpus, split));
+  return std::make_unique<GroupPacking>(corpus, split, options, open_shards(corpus, split));
 }
 
 }  // namespace lazy

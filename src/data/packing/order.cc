@@ -1,6 +1,7 @@
-#include "data/packing/mix_schedule.h"
+#include "data/packing/order.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -60,6 +61,30 @@ std::vector<int64_t> MixSchedule::counts(int64_t positions) const {
   };
   descend(root_, static_cast<uint64_t>(positions));
   return out;
+}
+
+Permutation::Permutation(uint64_t size, uint64_t key) : size_(size) {
+  const int bits = size > 1 ? std::bit_width(size - 1) : 0;
+  low_bits_ = bits / 2;
+  high_bits_ = bits - low_bits_;
+  Random random(key);
+  for (uint64_t& round : keys_) round = random.next();
+}
+
+uint64_t Permutation::scramble(uint64_t place) const {
+  const uint64_t low_mask = (uint64_t{1} << low_bits_) - 1, high_mask = (uint64_t{1} << high_bits_) - 1;
+  uint64_t low = place & low_mask, high = place >> low_bits_;
+  for (int round = 0; round < kRounds; round += 2) {
+    high ^= Random(keys_[round] ^ low).next() & high_mask;
+    low ^= Random(keys_[round + 1] ^ high).next() & low_mask;
+  }
+  return high << low_bits_ | low;
+}
+
+uint64_t Permutation::operator()(uint64_t place) const {
+  do place = scramble(place);
+  while (place >= size_);
+  return place;
 }
 
 }  // namespace lazy

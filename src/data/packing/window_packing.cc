@@ -1,11 +1,11 @@
-// Packing::windows: every shard, its documents joined in their order, is cut into windows of one sequence; an epoch
-// takes all windows in the order of a keyed permutation. Holds 8 bytes a shard beside the open shards, however many
-// documents there are, and reads nothing but the window asked for.
+// Packing::windows: the concatenated documents of every shard are cut into windows of one sequence, and an epoch visits
+// all windows in the order of a keyed permutation. Memory: 8 bytes a shard beside the memory maps; only requested
+// windows are read from disk.
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/packing/order.h"
 #include "data/packing/packed_corpus.h"
-#include "data/packing/permutation.h"
 #include "data/shards/corpus.h"
 
 namespace lazy {
@@ -15,9 +15,10 @@ namespace {
 
 constexpr uint64_t kWindowStream = 0x817D;
 
-class Windows final : public PackedCorpus {
+class WindowPacking final : public PackedCorpus {
  public:
-  Windows(const fs::path& corpus, const std::string& split, const SequenceOptions& options, std::vector<Shard> shards)
+  WindowPacking(const fs::path& corpus, const std::string& split, const SequenceOptions& options,
+                std::vector<Shard> shards)
       : PackedCorpus(corpus, split, options, shards), shards_(std::move(shards)) {
     first_.push_back(0);
     for (const Shard& shard : shards_) {
@@ -43,12 +44,12 @@ class Windows final : public PackedCorpus {
   }
 
  private:
-  // `payload` tokens from place `begin` of the shard's documents, joined with BOS or EOS before each if asked for. The
-  // index was not checked when the shard was opened, that would have read all of it: Shard::range checks what is used.
+  // payload() tokens from position `begin` of the shard's documents, concatenated with their separators. The document
+  // index is not checked when the shard is opened, because that reads all of it; Shard::range() checks the used
+  // entries.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
     if (!separates()) return shard.read_checked(begin, payload(), out);
-    // Document d begins, with what parts it from the one before, at start(d) + d: the last one that begins at `begin`
-    // or before.
+    // Document d and its separator begin at start(d) + d. Finds the last document that begins at or before `begin`.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;
@@ -74,14 +75,14 @@ class Windows final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_;  // windows before shard s, and the total
+  std::vector<int64_t> first_;  // cumulative: windows before shard s, then the total
 };
 
 }  // namespace
 
 std::unique_ptr<PackedCorpus> pack_windows(const fs::path& corpus, const std::string& split,
                                            const SequenceOptions& options) {
-  return std::make_unique<Windows>(corpus, split, options, open_shards(corpus, split, ShardCheck::header));
+  return std::make_unique<WindowPacking>(corpus, split, options, open_shards(corpus, split, ShardCheck::header));
 }
 
 }  // namespace lazy
