@@ -11,9 +11,9 @@
 #include "benchmarks/device_timing.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"
-#include "eval/prefix.h"
+#include "eval/batch.h"
 #include "eval/score.h"
-#include "train/machine.h"
+#include "model/device.h"
 
 namespace lazy::benchmarks {
 
@@ -67,8 +67,8 @@ std::vector<double> plain(LanguageModel& model, const std::vector<eval::Window>&
 
 nlohmann::json run_eval(const EvalBenchmark& options) {
   EvalBenchmark o = options;
-  o.device = train::resolve_device(o.device);
-  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  o.device = resolve_device(o.device);
+  o.dtype = resolve_dtype(o.dtype, o.device);
   const at::Device device = o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   LanguageModel model(o.model, 1);
   model.to(device);

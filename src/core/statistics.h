@@ -14,20 +14,26 @@ double variance_of(const std::vector<double>& values);  // n - 1 in the denomina
 
 struct ConfidenceInterval {
   double low = 0, high = 0;
+  bool operator==(const ConfidenceInterval&) const = default;
 };
 
 // The central `confidence` of bootstrap draws (percentile method), linear between order statistics. At least one draw,
 // all finite.
 ConfidenceInterval central_interval(std::vector<double> draws, double confidence = 0.95);
 
-// `statistic(generator)` computes the statistic of one resample; it draws the resample from the generator, which is
-// seeded once. Random for most uses; std::mt19937_64 is possible too.
-template <typename Generator = Random, typename Statistic>
-std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& statistic) {
-  Generator generator(seed);
+// `statistic(generator)` computes the statistic of one resample, which it draws from the generator.
+template <typename Generator, typename Statistic>
+std::vector<double> bootstrap_draws_from(Generator& generator, int64_t draws, Statistic&& statistic) {
   std::vector<double> out(static_cast<size_t>(draws));
   for (double& value : out) value = statistic(generator);
   return out;
+}
+
+// The same with a new generator.
+template <typename Statistic>
+std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& statistic) {
+  Random generator(seed);
+  return bootstrap_draws_from(generator, draws, statistic);
 }
 
 struct Estimate {

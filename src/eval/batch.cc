@@ -1,17 +1,67 @@
 #include "eval/batch.h"
 
+#include <algorithm>
+
+#include "eval/batch.h"
 #include "model/blocks/host_numbers.h"
 
 namespace lazy::eval {
 
-Batch lay_out(const std::vector<Window>& windows, std::span<const PrefixGroup> groups, at::Device device) {
+std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
+  std::vector<PrefixGroup> groups;
+  for (size_t first = 0; first < windows.size();) {
+    const std::vector<int32_t>& head = windows[first].input;
+    auto shared = static_cast<int64_t>(head.size());  // the common prefix of the group so far
+    size_t count = 1;
+    for (; first + count < windows.size(); ++count) {
+      const std::vector<int32_t>& next = windows[first + count].input;
+      const auto common =
+          std::mismatch(head.begin(), head.begin() + shared, next.begin(), next.end()).first - head.begin();
+      // `count` windows save (count - 1) * shared tokens; a further window must increase that.
+      if (common * static_cast<int64_t>(count) <= shared * static_cast<int64_t>(count - 1)) break;
+      shared = common;
+    }
+    PrefixGroup group{first, count, count == 1 ? 0 : shared, 0};
+    group.computed = group.shared;
+    for (size_t i = first; i < first + count; ++i)
+      group.computed += static_cast<int64_t>(windows[i].input.size()) - group.shared;
+    groups.push_back(group);
+    first += count;
+  }
+  return groups;
+}
+
+std::vector<PrefixGroup> group_contained(const std::vector<Window>& windows) {
+  std::vector<PrefixGroup> groups;
+  for (size_t first = 0; first < windows.size(); first += groups.back().count) {
+    const std::vector<int32_t>& head = windows[first].input;
+    const auto contained = [&](const Window& w) {
+      return w.input.size() <= head.size() && std::equal(w.input.begin(), w.input.end(), head.begin());
+    };
+    size_t count = 1;
+    while (first + count < windows.size() && contained(windows[first + count])) ++count;
+    const auto size = static_cast<int64_t>(head.size());
+    groups.push_back({first, count, count == 1 ? 0 : size, size});
+  }
+  return groups;
+}
+
+std::vector<PrefixGroup> group_singly(const std::vector<Window>& windows) {
+  std::vector<PrefixGroup> groups;
+  for (size_t i = 0; i < windows.size(); ++i)
+    groups.push_back({i, 1, 0, static_cast<int64_t>(windows[i].input.size())});
+  return groups;
+}
+
+Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> groups, at::Device device) {
   std::vector<int64_t> ids, positions, keys, rows, labels;
   std::vector<int32_t> begin_q{0}, begin_k{0};
   bool shares = false;
   Batch batch;
   batch.first = groups.front().first;
   batch.begins.push_back(0);
-  // A sequence of input[from ...], whose keys are `shared` tokens from `shared_begin` on and its own.
+  // Adds the sequence input[from ... to - 1]. Its keys are `from` earlier tokens, beginning at row `shared_begin`, and
+  // its own.
   const auto append = [&](const std::vector<int32_t>& input, int64_t from, int64_t to, int64_t shared_begin) {
     for (int64_t i = 0; i < from; ++i) keys.push_back(shared_begin + i);
     for (int64_t i = from; i < to; ++i) {
@@ -42,7 +92,8 @@ Batch lay_out(const std::vector<Window>& windows, std::span<const PrefixGroup> g
   }
   batch.tokens.ids = on_device(ids, device);
   batch.tokens.positions = on_device(positions, device);
-  batch.tokens.cu_seqlens_q = on_host(begin_q, at::kInt, device);  // the operator checks them where that costs no wait
+  batch.tokens.cu_seqlens_q =
+      on_host(begin_q, at::kInt, device);  // on the host, where checking them needs no synchronization
   batch.tokens.cu_seqlens_k = on_host(begin_k, at::kInt, device);
   if (shares) batch.tokens.keys = on_device(keys, device);
   batch.rows = on_device(rows, device);

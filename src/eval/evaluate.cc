@@ -4,41 +4,43 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <numbers>
 
+#include "core/checksum.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "eval/encode.h"
-#include "eval/prepare.h"
-#include "eval/python_text.h"
-#include "eval/score.h"
-#include "eval/windows.h"
+#include "data/sequences.h"
+#include "eval/python.h"
 #include "model/tokenizer_match.h"
 
 namespace lazy::eval {
+
 namespace {
 
-int64_t window_length(const LanguageModel& model, const EvalOptions& options) {
+int64_t window_length(const LanguageModel& model, const HeldoutOptions& options) {
   return options.max_length > 0 ? options.max_length : model.config().max_length;
 }
 
+// Sums over a text.
 struct Totals {
   double log_likelihood = 0;
   int64_t tokens = 0, words = 0, bytes = 0;
 };
 
-ScoreOptions score_options(const EvalOptions& options, const char* title) {
+ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
   ScoreOptions how = options.score;
   how.title = options.progress ? title : "";
   return how;
 }
 
+// The negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
 
 }  // namespace
 
 TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& corpus, const std::string& split,
-                           const EvalOptions& options) {
+                           const HeldoutOptions& options) {
   const auto begin = Clock::now();
   SequenceOptions how;
   how.length = window_length(model, options);
@@ -46,7 +48,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   how.shuffle = false;
   const Sequences sequences(corpus, split, how);
   check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
-  const int64_t available = sequences.size(), count = limited(available, options.limit);
+  const int64_t available = sequences.size(), count = apply_limit(available, options.limit);
   if (count == 0)
     fail("eval", "{}: the {} split has no sequence of {} tokens; try --max-length with less", corpus.string(), split,
          how.length);
@@ -71,7 +73,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
 }
 
 TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
-                         const std::string& source, const EvalOptions& options) {
+                         const std::string& source, const HeldoutOptions& options) {
   const auto begin = Clock::now();
   if (text.empty()) fail("eval", "{}: expected text, found an empty file", source);
   const TextEncoder encoder(tokenizer, options.bos);
@@ -95,6 +97,124 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
                    {"bytes", totals.bytes},
                    {"output_type", "loglikelihood_rolling"}};
   return result;
+}
+
+namespace {
+
+// A task's definition under lm-evaluation-harness's keys, where they apply.
+Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
+  Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
+                 {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
+  if (task.output_type == OutputType::loglikelihood_rolling) {
+    config["doc_to_target"] = task.text.source();
+  } else if (task.output_type == OutputType::loglikelihood) {
+    config["doc_to_text"] = task.context.source();
+    config["doc_to_target"] = task.continuation.source();
+  } else {
+    config["doc_to_text"] = task.contexts.empty() ? Json(task.context.source()) : task.contexts.source();
+    config["doc_to_target"] = task.label.source();
+    config["doc_to_choice"] = task.contexts.empty() ? task.choices.source() : Json(task.continuation.source());
+  }
+  config["target_delimiter"] = task.target_delimiter;
+  config["fewshot_delimiter"] = task.fewshot_delimiter;
+  config["num_fewshot"] = num_fewshot;
+  config["metric_list"] = Json::array();
+  for (const std::string& metric : task.metrics) config["metric_list"].push_back({{"metric", metric}});
+  config["output_type"] = name(task.output_type);
+  config["repeats"] = 1;
+  config["metadata"] = {{"version", task.version}, {"file", task.origin}, {"about", task.description}};
+  return config;
+}
+
+// The task in progress: the results of its documents so far.
+struct TaskProgress {
+  std::vector<DocumentResult> documents;
+  std::string samples, hashes;
+  double seconds = 0;
+};
+
+void add_results(const Task& task, const RequestChunk& chunk, const std::vector<Score>& scores, bool log_samples,
+                 TaskProgress& progress) {
+  size_t begin = 0;
+  for (size_t i = 0; i < chunk.questions.size(); ++i) {
+    const Question& question = chunk.questions[i];
+    std::vector<Score> own(scores.begin() + static_cast<int64_t>(begin),
+                           scores.begin() + static_cast<int64_t>(chunk.ends[i]));
+    begin = chunk.ends[i];
+    if (task.output_type == OutputType::loglikelihood_rolling) {  // the windows of a text are one response
+      Score sum;
+      for (const Score& s : own) sum.log_likelihood += s.log_likelihood;
+      own = {sum};
+    }
+    std::vector<double> values = document_metrics(task, question, own);
+    if (log_samples) {
+      const Json record =
+          sample_record(task, chunk.first + static_cast<int64_t>(i), chunk.rows[i], question, own, values);
+      progress.samples += record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+      for (const char* hash : {"doc_hash", "prompt_hash", "target_hash"})
+        progress.hashes += record[hash].get<std::string>();
+    }
+    progress.documents.push_back({std::move(values), question.words, question.bytes,
+                                  static_cast<int64_t>(question.choices.size()), question.label});
+  }
+}
+
+TaskResult finish(const Task& task, TaskProgress progress, int64_t original, int64_t num_fewshot,
+                  const std::filesystem::path& data) {
+  TaskResult result;
+  result.name = task.name;
+  result.version = task.version;
+  result.metrics = aggregate(task, progress.documents);
+  result.original = original;
+  result.effective = static_cast<int64_t>(progress.documents.size());
+  result.num_fewshot = task.output_type == OutputType::loglikelihood_rolling ? 0 : num_fewshot;
+  result.config = config_of(task, result.num_fewshot, data);
+  result.seconds = progress.seconds;
+  result.chance = chance_of(task, progress.documents);
+  result.headline = task.headline;
+  if (!progress.samples.empty()) result.task_hash = sha256_hex(progress.hashes);
+  result.samples = std::move(progress.samples);
+  return result;
+}
+
+}  // namespace
+
+std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& tokenizer, const std::vector<Task>& tasks,
+                                       const std::filesystem::path& data, TaskOptions options) {
+  if (options.prompt.max_length <= 0) options.prompt.max_length = model.config().max_length;
+  std::vector<std::future<TaskResult>> finishing;
+  RequestPrefetcher prefetcher(tasks, data, tokenizer, options.prompt);
+  TaskProgress progress;
+  std::future<void> adding;  // the results of the previous chunk, while the model computes
+  RequestChunk chunk;
+  for (auto begin = Clock::now(); prefetcher.next(chunk);) {
+    const Task& task = tasks[chunk.task];
+    const int64_t documents = chunk.first + static_cast<int64_t>(chunk.questions.size());
+    ScoreOptions how = options.score;
+    how.title = !options.progress                ? ""
+                : chunk.first == 0 && chunk.last ? task.name
+                                                 : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
+    auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prompt.max_length, how)
+                                        : score(model, chunk.windows, how);
+    if (adding.valid()) adding.get();
+    progress.seconds += seconds_since(begin);
+    begin = Clock::now();
+    if (!chunk.last) {
+      adding = std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores)] {
+        add_results(task, chunk, scores, options.log_samples, progress);
+      });
+      continue;
+    }
+    finishing.push_back(std::async(std::launch::async, [&, chunk = std::move(chunk), scores = std::move(scores),
+                                                        progress = std::move(progress)]() mutable {
+      add_results(task, chunk, scores, options.log_samples, progress);
+      return finish(task, std::move(progress), chunk.original, options.prompt.num_fewshot, data);
+    }));
+    progress = TaskProgress();
+  }
+  std::vector<TaskResult> results;
+  for (auto& result : finishing) results.push_back(result.get());
+  return results;
 }
 
 }  // namespace lazy::eval

@@ -6,10 +6,10 @@
 #include <numbers>
 
 #include "core/statistics.h"
-#include "eval/python_text.h"
-#include "eval/standard_error.h"
+#include "eval/python.h"
 
 namespace lazy::eval {
+
 namespace {
 
 bool is_accuracy(const std::string& metric) { return metric.starts_with("acc"); }
@@ -29,9 +29,9 @@ double length_of(const std::string& choice, const std::string& metric) {
                                  : 1;
 }
 
-double weighted(const Task& task, size_t metric, const std::vector<DocumentMeasure>& documents) {
+double weighted(const Task& task, size_t metric, const std::vector<DocumentResult>& documents) {
   double likelihood = 0, units = 0;
-  for (const DocumentMeasure& d : documents) {
+  for (const DocumentResult& d : documents) {
     likelihood += d.values[metric];
     units += static_cast<double>(task.metrics[metric] == "word_perplexity" ? d.words : d.bytes);
   }
@@ -55,13 +55,13 @@ std::vector<double> document_metrics(const Task& task, const Question& question,
   return values;
 }
 
-std::vector<Metric> aggregate(const Task& task, const std::vector<DocumentMeasure>& documents) {
+std::vector<Metric> aggregate(const Task& task, const std::vector<DocumentResult>& documents) {
   std::vector<Metric> metrics;
   for (size_t m = 0; m < task.metrics.size(); ++m) {
     const std::string& name = task.metrics[m];
     Metric metric{name, 0, is_accuracy(name)};
     std::vector<double> values;
-    for (const DocumentMeasure& d : documents) values.push_back(d.values[m]);
+    for (const DocumentResult& d : documents) values.push_back(d.values[m]);
     if (is_accuracy(name)) {
       metric.value = mean_of(values);
       if (values.size() > 1) metric.standard_error = mean_stderr(values);
@@ -77,17 +77,37 @@ std::vector<Metric> aggregate(const Task& task, const std::vector<DocumentMeasur
   return metrics;
 }
 
-std::optional<Chance> chance_of(const Task& task, const std::vector<DocumentMeasure>& documents) {
+std::optional<Chance> chance_of(const Task& task, const std::vector<DocumentResult>& documents) {
   if (task.output_type != OutputType::multiple_choice || documents.empty()) return std::nullopt;
   Chance chance;
   std::map<int64_t, int64_t> labels;
-  for (const DocumentMeasure& d : documents) {
+  for (const DocumentResult& d : documents) {
     chance.random += 1.0 / static_cast<double>(d.choices);
     chance.majority = std::max(chance.majority, static_cast<double>(++labels[d.label]));
   }
   chance.random /= static_cast<double>(documents.size());
   chance.majority /= static_cast<double>(documents.size());
   return chance;
+}
+
+double mean_stderr(const std::vector<double>& values) {
+  return std::sqrt(variance_of(values)) / std::sqrt(static_cast<double>(values.size()));
+}
+
+double perplexity_stderr(const std::vector<double>& values, int64_t resamples) {
+  const int64_t chunk = std::min<int64_t>(1000, resamples), chunks = resamples / chunk;
+  const auto n = static_cast<double>(values.size());
+  std::vector<double> replicates(static_cast<size_t>(chunks * chunk));
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t c = 0; c < chunks; ++c) {
+    PythonRandom random(static_cast<uint64_t>(c));
+    for (int64_t r = 0; r < chunk; ++r) {
+      double sum = 0;
+      for (size_t i = 0; i < values.size(); ++i) sum += values[static_cast<size_t>(random.random() * n)];
+      replicates[static_cast<size_t>(c * chunk + r)] = std::exp(-sum / n);
+    }
+  }
+  return std::sqrt(variance_of(replicates));
 }
 
 }  // namespace lazy::eval

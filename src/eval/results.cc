@@ -1,23 +1,79 @@
 #include "eval/results.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
+#include "core/checksum.h"
+#include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 
 namespace lazy::eval {
+
+namespace {
+
+std::string python_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  return Json(value).dump();
+}
+
+std::string dumped(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// A metric's value as the harness logs it: an int for greedy accuracy, a float for a choice, (value, weight) for a
+// perplexity per word or byte.
+Json logged_value(const Task& task, size_t metric, const Question& question, double value) {
+  const std::string& name = task.metrics[metric];
+  if (task.output_type == OutputType::loglikelihood_rolling)
+    return Json::array({value, name == "word_perplexity" ? question.words : question.bytes});
+  if (task.output_type == OutputType::loglikelihood && name == "acc") return static_cast<int64_t>(value);
+  return value;
+}
+
+}  // namespace
+
+Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question,
+                   const std::vector<Score>& scores, const std::vector<double>& values) {
+  const bool rolling = task.output_type == OutputType::loglikelihood_rolling;
+  Json record = {{"doc_id", doc_id}, {"doc", row.document}, {"target", question.target}};
+  Json arguments = Json::object(), responses = Json::array(), filtered = Json::array();
+  for (size_t i = 0; i < scores.size(); ++i) {
+    Json& argument = arguments["gen_args_" + std::to_string(i)];
+    argument["arg_0"] = rolling ? question.text : question.pairs[i].context;
+    if (!rolling) argument["arg_1"] = question.pairs[i].continuation;
+    Json response = python_number(scores[i].log_likelihood);
+    if (!rolling) response = Json::array({response, scores[i].greedy ? "True" : "False"});
+    responses.push_back(Json::array({response}));
+    filtered.push_back(std::move(response));
+  }
+  record["arguments"] = std::move(arguments);
+  record["resps"] = std::move(responses);
+  record["filtered_resps"] = std::move(filtered);
+  record["filter"] = "none";
+  record["metrics"] = task.metrics;
+  record["doc_hash"] = sha256_hex(dumped(row.document, 2));
+  record["prompt_hash"] = sha256_hex(rolling ? question.text : question.pairs[0].context);
+  record["target_hash"] = sha256_hex(question.target);
+  for (size_t m = 0; m < values.size(); ++m) record[task.metrics[m]] = logged_value(task, m, question, values[m]);
+  return record;
+}
+
 using nlohmann::ordered_json;
 namespace {
 
-// JSON has no NaN and no infinity: null says that there is no number.
+// null for NaN and infinity, which JSON lacks.
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(); }
 
 double rescaled(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
-// Where always giving one label is right every time, nothing can be better than it.
+// Undefined where the baseline is always right.
 std::string rescaled_text(double accuracy, double chance) {
   return chance < 1 ? fmt::format("{:.4f}", rescaled(accuracy, chance)) : "N/A";
 }
@@ -34,7 +90,7 @@ ordered_json chance_json(const TaskResult& task) {
   return out;
 }
 
-// The mean over tasks of the accuracy that each is known by; the paper's average is that of eight.
+// The mean of the tasks' headline accuracies, given for eight tasks or more as in the paper's table.
 struct Average {
   double accuracy = 0;
   ordered_json metrics = ordered_json::object();
@@ -121,14 +177,14 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
 
 std::string sanitized_model_name(const std::string& name) {
   std::string out;
-  bool odd_before = false;
+  bool replaced = false;  // the previous character
   for (const char c : name) {
-    const bool odd = std::string_view("\"<>:/|\\?*[]").find(c) != std::string_view::npos;
-    if (!odd)
+    const bool reserved = std::string_view("\"<>:/|\\?*[]").find(c) != std::string_view::npos;
+    if (!reserved)
       out += c;
-    else if (!odd_before)
+    else if (!replaced)
       out += "__";
-    odd_before = odd;
+    replaced = reserved;
   }
   return out;
 }
@@ -136,7 +192,7 @@ std::string sanitized_model_name(const std::string& name) {
 std::string to_table(const std::vector<TaskResult>& results) {
   using Rows = std::vector<std::vector<std::string>>;
   Rows rows = {{"Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"}};
-  Rows above = {{"Tasks", "Metric", "Value", "Random", "Rescaled", "Majority", "Rescaled"}};
+  Rows rescaled_rows = {{"Tasks", "Metric", "Value", "Random", "Rescaled", "Majority", "Rescaled"}};
   for (const TaskResult* task : by_name(results)) {
     std::vector<Metric> metrics = task->metrics;
     std::sort(metrics.begin(), metrics.end(), [](const Metric& a, const Metric& b) { return a.name < b.name; });
@@ -148,18 +204,57 @@ std::string to_table(const std::vector<TaskResult>& results) {
                       metric.standard_error ? fmt::format("{:.4f}", *metric.standard_error) : "N/A"});
       if (!task->chance || !is_accuracy(metric)) continue;
       const auto [random, majority] = *task->chance;
-      above.push_back({task->name, metric.name, fmt::format("{:.4f}", metric.value), fmt::format("{:.4f}", random),
-                       rescaled_text(metric.value, random), fmt::format("{:.4f}", majority),
-                       rescaled_text(metric.value, majority)});
+      rescaled_rows.push_back({task->name, metric.name, fmt::format("{:.4f}", metric.value),
+                               fmt::format("{:.4f}", random), rescaled_text(metric.value, random),
+                               fmt::format("{:.4f}", majority), rescaled_text(metric.value, majority)});
     }
   }
   std::string out = markdown_table(rows, "lrlrllrlr", /*header_left=*/true);
-  if (above.size() > 1) {
-    out += "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown_table(above, "llr", /*header_left=*/true);
+  if (rescaled_rows.size() > 1) {
+    out +=
+        "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown_table(rescaled_rows, "llr", /*header_left=*/true);
   }
   if (const auto average = average_of(results))
     out += fmt::format("\nAverage of {} accuracies: {:.4f}\n", average->metrics.size(), average->accuracy);
   return out;
+}
+
+namespace fs = std::filesystem;
+namespace {
+
+bool is_file_name(const fs::path& output) { return output.extension() == ".json"; }
+
+// Local time in lm-evaluation-harness's file names: 2025-01-31T23-59-59.123456.
+std::string date_id() {
+  const auto now = std::chrono::system_clock::now();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:%Y-%m-%dT%H-%M-%S}.{:06}", local, micros);
+}
+
+}  // namespace
+
+void check_output(const fs::path& output) {
+  if (is_file_name(output) && fs::is_directory(output))
+    fail("eval", "--output {}: expected a file's name, found a folder", output.string());
+  if (!is_file_name(output) && fs::exists(output) && !fs::is_directory(output)) {
+    fail("eval", "--output {}: expected a folder or a name that ends in .json, found a file", output.string());
+  }
+}
+
+void write_results(const fs::path& output, const std::string& json, const std::vector<TaskResult>& results) {
+  const std::string date = date_id();
+  const fs::path folder = is_file_name(output) ? output.parent_path() : output;
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) fail("eval", "--output {}: {}", folder.string(), error.message());
+  for (const TaskResult& task : results) {
+    if (!task.samples.empty())
+      write_file_atomic(folder / fmt::format("samples_{}_{}.jsonl", task.name, date), task.samples);
+  }
+  write_file_atomic(is_file_name(output) ? output : folder / fmt::format("results_{}.json", date), json);
 }
 
 }  // namespace lazy::eval

@@ -1,5 +1,6 @@
-// Results in lm-evaluation-harness's schema, and the table on the terminal.
+// Results and per-document samples in lm-evaluation-harness's schema, their files, and the table on the terminal.
 #pragma once
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,13 +14,13 @@ struct TaskResult {
   std::string name;
   double version = 1;
   std::vector<Metric> metrics;
-  int64_t original = 0, effective = 0, num_fewshot = 0;  // documents there, documents evaluated, examples before each
-  nlohmann::ordered_json config;                         // what the task was
+  int64_t original = 0, effective = 0, num_fewshot = 0;  // documents available, documents evaluated, examples a prompt
+  nlohmann::ordered_json config;                         // the task's definition and options
   double seconds = 0;
   std::optional<Chance> chance = {};
-  std::string headline = {};   // the accuracy that counts in the average
-  std::string samples = {};    // a JSON line a document, where they were asked for
-  std::string task_hash = {};  // of the samples' hashes
+  std::string headline = {};   // the accuracy that counts in the average over tasks
+  std::string samples = {};    // JSON lines, one a document; empty unless samples are logged
+  std::string task_hash = {};  // hash of the samples' hashes
 };
 
 struct ResultInfo {
@@ -31,14 +32,28 @@ struct ResultInfo {
 };
 
 // {"results": {task: {"alias", "metric,none", "metric_stderr,none"}}, "group_subtasks", "configs", "versions",
-// "n-shot", "higher_is_better", "n-samples", "config", "date", ...}. Standard errors that are not defined are "N/A", as
-// there. Two keys are ours: "chance" has each multiple-choice task's accuracies as (accuracy - chance) / (1 - chance),
-// by guessing and by the most frequent label (decision A17); "average" the mean of the tasks' headline accuracies where
-// eight or more are there.
+// "n-shot", "higher_is_better", "n-samples", "config", "date", ...}. Undefined standard errors are "N/A".
+// Two keys are additions to the harness's schema. "chance" has each multiple-choice task's accuracies rescaled as
+// (accuracy - chance) / (1 - chance), against guessing and against the most frequent label. "average" is the mean of
+// the tasks' headline accuracies; it needs eight tasks or more.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
-// A model's path as the name of a folder, by the harness's rule.
-std::string sanitized_model_name(const std::string& name);
-// The same columns as the harness prints, in Markdown; then the rescaled accuracies and the average.
+// The columns that the harness prints, in Markdown; then the rescaled accuracies and the average.
 std::string to_table(const std::vector<TaskResult>& results);
+
+// One line of samples_<task>_<date>.jsonl: doc_id, doc, target, arguments, resps and filtered_resps (log-likelihood and
+// greedy flag of each request, as strings), filter, metrics, doc_hash, prompt_hash, target_hash, and the metrics'
+// values.
+Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question,
+                   const std::vector<Score>& scores, const std::vector<double>& values);
+
+// A model's path as a folder name, by the harness's rule.
+std::string sanitized_model_name(const std::string& name);
+// --output NAME.json is that file; anything else is a folder that receives results_<date>.json. Samples are written
+// beside the results as samples_<task>_<date>.jsonl. check_output: Error when NAME.json is a folder, or a file is in
+// the folder's place.
+void check_output(const std::filesystem::path& output);
+// Writes the samples first, so that existing results always have all of their samples.
+void write_results(const std::filesystem::path& output, const std::string& json,
+                   const std::vector<TaskResult>& results);
 
 }  // namespace lazy::eval

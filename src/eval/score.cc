@@ -13,14 +13,14 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/stop.h"
+#include "distributed/communicator.h"
 #include "eval/batch.h"
-#include "train/distributed/communicator.h"
 
 namespace lazy::eval {
 
 namespace {
 
-// Enough tokens to keep the processor's products busy; more only takes memory.
+// Tokens a batch that keep the device's matrix products busy; more would only take memory.
 constexpr int64_t kTokensCpu = 2048, kTokensCuda = 32768;
 
 void check(const Window& w, int64_t vocabulary) {
@@ -35,29 +35,29 @@ void check(const Window& w, int64_t vocabulary) {
   }
 }
 
-// Where the groups from `begin` on end that go through the model together: at least one. filled_up: each takes as many
-// tokens as the longest.
+// The end of the batch of groups that begins at `begin`; a batch has at least one group. `padded`: every window takes
+// as many tokens as the batch's longest.
 size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t last, int64_t batch_size,
-                 int64_t max_tokens, bool filled_up) {
+                 int64_t max_tokens, bool padded) {
   size_t end = begin;
   auto windows = int64_t{0}, tokens = int64_t{0}, longest = int64_t{0};
   for (; end < last; ++end) {
     windows += static_cast<int64_t>(groups[end].count);
     longest = std::max(longest, groups[end].computed);
-    tokens = filled_up ? windows * longest : tokens + groups[end].computed;
+    tokens = padded ? windows * longest : tokens + groups[end].computed;
     if (end > begin && (batch_size > 0 ? windows > batch_size : tokens > max_tokens)) break;
   }
   return end;
 }
 
-// A batch on its way. A GPU's results are copied behind its kernels, with a mark behind the copies: who waits for the
-// mark does not wait for the next batch, which computes meanwhile.
-struct Pending {
+// A batch in flight. On a GPU, the results are copied to the host on the kernels' stream, followed by an event: waiting
+// for the event does not wait for the next batch, which computes meanwhile.
+struct InFlightBatch {
   Batch batch;
   at::Tensor log_likelihood, greedy;
   std::optional<c10::Event> copied;
 
-  Pending(Batch b, const at::Tensor& values, const at::Tensor& best) : batch(std::move(b)) {
+  InFlightBatch(Batch b, const at::Tensor& values, const at::Tensor& best) : batch(std::move(b)) {
     const at::Device device = values.device();
     log_likelihood = values.contiguous().to(at::kCPU, /*non_blocking=*/true);
     greedy = best.contiguous().to(at::kCPU, /*non_blocking=*/true);
@@ -81,9 +81,9 @@ struct Pending {
   }
 };
 
-// The groups that a rank computes: neighbours, with as many tokens as the other ranks' within one group.
+// The range of groups that a rank computes. The ranks' shares of tokens differ by one group at most.
 std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens,
-                                   const train::Communicator* ranks) {
+                                   const distributed::Communicator* ranks) {
   if (!ranks) return {0, groups.size()};
   const auto begin_of = [&](int rank) {
     const uint64_t before = tokens * static_cast<uint64_t>(rank) / static_cast<uint64_t>(ranks->size());
@@ -95,9 +95,9 @@ std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint6
   return {begin_of(ranks->rank()), ranks->rank() + 1 == ranks->size() ? groups.size() : begin_of(ranks->rank() + 1)};
 }
 
-// Every rank gets the scores that the others have computed: all but one of each window's are zero.
-void exchange(std::vector<Score>& scores, const std::vector<Window>& windows, size_t begin, size_t end, bool targets,
-              train::Communicator& ranks) {
+// All-reduces the scores: a window's score is zero on every rank but the one that has computed it.
+void all_reduce_scores(std::vector<Score>& scores, const std::vector<Window>& windows, size_t begin, size_t end,
+                       bool targets, distributed::Communicator& ranks) {
   std::vector<double> all;
   for (size_t i = 0; i < scores.size(); ++i) {
     const Score& s = scores[i];
@@ -120,16 +120,17 @@ void exchange(std::vector<Score>& scores, const std::vector<Window>& windows, si
   }
 }
 
-Pending launch_batch(LanguageModel& model, const std::vector<Window>& windows, std::span<const PrefixGroup> groups) {
-  Batch batch = lay_out(windows, groups, model.device());
+InFlightBatch launch_batch(LanguageModel& model, const std::vector<Window>& windows,
+                           std::span<const PrefixGroup> groups) {
+  Batch batch = pack(windows, groups, model.device());
   auto [likelihood, best] = model.log_likelihood(batch.tokens, batch.rows, batch.labels);
-  return Pending(std::move(batch), likelihood, best);
+  return InFlightBatch(std::move(batch), likelihood, best);
 }
 
-// Windows begin ... end - 1 through a streaming cache. Where it is cut follows from a token's place alone, so that they
-// go side by side; the shorter ones are filled up behind their last token, which sees nothing of it.
-Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
-                      const StreamingCache& streaming) {
+// Windows begin ... end - 1 through a streaming cache, as the rows of one padded batch. Evictions depend on a token's
+// position alone, so that the rows evict alike. Padding stands at the right, where no scored token attends to it.
+InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
+                                     const StreamingCache& streaming) {
   int64_t longest = 0;
   for (size_t w = begin; w < end; ++w) longest = std::max(longest, static_cast<int64_t>(windows[w].input.size()));
   const auto count = static_cast<int64_t>(end - begin);
@@ -154,18 +155,18 @@ Pending ask_streaming(LanguageModel& model, const std::vector<Window>& windows, 
   const auto [likelihood, best] = model.log_likelihood(ids.to(device), labels.to(device), {.cache = &cache});
   batch.rows = at::tensor(rows).to(device);
   const at::Tensor scored = batch.rows;
-  return Pending(std::move(batch), likelihood.flatten().index_select(0, scored),
-                 best.flatten().index_select(0, scored));
+  return InFlightBatch(std::move(batch), likelihood.flatten().index_select(0, scored),
+                       best.flatten().index_select(0, scored));
 }
 
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
-  // Where a sequence's length decides what it computes, it is asked on its own.
-  const bool alone = model.config().rope_scaling.type == "dynamic";
-  // A cache is each sequence's own: nothing is shared.
-  const std::vector<PrefixGroup> groups = alone || options.cache           ? each_alone(windows)
+  // With dynamic RoPE scaling a sequence's length changes its positions: one sequence a batch.
+  const bool alone = model.config().positions.rope_scaling.type == "dynamic";
+  // A streaming cache belongs to one sequence: no shared prefixes.
+  const std::vector<PrefixGroup> groups = alone || options.cache           ? group_singly(windows)
                                           : model.config().all_attention() ? group_by_prefix(windows)
-                                                                           : group_by_whole(windows);
+                                                                           : group_contained(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;
   uint64_t all = 0, done = 0;
   for (const PrefixGroup& group : groups) all += static_cast<uint64_t>(group.computed);
@@ -175,22 +176,22 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
     for (size_t i = first; i < last; ++i) all += static_cast<uint64_t>(groups[i].computed);
   }
   std::unique_ptr<Progress> progress;
-  if (!options.title.empty() && all > 0 && (!options.ranks || options.ranks->first()))
+  if (!options.title.empty() && all > 0 && (!options.ranks || options.ranks->is_rank0()))
     progress = std::make_unique<Progress>(options.title, all, "tokens");
 
   std::vector<Score> scores(windows.size());
-  std::optional<Pending> pending;
+  std::optional<InFlightBatch> in_flight;
   for (size_t begin = first; begin < last;) {
     end_if_stopped("eval");
     const size_t end =
         alone ? begin + 1 : batch_end(groups, begin, last, options.batch_size, max_tokens, options.cache.has_value());
     try {
-      Pending next = options.cache ? ask_streaming(model, windows, begin, end, *options.cache)
-                                   : launch_batch(model, windows, std::span(groups).subspan(begin, end - begin));
-      if (pending) pending->collect(scores, options.targets);
-      pending = std::move(next);
+      InFlightBatch next = options.cache ? launch_streaming_batch(model, windows, begin, end, *options.cache)
+                                         : launch_batch(model, windows, std::span(groups).subspan(begin, end - begin));
+      if (in_flight) in_flight->collect(scores, options.targets);
+      in_flight = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
-      // Half as much at a time, unless the user has said how much or it cannot be less.
+      // Halve the batch, unless the user has set its size or it has one group.
       if (options.batch_size > 0 || end == begin + 1) throw;
       max_tokens = std::max<int64_t>(1, max_tokens / 2);
       continue;
@@ -198,27 +199,27 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
     for (; begin < end; ++begin) done += static_cast<uint64_t>(groups[begin].computed);
     if (progress) progress->update(done);
   }
-  if (pending) pending->collect(scores, options.targets);
+  if (in_flight) in_flight->collect(scores, options.targets);
   if (progress) progress->finish();
   if (options.ranks && options.ranks->size() > 1 && !windows.empty()) {
     const size_t end = last < groups.size() ? groups[last].first : windows.size();
-    exchange(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end, options.targets,
-             *options.ranks);
+    all_reduce_scores(scores, windows, first < groups.size() ? groups[first].first : windows.size(), end,
+                      options.targets, *options.ranks);
   }
   return scores;
 }
 
-// windows[order[0]], windows[order[1]], ..., each one's score put where `scores` has its place.
-void score_some(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order,
-                const ScoreOptions& options, std::vector<Score>& scores) {
-  std::vector<Window> some;
-  for (size_t w : order) some.push_back(windows[w]);
-  std::vector<Score> found = score_in_order(model, some, options);
+// Scores windows[order[0]], windows[order[1]], ... and stores each at the window's place in `scores`.
+void score_subset(LanguageModel& model, const std::vector<Window>& windows, const std::vector<size_t>& order,
+                  const ScoreOptions& options, std::vector<Score>& scores) {
+  std::vector<Window> subset;
+  for (size_t w : order) subset.push_back(windows[w]);
+  std::vector<Score> found = score_in_order(model, subset, options);
   for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
 }
 
-// Mixers that learn chunk by chunk fill packed sequences up to alike lengths: neighbours have them. The longest go
-// first, so that what does not fit shows at once.
+// Mixers that work chunk by chunk pad packed sequences to a common length: sorting makes neighbours alike. The longest
+// go first, so that a lack of memory shows at once.
 std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> order(windows.size());
@@ -226,25 +227,25 @@ std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Windo
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return windows[a].input.size() > windows[b].input.size(); });
   std::vector<Score> scores(windows.size());
-  score_some(model, windows, order, options, scores);
+  score_subset(model, windows, order, options, scores);
   return scores;
 }
 
-// A sequence that a streaming cache holds whole is never cut: it is asked as without one. The others go by their
-// length, so that little is filled up.
+// Sequences that fit into the streaming cache evict nothing and are scored without it. The others are sorted by length
+// to keep padding small.
 std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
-  std::vector<size_t> whole, cut;
+  std::vector<size_t> fitting, evicting;
   for (size_t w = 0; w < windows.size(); ++w) {
-    (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? whole : cut).push_back(w);
+    (static_cast<int64_t>(windows[w].input.size()) <= options.cache->size() + 1 ? fitting : evicting).push_back(w);
   }
-  std::stable_sort(cut.begin(), cut.end(),
+  std::stable_sort(evicting.begin(), evicting.end(),
                    [&](size_t a, size_t b) { return windows[a].input.size() < windows[b].input.size(); });
   std::vector<Score> scores(windows.size());
-  for (const auto* part : {&whole, &cut}) {
+  for (const auto* part : {&fitting, &evicting}) {
     ScoreOptions o = options;
-    if (part == &whole) o.cache.reset();
-    score_some(model, windows, *part, o, scores);
+    if (part == &fitting) o.cache.reset();
+    score_subset(model, windows, *part, o, scores);
   }
   return scores;
 }
@@ -254,8 +255,8 @@ std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Windo
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options) {
   const at::NoGradGuard no_grad;
   for (const Window& w : windows) check(w, model.config().vocab_size);
-  // Under a scaling that goes by the length, a cache's room is the length: what fits into it is another matter there.
-  if (options.cache && model.config().rope_scaling.type != "dynamic") return score_streaming(model, windows, options);
+  // Dynamic RoPE scaling takes the cache's size for the length, so that every sequence has to go through the cache.
+  if (options.cache && model.config().positions.rope_scaling.type != "dynamic") return score_streaming(model, windows, options);
   return model.config().all_attention() ? score_in_order(model, windows, options)
                                         : score_by_length(model, windows, options);
 }
@@ -265,6 +266,15 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Request>& reque
   std::vector<Window> windows;
   for (const Request& request : requests) windows.push_back(window_of(request, max_length));
   return score(model, windows, options);
+}
+
+Scorer make_scorer(std::shared_ptr<LanguageModel> model, ScoreOptions options, bool progress) {
+  return [=](const std::vector<Window>& windows, const std::string& title) {
+    ScoreOptions now = options;
+    now.title = progress ? title : "";
+    now.targets = true;
+    return score(*model, windows, now);
+  };
 }
 
 }  // namespace lazy::eval

@@ -1,15 +1,14 @@
-// The one place that asks the model: log-likelihoods of windows, laid end to end without padding.
+// Log-likelihoods of token windows under a model: batching, ranks, streaming caches and progress.
 #pragma once
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "eval/request.h"
-#include "eval/windows.h"
+#include "eval/requests.h"
 #include "model/language_model.h"
 
-namespace lazy::train {
+namespace lazy::distributed {
 class Communicator;
 }
 
@@ -17,7 +16,7 @@ namespace lazy::eval {
 
 struct TargetScore {
   float log_likelihood = 0;
-  bool greedy = false;
+  bool greedy = false;  // the target was the most likely token
 };
 
 struct Score {
@@ -27,18 +26,24 @@ struct Score {
 };
 
 struct ScoreOptions {
-  int64_t batch_size = 0;                // windows a batch; 0: as many as fill the processor, fewer where memory ends
-  std::string title = "evaluating";      // of the progress bar; empty: none
-  std::optional<StreamingCache> cache;   // every window through a cache that keeps so many tokens; none: all of them
-  bool targets = false;                  // keep the score of every target: losses by position, words inside a stream
-  train::Communicator* ranks = nullptr;  // share the windows; each passes all of them and gets all scores
+  int64_t batch_size = 0;               // windows a batch; 0: as many as keep the device busy and fit its memory
+  std::string title = "evaluating";     // of the progress bar; empty: none
+  std::optional<StreamingCache> cache;  // score every window through this streaming KV cache; none: full attention
+  bool targets = false;                 // also return the score of every target
+  distributed::Communicator* ranks = nullptr;  // divide the windows; each rank passes all of them and gets all scores
 };
 
-// One score a window, in the order given; what neighbours share at their beginning is computed once. Equal results in
-// any batch size up to the rounding of the products. Error on an id outside the vocabulary.
+// One score a window, in the order given. Results do not depend on the batch size up to the rounding of the matrix
+// products. Error on an id outside the vocabulary.
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options);
-// The same for questions; longer ones are cut as window_of says.
+// The same for requests, which are truncated as window_of does.
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length,
                          const ScoreOptions& options);
+
+// A model bound to its options: windows and a progress title to scores of every target. A function, so that tests can
+// replace the model by a rule with known results.
+using Scorer = std::function<std::vector<Score>(const std::vector<Window>& windows, const std::string& title)>;
+// The function keeps `model` alive.
+Scorer make_scorer(std::shared_ptr<LanguageModel> model, ScoreOptions options, bool progress);
 
 }  // namespace lazy::eval

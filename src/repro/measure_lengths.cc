@@ -7,12 +7,11 @@
 #include <map>
 
 #include "core/log.h"
-#include "eval/data/files.h"
-#include "eval/data/rows.h"
-#include "eval/length/text_set.h"
+#include "eval/tasks/documents.h"
+#include "eval/length/perplexity.h"
 #include "repro/subject.h"
-#include "sinks/source.h"
-#include "sinks/state_measures.h"
+#include "sinks/text_source.h"
+#include "sinks/probe_measures.h"
 
 namespace lazy::repro {
 namespace {
@@ -33,7 +32,7 @@ std::map<std::string, std::vector<int32_t>> streams(const Subject& subject, cons
       append(out["wikitext"], tokenizer.encode(page));
   }
   if (const eval::Task lambada = eval::find_task("lambada_openai"); eval::has_task_files(lambada, subject.data)) {
-    std::string items;  // decision A10: joined to streams
+    std::string items;  // joined to streams
     for (const eval::Row& row : eval::read_rows(lambada, subject.data))
       items += row.document.at("text").get<std::string>() + "\n\n";
     append(out["lambada_openai"], tokenizer.encode(items));
@@ -49,7 +48,7 @@ Json collapse(Loaded& loaded, const std::vector<int32_t>& ids, int64_t length) {
     std::vector<int64_t> text(ids.begin() + n * length, ids.begin() + (n + 1) * length);
     if (const auto bos = loaded.tokenizer->bos_id()) text.front() = *bos;
     const auto hidden = loaded.model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(loaded.model.device())).hidden;
-    const sinks::Alikeness a = sinks::alikeness(hidden[0]);
+    const sinks::HiddenSimilarity a = sinks::hidden_similarity(hidden[0]);
     cosine.push_back(a.cosine);
     rank.push_back(a.effective_rank);
   }

@@ -4,9 +4,9 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "eval/wikitext.h"
+#include "eval/tasks/documents.h"
 #include "repro/measure.h"
-#include "sinks/learned.h"
+#include "sinks/attention_maps.h"
 
 namespace lazy::repro {
 namespace fs = std::filesystem;

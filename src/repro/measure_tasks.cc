@@ -1,15 +1,15 @@
 // The benchmarks of lazy eval, all whose files are there and whose choices the model can hold: the one place of
 // src/repro that knows how tasks are run.
 #include "core/log.h"
-#include "eval/data/files.h"
-#include "eval/run_tasks.h"
+#include "eval/tasks/documents.h"
+#include "eval/evaluate.h"
 #include "repro/subject.h"
 
 namespace lazy::repro {
 
 Json measure_tasks(const Subject& subject, const Json& settings) {
   Loaded loaded = load(subject);
-  eval::RunOptions options;
+  eval::TaskOptions options;
   options.progress = subject.progress;
   options.score.cache = streaming_cache(settings);
   Json out = Json::object();
@@ -19,13 +19,13 @@ Json measure_tasks(const Subject& subject, const Json& settings) {
       continue;
     }
     try {
-      const auto results = eval::run_tasks(loaded.model, *loaded.tokenizer, {task}, subject.data, options);
+      const auto results = eval::evaluate_tasks(loaded.model, *loaded.tokenizer, {task}, subject.data, options);
       for (const eval::Metric& metric : results.at(0).metrics) {
         Json& found = out[task.name][metric.name] = {{"value", metric.value}, {"n", results[0].effective}};
         if (metric.standard_error) found["stderr"] = *metric.standard_error;
       }
     } catch (
-        const eval::LongerThanModel& error) {  // PIQA has a choice of 268 tokens, the models of --scale tiny take 256
+        const eval::SequenceTooLong& error) {  // PIQA has a choice of 268 tokens, the models of --scale tiny take 256
       log::info("task {}: left out: {}", task.name, error.what());
     }
   }

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/math/special_functions/beta.hpp>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "eval/compare/statistics.h"
+#include "eval/compare/paired_test.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
@@ -28,10 +29,10 @@ TEST(PairedTests, DistributionsEqualScipy) {
                                                            {5021, 0.5, 0.9996, 0.04503299194210194},
                                                            {10, 10, 0.5, 0.5},
                                                            {0.5, 5021, 1e-4, 0.68370369067477499}}) {
-    EXPECT_NEAR(incomplete_beta(a, b, x) / expected, 1, 1e-10) << a << " " << b << " " << x;
+    EXPECT_NEAR(boost::math::ibeta(a, b, x) / expected, 1, 1e-10) << a << " " << b << " " << x;
   }
-  EXPECT_EQ(incomplete_beta(2, 3, 0), 0);
-  EXPECT_EQ(incomplete_beta(2, 3, 1), 1);
+  EXPECT_EQ(boost::math::ibeta(2, 3, 0), 0);
+  EXPECT_EQ(boost::math::ibeta(2, 3, 1), 1);
   struct Student {
     double t, degrees, expected;
   };
@@ -65,17 +66,17 @@ TEST(PairedTests, TTestEqualsScipy) {
   test = paired_t_test({differences({-2.5, -1.25, -7.0, -3.5, -0.75}, {-2.25, -1.5, -6.0, -3.0, -0.5})});
   EXPECT_NEAR(test.t, 1.7232808737106582, 1e-12);
   EXPECT_NEAR(test.p, 0.15993479883742162, 1e-12);
-  const Groups two = {d1, differences({0, 0, 0, 1, 0, 0, 0}, {1, 0, 0, 0, 1, 1, 0})};
+  const PairedBenchmarks two = {d1, differences({0, 0, 0, 1, 0, 0, 0}, {1, 0, 0, 0, 1, 1, 0})};
   test = paired_t_test(two);
   EXPECT_NEAR(test.t, 1.5878357631902218, 1e-12);
   EXPECT_NEAR(test.p, 0.14126723078852274, 1e-12);
   EXPECT_NEAR(test.degrees, 10.753841520193816, 1e-11);
-  EXPECT_NEAR(estimate(two), 0.26785714285714285, 1e-15);
+  EXPECT_NEAR(mean_difference(two), 0.26785714285714285, 1e-15);
   // Units scale the estimate, not the evidence.
   auto words = d1;
   for (auto& document : words) document.units = 250;
   EXPECT_NEAR(paired_t_test({words}).p, 0.19105429809656932, 1e-12);
-  EXPECT_NEAR(estimate({words}) * 250, estimate({d1}), 1e-15);
+  EXPECT_NEAR(mean_difference({words}) * 250, mean_difference({d1}), 1e-15);
 }
 
 TEST(PairedTests, EdgeCases) {
@@ -95,11 +96,11 @@ TEST(PairedTests, BootstrapIntervalCoversAsTheory) {
     squares += d * d / 2000;
   }
   const double error = std::sqrt((squares - mean * mean) / 2000);
-  const Interval interval = paired_bootstrap({documents}, 0.95, 10000, 42);
+  const ConfidenceInterval interval = paired_bootstrap({documents}, 0.95, 10000, 42);
   // The ends of 10,000 resamples' interval have a standard error of about 0.03 of the mean's.
   EXPECT_NEAR((interval.low - mean) / error, -1.96, 0.15);
   EXPECT_NEAR((interval.high - mean) / error, 1.96, 0.15);
-  const Interval again = paired_bootstrap({documents}, 0.95, 10000, 42);
+  const ConfidenceInterval again = paired_bootstrap({documents}, 0.95, 10000, 42);
   EXPECT_EQ(interval.low, again.low);
   EXPECT_EQ(interval.high, again.high);
   const auto few = [&](uint64_t seed) { return paired_bootstrap({documents}, 0.95, 20, seed).low; };
@@ -107,7 +108,7 @@ TEST(PairedTests, BootstrapIntervalCoversAsTheory) {
   // A ratio of sums: every document with the same difference a unit has no spread at all.
   std::vector<PairedDifference> even;
   for (double words : {10.0, 300.0, 7.0, 45.0}) even.push_back({0.25 * words, words});
-  const Interval none = paired_bootstrap({even});
+  const ConfidenceInterval none = paired_bootstrap({even});
   EXPECT_NEAR(none.low, 0.25, 1e-12);
   EXPECT_NEAR(none.high, 0.25, 1e-12);
 }

@@ -10,11 +10,9 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "eval/run_tasks.h"
+#include "eval/requests.h"
 #include "eval/score.h"
-#include "eval/windows.h"
 #include "model/tokenizer_match.h"
-#include "plain_score.h"
 #include "small_model.h"
 
 namespace lazy::eval {
@@ -22,8 +20,8 @@ namespace fs = std::filesystem;
 
 LanguageModel tiny_model(const std::string& normalizer = "elastic", int64_t vocabulary = 300) {
   ModelConfig config = small_config(vocabulary, 48);
-  config.normalizer = normalizer;
-  config.distance_bias_window = normalizer == "elastic" ? 16 : 0;
+  config.attention.normalizer = normalizer;
+  config.attention.distance_bias_window = normalizer == "elastic" ? 16 : 0;
   return LanguageModel(config, 7);
 }
 
@@ -111,12 +109,12 @@ TEST(Evaluate, WikitextWeighsDocumentsByWords) {
     words += double(page.words);
   }
   const TaskResult result =
-      run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.max_length = 20}, .progress = false})[0];
+      evaluate_tasks(model, *tokenizer, {task}, folder, {.prompt = {.max_length = 20}, .progress = false})[0];
   EXPECT_EQ(result.metrics[0].name, "word_perplexity");
   EXPECT_NEAR(std::log(result.metrics[0].value), -sum / words, 1e-4 * -sum / words);
   EXPECT_EQ(result.original, 2);
   const TaskResult limited =
-      run_tasks(model, *tokenizer, {task}, folder, {.prepare = {.limit = 1}, .progress = false})[0];
+      evaluate_tasks(model, *tokenizer, {task}, folder, {.prompt = {.limit = 1}, .progress = false})[0];
   EXPECT_EQ(limited.effective, 1);
   EXPECT_EQ(limited.original, 2);
   fs::remove_all(folder);

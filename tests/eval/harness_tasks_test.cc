@@ -5,9 +5,8 @@
 #include <map>
 #include <sstream>
 
-#include "eval/data/files.h"
-#include "eval/tasks/fewshot.h"
-#include "eval/tasks/question.h"
+#include "eval/tasks/documents.h"
+#include "eval/tasks/prompt.h"
 #include "folder.h"
 #include "harness.h"
 

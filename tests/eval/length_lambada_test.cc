@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "eval/data/files.h"
 #include "eval/length/lambada.h"
+#include "eval/tasks/documents.h"
 #include "length_stub.h"
 
 namespace lazy::eval::length {
@@ -25,7 +25,7 @@ TEST(LengthLambada, StreamsHoldEveryTokenOnceAndCutNoItem) {
   const auto items = numbered_items({{5, 1}, {9, 3}, {1, 1}, {12, 2}, {7, 1}, {4, 4}});
   const std::vector<int32_t> separator = {1, 2};
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(0)}) {
-    const int64_t least = lambada_shortest(items, separator, bos);
+    const int64_t least = min_lambada_length(items, separator, bos);
     EXPECT_EQ(least, 15 + (bos ? 1 : 0));  // 2 + 14 tokens, the last a target only
     EXPECT_THROW(lambada_streams(items, separator, bos, least - 1), Error);
     for (const int64_t length : {least, least + 1, least + 9, int64_t{1000}}) {

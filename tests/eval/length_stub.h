@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "eval/length/scorer.h"
+#include "eval/score.h"
 
 namespace lazy::eval::length {
 

@@ -8,9 +8,9 @@
 
 #include "../train/ranks.h"
 #include "core/error.h"
-#include "eval/prefix.h"
-#include "model/mixers/kinds.h"
-#include "plain_score.h"
+#include "eval/batch.h"
+#include "model/language_model.h"
+#include "model/mixers/registry.h"
 #include "small_model.h"
 
 namespace lazy::eval {
@@ -22,23 +22,22 @@ ModelConfig tiny() { return grouped_config(kVocabulary); }
 
 ModelConfig lazy_kind() {
   ModelConfig config = tiny();
-  config.normalizer = "elastic";
-  config.distance_bias_window = 20;
-  config.distance_bias_init_std = 0.5;
+  config.attention.normalizer = Normalizer::elastic;
+  config.attention.distance_bias_window = 20;
+  config.attention.distance_bias_init_std = 0.5;
   return config;
 }
 
 ModelConfig sliding() {
   ModelConfig config = tiny();
-  config.window = 7;
+  config.attention.window = 7;
   config.tie_embeddings = true;
   return config;
 }
 
 ModelConfig mixing(const char* kind) {
   ModelConfig config = small_config(kVocabulary);
-  config.mixer = kind;
-  config.mix = {.heads = 2, .chunk = 8, .memory_expansion = 2, .segment = 8};  // several chunks in the windows below
+  config.mixer = {.type = kind, .heads = 2, .chunk = 8, .memory_expansion = 2, .segment = 8};  // several chunks in the windows below
   config.init_std = 0.15;  // with more, MAC doubles roundings from segment to segment
   infer_mixer_sizes(config);
   return config;
@@ -128,7 +127,7 @@ TEST_P(Scores, OfEveryTargetOnAnyNumberOfRanks) {
     EXPECT_DOUBLE_EQ(sum, expected[i].log_likelihood);
     EXPECT_EQ(greedy, expected[i].greedy);
   }
-  train::as_ranks(3, [&](train::Communicator& communicator) {
+  train::as_ranks(3, [&](distributed::Communicator& communicator) {
     LanguageModel model(GetParam().config(), 11);
     const auto found = score(model, requests, 64, {.title = "", .targets = true, .ranks = &communicator});
     for (size_t i = 0; i < found.size(); ++i) {
@@ -151,7 +150,7 @@ TEST(Score, RanksShareTheWindows) {
   LanguageModel alone(tiny(), 11);
   const auto expected = score(alone, requests, 64, {0, ""});
   for (const int ranks : {2, 3, 5}) {
-    train::as_ranks(ranks, [&](train::Communicator& communicator) {
+    train::as_ranks(ranks, [&](distributed::Communicator& communicator) {
       LanguageModel model(tiny(), 11);
       const auto found = score(model, requests, 64, {.batch_size = 0, .title = "", .ranks = &communicator});
       ASSERT_EQ(found.size(), expected.size());
@@ -200,9 +199,48 @@ TEST(Prefix, WhatIsContainedIsComputedOnce) {
                                        {{1, 2}, {9}},                        // the first's beginnings
                                        {{1, 2, 5}, {9}},                     // parts ways: alone
                                        {{7}, {9}},          {{7, 8}, {9}}};  // longer than the one before
-  EXPECT_EQ(group_by_whole(windows),
+  EXPECT_EQ(group_contained(windows),
             (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
-  EXPECT_TRUE(group_by_whole({}).empty());
+  EXPECT_TRUE(group_contained({}).empty());
+}
+
+// Windows scored through a streaming cache are what the model says token by token.
+TEST(StreamingScore, IsTokenByToken) {
+  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .max_length = 32, .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8}, .mlp = {.intermediate_size = 40}};
+  c.init_std = 0.2;
+  c.attention.normalizer = Normalizer::elastic;
+  c.attention.distance_bias_window = 10;
+  LanguageModel model(c, 3);
+  const at::NoGradGuard guard;
+  std::vector<Window> windows;
+  for (int32_t length : {40, 5, 23}) {
+    Window w;
+    for (int32_t t = 0; t <= length; ++t) w.input.push_back((t * 7 + length) % 61);
+    w.targets.assign(w.input.end() - length / 2, w.input.end());
+    w.input.pop_back();
+    windows.push_back(w);
+  }
+  const StreamingCache keep{2, 6};
+  const auto scores = score(model, windows, {.batch_size = 2, .title = "", .cache = keep});
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const Window& w = windows[i];
+    KVCache cache{.streaming = keep};
+    double sum = 0;
+    bool greedy = true;
+    for (size_t t = 0; t < w.input.size(); ++t) {
+      const at::Tensor logits =
+          model.logits(model.forward(at::full({1, 1}, w.input[t], at::kLong), {.cache = &cache}).hidden)[0][0];
+      const auto first = w.input.size() - w.targets.size();
+      if (t < first) continue;
+      const int32_t target = w.targets[t - first];
+      sum += at::log_softmax(logits, 0)[target].item<double>();
+      greedy = greedy && logits.argmax().item<int64_t>() == target;
+    }
+    EXPECT_NEAR(scores[i].log_likelihood, sum, 1e-5 * std::abs(sum));
+    EXPECT_EQ(scores[i].greedy, greedy);
+  }
+  const auto plain = score(model, windows, {.batch_size = 2, .title = ""});
+  EXPECT_GT(std::abs(plain[0].log_likelihood - scores[0].log_likelihood), 1e-2);
 }
 
 }  // namespace

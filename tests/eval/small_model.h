@@ -1,5 +1,9 @@
-// The small models that the tests of this folder ask. Weights far from zero make mistakes show.
+// Small models for the tests of this folder, and their scores computed from whole matrices of logits. Weights far from
+// zero make errors visible.
 #pragma once
+#include <ATen/ATen.h>
+
+#include "eval/score.h"
 #include "model/config.h"
 
 namespace lazy::eval {
@@ -9,8 +13,8 @@ inline ModelConfig small_config(int64_t vocabulary = 300, int64_t max_length = 6
   config.vocab_size = vocabulary;
   config.hidden_size = 32;
   config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 16;
+  config.attention.num_heads = config.attention.num_kv_heads = 2;
+  config.attention.head_dim = 16;
   config.max_length = max_length;
   config.init_std = 0.3;
   return config;
@@ -21,9 +25,24 @@ inline ModelConfig grouped_config(int64_t vocabulary, int64_t max_length = 64) {
   ModelConfig config = small_config(vocabulary, max_length);
   config.hidden_size = 48;
   config.num_layers = 3;
-  config.num_heads = 4;
-  config.head_dim = 12;
+  config.attention.num_heads = 4;
+  config.attention.head_dim = 12;
   return config;
+}
+
+// log p of every target from the whole (length, vocabulary) matrix of logits, one window at a time, in float64.
+inline Score plain_score(LanguageModel& model, const Window& w) {
+  const at::NoGradGuard no_grad;
+  const std::vector<int64_t> ids(w.input.begin(), w.input.end());
+  const at::Tensor input = at::tensor(ids, at::kLong).unsqueeze(0);
+  const at::Tensor log_p = at::log_softmax(model.logits(model.forward(input).hidden).to(at::kDouble), -1)[0];
+  Score result;
+  for (size_t i = 0; i < w.targets.size(); ++i) {
+    const auto row = log_p[static_cast<int64_t>(w.input.size() - w.targets.size() + i)];
+    result.log_likelihood += row[w.targets[i]].item<double>();
+    result.greedy = result.greedy && row.argmax().item<int64_t>() == w.targets[i];
+  }
+  return result;
 }
 
 }  // namespace lazy::eval

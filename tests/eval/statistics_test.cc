@@ -3,8 +3,7 @@
 
 #include "core/checksum.h"
 #include "eval/metrics.h"
-#include "eval/python_random.h"
-#include "eval/standard_error.h"
+#include "eval/python.h"
 #include "harness.h"
 
 namespace lazy::eval {
@@ -91,7 +90,7 @@ TEST(Metrics, TiesNaNsAndLengths) {
 }
 
 TEST(Metrics, AggregatesAndChance) {
-  const std::vector<DocumentMeasure> documents = {
+  const std::vector<DocumentResult> documents = {
       {{1, 0, 0}, 0, 0, 4, 2}, {{1, 1, 0}, 0, 0, 4, 2}, {{0, 1, 0}, 0, 0, 2, 1}};
   const auto metrics = aggregate(choice_task(), documents);
   EXPECT_DOUBLE_EQ(metrics[0].value, 2.0 / 3);

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "eval/tasks/question.h"
+#include "eval/tasks/prompt.h"
 #include "folder.h"
 #include "support/error_of.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "eval/python_text.h"
+#include "eval/python.h"
 #include "eval/tasks/filters.h"
 #include "harness.h"
 

@@ -1,11 +1,12 @@
-#include "eval/wikitext.h"
+#include "eval/tasks/documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/file.h"
-#include "eval/python_text.h"
-#include "eval/tasks/question.h"
+#include "eval/python.h"
+#include "eval/tasks/filters.h"
+#include "eval/tasks/prompt.h"
 #include "harness.h"
 
 namespace lazy::eval {

@@ -1,4 +1,4 @@
-#include "eval/windows.h"
+#include "eval/requests.h"
 
 #include <gtest/gtest.h>
 

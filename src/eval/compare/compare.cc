@@ -1,4 +1,7 @@
+// [src/eval/compare/report.cc] // What `lazy eval --compare` prints.
 #include "eval/compare/compare.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -6,19 +9,21 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "eval/tasks/task.h"
 
 namespace lazy::eval {
+
 namespace {
 
-// byte_perplexity and bits_per_byte restate word_perplexity's log-likelihoods: the same test once more.
+// byte_perplexity and bits_per_byte are functions of word_perplexity's log-likelihoods: their tests would be the same.
 constexpr std::array kAccuracies = {"acc", "acc_norm"}, kPerplexities = {"perplexity", "word_perplexity"};
 
 bool one_of(const auto& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The accuracy that a task is known by; acc of one that is not built in.
+// A task's headline accuracy; acc for a task that is not built in.
 std::string headline_of(const std::string& name) {
   for (const Task& task : builtin_tasks()) {
     if (task.name == name && !task.headline.empty()) return task.headline;
@@ -43,7 +48,7 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
       fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(),
            second.path.string());
     }
-    // Rows with other columns (the Hub's, a local file's) may still ask the same.
+    // Rows with different columns (the Hub's, a local file's) may hold the same question.
     if (document.document_hash != found->second.document_hash &&
         document.question_hash != found->second.question_hash) {
       fail("eval --compare", "{}: document {} is another one in {} than in {}: the data differ", task, number,
@@ -57,7 +62,7 @@ struct Paired {
   std::vector<PairedDifference> documents;
 };
 
-// An accuracy is a mean; a perplexity exp(-mean), whose logarithm is what is compared.
+// An accuracy is a mean. A perplexity is exp(-mean); its logarithm is compared.
 Paired pair_documents(const std::string& task, const std::string& metric, const TaskSamples& a, const TaskSamples& b) {
   Paired paired;
   paired.row.task = task;
@@ -81,17 +86,17 @@ Paired pair_documents(const std::string& task, const std::string& metric, const 
   return paired;
 }
 
-void judge(Comparison& row, const Groups& groups, const CompareOptions& options) {
-  row.difference = estimate(groups);
-  row.interval = paired_bootstrap(groups, options.confidence, options.resamples, options.seed);
-  row.test = paired_t_test(groups);
+void add_test(Comparison& row, const PairedBenchmarks& benchmarks, const CompareOptions& options) {
+  row.difference = mean_difference(benchmarks);
+  row.interval = paired_bootstrap(benchmarks, options.confidence, options.resamples, options.seed);
+  row.test = paired_t_test(benchmarks);
 }
 
 }  // namespace
 
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options) {
   ModelComparison result{first.path.string(), second.path.string(), {}, {}};
-  Groups averaged;
+  PairedBenchmarks averaged;
   Comparison average{.task = "average", .metric = "accuracy"};
   for (const auto& [task, a] : first.tasks) {
     const auto found = second.tasks.find(task);
@@ -106,7 +111,7 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
     for (const auto& [metric, unused] : metrics) {
       if (!one_of(kAccuracies, metric) && !one_of(kPerplexities, metric)) continue;
       Paired paired = pair_documents(task, metric, a, b);
-      judge(paired.row, {paired.documents}, options);
+      add_test(paired.row, {paired.documents}, options);
       result.rows.push_back(paired.row);
       if (metric != headline) continue;
       average.first += paired.row.first;
@@ -123,7 +128,7 @@ ModelComparison compare(const ResultFolder& first, const ResultFolder& second, c
   if (averaged.size() > 1) {
     average.first /= static_cast<double>(averaged.size());
     average.second /= static_cast<double>(averaged.size());
-    judge(average, averaged, options);
+    add_test(average, averaged, options);
     result.rows.push_back(average);
   }
   return result;
@@ -133,6 +138,78 @@ std::vector<ModelComparison> compare_all(const std::vector<ResultFolder>& folder
   std::vector<ModelComparison> comparisons;
   for (size_t i = 1; i < folders.size(); ++i) comparisons.push_back(compare(folders.front(), folders[i], options));
   return comparisons;
+}
+
+namespace {
+
+std::string p_value(double p) {
+  if (std::isnan(p)) return "N/A";
+  return p < 1e-4 ? fmt::format("{:.1e}", p) : fmt::format("{:.4f}", p);
+}
+
+std::string value(double v) { return fmt::format("{:.4f}", v); }
+
+std::vector<std::string> cells(const Comparison& row) {
+  return {row.task,
+          row.metric,
+          std::to_string(row.documents),
+          value(row.first),
+          value(row.second),
+          fmt::format("{:+.4f}", row.difference),
+          fmt::format("[{:+.4f}, {:+.4f}]", row.interval.low, row.interval.high),
+          p_value(row.test.p),
+          row.significant() ? "*" : ""};
+}
+
+nlohmann::ordered_json number(double v) {
+  return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
+
+std::string to_table(const std::vector<ModelComparison>& comparisons, const CompareOptions& options) {
+  std::string out;
+  bool logarithms = false;
+  for (const ModelComparison& comparison : comparisons) {
+    std::vector<std::vector<std::string>> table = {{"Task", "Metric", "n", "first", "second", "difference",
+                                                    fmt::format("{:g} % interval", 100 * options.confidence), "p", ""}};
+    for (const Comparison& row : comparison.rows) {
+      table.push_back(cells(row));
+      logarithms = logarithms || row.logarithm;
+    }
+    out += fmt::format("{}first:  {}\nsecond: {}\n", out.empty() ? "" : "\n", comparison.first, comparison.second);
+    out += markdown_table(table, "llrrrrrrl");
+    for (const std::string& task : comparison.left_out) out += fmt::format("{}: only in one of them, left out\n", task);
+  }
+  if (logarithms) out += "The difference of perplexities is that of their logarithms.\n";
+  return out + fmt::format(
+                   "Difference: second - first. Interval: paired bootstrap over documents, {} resamples, seed {}. "
+                   "p: two-sided paired t-test; * p < 0.05.\n",
+                   options.resamples, options.seed);
+}
+
+nlohmann::ordered_json to_json(const std::vector<ModelComparison>& comparisons, const CompareOptions& options) {
+  nlohmann::ordered_json out = {
+      {"confidence", options.confidence}, {"resamples", options.resamples}, {"seed", options.seed}};
+  out["comparisons"] = nlohmann::ordered_json::array();
+  for (const ModelComparison& comparison : comparisons) {
+    nlohmann::ordered_json entry = {
+        {"first", comparison.first}, {"second", comparison.second}, {"left_out", comparison.left_out}};
+    for (const Comparison& row : comparison.rows) {
+      entry["results"][row.task][row.metric] = {{"documents", row.documents},
+                                                {"first", number(row.first)},
+                                                {"second", number(row.second)},
+                                                {"difference", number(row.difference)},
+                                                {"difference_of_logarithms", row.logarithm},
+                                                {"interval", {number(row.interval.low), number(row.interval.high)}},
+                                                {"t", number(row.test.t)},
+                                                {"degrees_of_freedom", number(row.test.degrees)},
+                                                {"p", number(row.test.p)},
+                                                {"significant", row.significant()}};
+    }
+    out["comparisons"].push_back(std::move(entry));
+  }
+  return out;
 }
 
 }  // namespace lazy::eval

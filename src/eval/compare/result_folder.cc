@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
 #include <sstream>
 
 #include "core/error.h"
@@ -49,14 +50,14 @@ void read_samples(std::istream& lines, const std::string& source, TaskSamples& t
 // samples_TASK_DATE.jsonl beside results_DATE.json, with what the results say about the task.
 TaskSamples samples_of(const fs::path& results_file, const json& results, const std::string& task) {
   const std::string date = results_file.stem().string().substr(kResults.size());
-  const auto said = [&](const char* key) {
+  const auto stated = [&](const char* key) {
     const auto found = results.find(key);
     return found != results.end() && found->contains(task) ? text_of(found->at(task)) : "unknown";
   };
   TaskSamples samples;
   samples.file = results_file.parent_path() / (std::string(kSamples) + task + "_" + date + ".jsonl");
-  samples.version = said("versions");
-  samples.shots = said("n-shot");
+  samples.version = stated("versions");
+  samples.shots = stated("n-shot");
   return samples;
 }
 
@@ -72,7 +73,7 @@ ResultFolder read_result_folder(const fs::path& path) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && name.starts_with(kResults) && name.ends_with(".json")) files.push_back(entry.path());
   }
-  // A name's date is ISO 8601: later ones stand later.
+  // Dates in names are ISO 8601: sorted by time.
   std::sort(files.begin(), files.end(),
             [](const fs::path& a, const fs::path& b) { return a.filename() < b.filename(); });
   ResultFolder folder{path, {}};

@@ -1,24 +1,30 @@
 #include "eval/length/lambada.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
-#include "eval/data/rows.h"
-#include "eval/encode.h"
-#include "eval/prepare.h"
+#include "eval/length/measurement.h"
+#include "eval/tasks/documents.h"
 
 namespace lazy::eval::length {
+
 namespace {
 
-size_t room(const LambadaItem& item, std::span<const int32_t> separator) { return separator.size() + item.ids.size(); }
+// Tokens of a stream that an item takes.
+size_t stream_tokens(const LambadaItem& item, std::span<const int32_t> separator) {
+  return separator.size() + item.ids.size();
+}
 
 }  // namespace
 
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit) {
   const Task task = find_task("lambada_openai");
   std::vector<Row> rows = read_rows(task, data);
-  rows.resize(static_cast<size_t>(limited(static_cast<int64_t>(rows.size()), limit)));
+  rows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(rows.size()), limit)));
   std::vector<TextPair> pairs;
   for (const Row& row : rows) {
     pairs.push_back(make_question(task, row, "").pairs.at(0));
@@ -44,17 +50,17 @@ std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, co
   return items;
 }
 
-int64_t lambada_shortest(std::span<const LambadaItem> items, std::span<const int32_t> separator,
-                         std::optional<int32_t> bos) {
+int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const int32_t> separator,
+                           std::optional<int32_t> bos) {
   size_t most = 0;
-  for (const LambadaItem& item : items) most = std::max(most, room(item, separator));
+  for (const LambadaItem& item : items) most = std::max(most, stream_tokens(item, separator));
   return static_cast<int64_t>(most) - 1 + (bos ? 1 : 0);
 }
 
 std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                                            std::optional<int32_t> bos, int64_t length) {
   if (separator.empty()) fail("eval", "lambada_openai: expected a separator of one token at least, found none");
-  if (const int64_t least = lambada_shortest(items, separator, bos); length < least) {
+  if (const int64_t least = min_lambada_length(items, separator, bos); length < least) {
     fail("eval", "lambada_openai: expected a length of {} at least (the longest item), found {}", least, length);
   }
   std::vector<LambadaStream> streams;
@@ -63,8 +69,9 @@ std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, s
     std::vector<int32_t> ids;
     if (bos) ids.push_back(*bos);
     const size_t before = ids.size() + separator.size();
-    // The last token is a target only: length + 1 tokens make a window of `length`.
-    for (; i < items.size() && ids.size() + room(items[i], separator) <= static_cast<size_t>(length) + 1; ++i) {
+    // The last token is only a target: length + 1 tokens make a window of `length`.
+    for (; i < items.size() && ids.size() + stream_tokens(items[i], separator) <= static_cast<size_t>(length) + 1;
+         ++i) {
       ids.insert(ids.end(), separator.begin(), separator.end());
       stream.starts.push_back(ids.size() - before);
       ids.insert(ids.end(), items[i].ids.begin(), items[i].ids.end());
@@ -122,6 +129,73 @@ LambadaSums score_lambada_standard(const Scorer& scorer, std::span<const Lambada
     sums.word_correct.push_back(score.greedy ? 1 : 0);
   }
   return sums;
+}
+
+namespace {
+
+constexpr const char* kSeparator = "\n\n";
+
+// Accuracy and perplexity of the last words; perplexity is exp of the mean loss of a word over items, as in the
+// benchmark.
+void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
+  const double n = static_cast<double>(sums.word_loss.size());
+  const std::vector<double> ones(sums.word_loss.size(), 1.0);
+  row["word_accuracy"] = std::accumulate(sums.word_correct.begin(), sums.word_correct.end(), 0.0) / n;
+  row["word_accuracy_interval"] = to_json(bootstrap.ratio(sums.word_correct, ones));
+  row["word_perplexity"] = std::exp(std::accumulate(sums.word_loss.begin(), sums.word_loss.end(), 0.0) / n);
+  row["word_perplexity_interval"] = exp_json(bootstrap.ratio(sums.word_loss, ones));
+  row["not_finite"] = sums.not_finite;
+}
+
+}  // namespace
+
+Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair>& pairs,
+                            const LengthEvalOptions& options, const std::string& title) {
+  const std::vector<LambadaItem> items = tokenize_lambada(pairs, *model.tokenizer);
+  const std::vector<int32_t> separator = model.tokenizer->encode(kSeparator);
+  const std::optional<int32_t> bos = options.bos ? model.tokenizer->bos_id() : std::nullopt;
+  const Bootstrap bootstrap(static_cast<int64_t>(items.size()), options.resamples, options.synthetic.seed);
+  const int64_t least = min_lambada_length(items, separator, bos);
+  Measurement measured{.entry = {{"items", items.size()},
+                                 {"unit", "item"},
+                                 {"units", items.size()},
+                                 {"separator", kSeparator},
+                                 {"lengths", Json::array()},
+                                 {"skipped", Json::array()}},
+                       .curve = {}};
+  measured.curve.tokenizer = model.tokenizer->fingerprint();
+  for (const int64_t length : options.lengths) {
+    if (length < least) {
+      skip(measured.entry, title, length, fmt::format("the longest item takes {} tokens", least));
+      continue;
+    }
+    const LambadaSums sums =
+        score_lambada(model.scorer, items, separator, bos, length, fmt::format("{} at {}", title, length));
+    warn_not_finite(title, length, sums.not_finite);
+    const double tokens = std::accumulate(sums.tokens.begin(), sums.tokens.end(), 0.0);
+    const double loss = std::accumulate(sums.loss.begin(), sums.loss.end(), 0.0) / tokens;
+    const OptionalInterval interval = bootstrap.ratio(sums.loss, sums.tokens);
+    Json row = {{"length", length},
+                {"streams", sums.streams},
+                {"tokens", tokens},
+                {"loss", loss},
+                {"loss_interval", to_json(interval)},
+                {"perplexity", std::exp(loss)},
+                {"perplexity_interval", exp_json(interval)}};
+    add_words(row, sums, bootstrap);
+    measured.entry["lengths"].push_back(row);
+    measured.curve.lengths.push_back(length);
+    measured.curve.loss.push_back(sums.loss);
+    measured.curve.tokens = sums.tokens;
+  }
+  if (measured.curve.lengths.empty()) return measured;
+  const LambadaSums standard =
+      score_lambada_standard(model.scorer, items, bos, model.config.max_length, title + " standard");
+  warn_not_finite(title + " standard", model.config.max_length, standard.not_finite);
+  Json row = {{"max_length", model.config.max_length}};
+  add_words(row, standard, bootstrap);
+  measured.entry["standard"] = row;
+  return measured;
 }
 
 }  // namespace lazy::eval::length

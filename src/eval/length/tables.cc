@@ -1,4 +1,4 @@
-// The study on the terminal.
+// The results of `lazy eval --lengths` as text tables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "core/text.h"
-#include "eval/length/study.h"
+#include "eval/length/length_eval.h"
 
 namespace lazy::eval::length {
 namespace {
@@ -30,13 +30,14 @@ std::string with_interval(const Json& row, const std::string& key) {
   return text;
 }
 
-// A row for each `name` of any model's list, a column for each model. `list` picks a model's list, `name` a row's name.
-std::string by_model(const Json& study, const Json& models, const std::string& corner, const std::string& key,
+// A row for each name in any model's list, a column for each model. `list` gives the list of a model, `name` the name
+// of a list's row.
+std::string by_model(const Json& results, const Json& models, const std::string& corner, const std::string& key,
                      const std::function<Json(const Json&)>& list,
                      const std::function<std::string(const Json&)>& name) {
   Rows rows = {{corner}};
   for (size_t m = 0; m < models.size(); ++m) {
-    rows[0].push_back(study["models"][m]["label"].get<std::string>());
+    rows[0].push_back(results["models"][m]["label"].get<std::string>());
     for (const Json& row : list(models[m])) {
       auto at = std::find_if(rows.begin() + 1, rows.end(), [&](const auto& r) { return r[0] == name(row); });
       if (at == rows.end()) at = rows.insert(rows.end(), {name(row)});
@@ -60,11 +61,11 @@ std::string units(const Json& model) {
                      word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
 }
 
-std::string curves(const Json& study, const std::string& task, const Json& models) {
+std::string curves(const Json& results, const std::string& task, const Json& models) {
   const Json& first = models[0];
   const auto table = [&](const std::string& what, const std::string& key) {
     return fmt::format("{}: {} [{}]\n", task, what, units(first)) +
-           by_model(study, models, "window", key, lengths_of, length_of);
+           by_model(results, models, "window", key, lengths_of, length_of);
   };
   if (task == "lambada_openai") {
     std::string text = table("perplexity per token in streams of whole items", "perplexity");
@@ -73,9 +74,9 @@ std::string curves(const Json& study, const std::string& task, const Json& model
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
     text += task + ": the standard score, each item alone: accuracy\n" +
-            by_model(study, models, "", "word_accuracy", standard, name);
+            by_model(results, models, "", "word_accuracy", standard, name);
     return text + task + ": the standard score, each item alone: perplexity\n" +
-           by_model(study, models, "", "word_perplexity", standard, name);
+           by_model(results, models, "", "word_perplexity", standard, name);
   }
   std::string text;
   if (first["lengths"][0].contains("word_perplexity")) text += table("perplexity per word", "word_perplexity");
@@ -83,7 +84,7 @@ std::string curves(const Json& study, const std::string& task, const Json& model
   if (!first["lengths"][0].contains("positions")) return text;
   text += fmt::format("{}: loss, nats per token, by tokens that the model sees, in its longest windows\n", task);
   return text + by_model(
-                    study, models, "tokens", "loss",
+                    results, models, "tokens", "loss",
                     [](const Json& model) { return model["lengths"].back()["positions"]; },
                     [](const Json& bin) {
                       const auto from = bin["from"].get<int64_t>(), to = bin["to"].get<int64_t>();
@@ -91,11 +92,11 @@ std::string curves(const Json& study, const std::string& task, const Json& model
                     });
 }
 
-std::string change(const Json& study, const std::string& task, const Json& result) {
+std::string change(const Json& results, const std::string& task, const Json& result) {
   if (!result.contains("change_against_first")) return "";
   std::string text;
   for (const Json& comparison : result["change_against_first"]) {
-    const auto label = [&](size_t m) { return study["models"][m]["label"].get<std::string>(); };
+    const auto label = [&](size_t m) { return results["models"][m]["label"].get<std::string>(); };
     Rows rows = {{"window", "more than " + label(0)}};
     for (const Json& row : comparison["lengths"]) {
       Json cell = {{"d", row["difference"]}, {"d_interval", row["interval"]}};
@@ -108,7 +109,7 @@ std::string change(const Json& study, const std::string& task, const Json& resul
   return text;
 }
 
-std::string probe(const Json& study, const std::string& task, const Json& models) {
+std::string synthetic(const Json& results, const std::string& task, const Json& models) {
   std::string text;
   for (size_t m = 0; m < models.size(); ++m) {
     for (const auto& [key, what] :
@@ -127,7 +128,7 @@ std::string probe(const Json& study, const std::string& task, const Json& models
         }
         if (absent) rows.back().push_back(number(row["depths"][0]["log_likelihood_absent"].get<double>()));
       }
-      text += fmt::format("{}: {}: {}\n", task, study["models"][m]["label"].get<std::string>(), what) + aligned(rows);
+      text += fmt::format("{}: {}: {}\n", task, results["models"][m]["label"].get<std::string>(), what) + aligned(rows);
     }
   }
   return text;
@@ -135,12 +136,12 @@ std::string probe(const Json& study, const std::string& task, const Json& models
 
 }  // namespace
 
-std::string to_table(const Json& study) {
+std::string to_table(const Json& results) {
   std::string text;
-  for (const auto& [task, result] : study["results"].items()) {
+  for (const auto& [task, result] : results["results"].items()) {
     const Json& models = result["models"];
-    text += task == "passkey" || task == "recall" ? probe(study, task, models)
-                                                  : curves(study, task, models) + change(study, task, result);
+    text += task == "passkey" || task == "recall" ? synthetic(results, task, models)
+                                                  : curves(results, task, models) + change(results, task, result);
   }
   text.pop_back();
   return text;

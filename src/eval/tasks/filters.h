@@ -2,22 +2,20 @@
 //
 //   strip lower upper capitalize            str's methods
 //   replace(a, b)  regex_sub(pattern, b)    str.replace; re.sub with PCRE2's replacement ("$1")
-//   before(a) after(a)                      around the first a, which must be there
-//   prefix(a) suffix(a)                     a before it, a after it
-//   wikitext_detokenize                     WikiText's own replacement list
+//   before(a) after(a)                      the text before or after the first a; an error without one
+//   prefix(a) suffix(a)                     a prepended, a appended
+//   wikitext_detokenize                     lm-evaluation-harness's detokenizer for WikiText
 //   split(a) join(a)                        text to list and back
 //   first last drop_first drop_last at(i)   of a list
 //   index(list)                             the position in a list, from 0
-//   int add(n)                              text, truth value or number to integer; sums
+//   int add(n)                              text, boolean or number to integer; sum
 //
-// Those of texts, given a list, do the same to each of its texts.
+// A filter of texts maps over a list of texts.
 #pragma once
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "eval/python_text.h"
 #include "eval/tasks/template.h"
 
 namespace lazy::eval {
@@ -29,7 +27,10 @@ struct Filter {
   std::function<Json(const Json& value, const std::vector<Json>& arguments)> apply;
 };
 
-// DocumentError lists what there is and suggests the nearest.
+// DocumentError lists the filters and suggests the nearest name.
 const Filter& find_filter(const std::string& name);
+
+// The replacements of lm-evaluation-harness's tasks/wikitext/preprocess_wikitext.py, in its order.
+std::string wikitext_detokenize(std::string text);
 
 }  // namespace lazy::eval

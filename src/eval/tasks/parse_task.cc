@@ -1,3 +1,4 @@
+// Parser of task files (TOML) with error messages that name file, line and key.
 #include <fmt/ranges.h>
 #include <toml++/toml.h>
 
@@ -12,7 +13,7 @@
 namespace lazy::eval {
 namespace {
 
-// One table of a task file. What is asked for is known; anything else in it is a mistake.
+// Reader of one table of a task file. Keys that were never read are unknown and refused.
 class Table {
  public:
   Table(const toml::table& table, std::string name, const std::string& file)
@@ -76,7 +77,7 @@ class Table {
     return out;
   }
 
-  // Every key with its values, whatever the keys are.
+  // All keys with their values, in file order.
   std::vector<std::pair<std::string, std::vector<std::string>>> all() {
     std::vector<std::pair<std::string, std::vector<std::string>>> out;
     std::vector<std::pair<const toml::node*, std::string>> nodes;

@@ -1,6 +1,6 @@
-// A benchmark is data: a TOML file that says which files hold the documents, how a document becomes a question, and
-// which numbers come out. src/eval/tasks/*.toml are built into the program; --tasks FILE.toml adds one.
-// docs/evaluation.md describes the format.
+// A benchmark's definition, read from a TOML file: the files with its documents, the templates of its prompts, and its
+// metrics. src/eval/tasks/*.toml are built into the program; --tasks FILE.toml adds one. docs/evaluation.md describes
+// the format.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace lazy::eval {
 enum class OutputType { multiple_choice, loglikelihood, loglikelihood_rolling };
 const char* name(OutputType type);
 
-// A list of texts: one template for all of them, or one for each.
+// A list of texts: one template that yields all of them, or one template a text.
 struct TextList {
   Template whole;
   std::vector<Template> each;
@@ -27,35 +27,36 @@ struct TextList {
 };
 
 struct TaskData {
-  std::vector<std::string> files, fewshot_files;  // looked for below the data folder
+  std::vector<std::string> files, fewshot_files;  // searched below the data folder
   std::vector<std::string> hub;                   // "allenai/ai2_arc:ARC-Easy", repository and configuration on the Hub
   std::string split, fewshot_split;
-  std::string plain_text;  // how a file that is not JSON lines is cut: "wikitext_pages", "lines"; empty: not read
+  std::string plain_text;  // how a plain text file is split: "wikitext_pages", "lines"; empty: an error
 };
 
 struct Task {
   std::string name, description, origin;  // origin: the file it was read from
   double version = 0;                     // of the task in lm-evaluation-harness
   OutputType output_type = OutputType::multiple_choice;
-  std::vector<std::string> tags;  // groups that --tasks may name
+  std::vector<std::string> tags;  // group names for --tasks
   std::vector<std::string>
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
   std::string headline;  // the accuracy that counts in the average over tasks; empty: none
   TaskData data;
   std::map<std::string, std::vector<std::string>> columns;  // see Fields
   std::vector<std::pair<std::string, std::vector<Template>>>
-      computed;  // fields added, by the first template that applies
+      computed;  // added fields; the first template that applies gives the value
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
-  std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: before everything else
-  bool exclude_document = false;                                           // the document itself is no example for it
+  std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: at the start of every prompt
+  bool exclude_document = false;  // never use the document itself as an example
 };
 
 // Error names the file, the line, what was expected and what was found.
 Task parse_task(std::string_view toml, const std::string& origin);
 
 const std::vector<Task>& builtin_tasks();
-// What --tasks names: tasks, tags, "all", and files that end in .toml; each task once. Error lists what there is.
+// Tasks by the names of --tasks: task names, tags, "all", and paths that end in .toml; each task once. Error lists the
+// known names.
 std::vector<Task> select_tasks(const std::vector<std::string>& names);
 Task find_task(const std::string& name);
 

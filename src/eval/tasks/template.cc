@@ -31,8 +31,8 @@ class Parser {
  public:
   Parser(const std::string& source, size_t at) : source_(source), at_(at) {}
 
-  // From behind "{{" to behind "}}".
-  Expression insertion(size_t* end) {
+  // Parses the expression that follows "{{"; *end is the position after "}}".
+  Expression parse(size_t* end) {
     Expression expression = piped();
     expect("}}");
     *end = at_;
@@ -49,6 +49,7 @@ class Parser {
     while (at_ < source_.size() && (source_[at_] == ' ' || source_[at_] == '\n' || source_[at_] == '\t')) ++at_;
   }
 
+  // Skips the token if it is next.
   bool take(std::string_view mark) {
     skip();
     if (source_.compare(at_, mark.size(), mark) != 0) return false;
@@ -75,7 +76,7 @@ class Parser {
       char c = source_[at_++];
       if (c == '\\' && at_ < source_.size()) {
         c = source_[at_++];
-        if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";  // a pattern's own backslash stays
+        if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";  // other escapes belong to a pattern
         c = c == 'n' ? '\n' : c == 't' ? '\t' : c;
       }
       text += c;
@@ -187,14 +188,14 @@ Json evaluate(const Expression& e, const Fields& fields) {
   return value;
 }
 
-bool all_there(const Expression& e, const Fields& fields) {
+bool has_fields(const Expression& e, const Fields& fields) {
   if (e.kind == Expression::Kind::field && !find_path(e.path, fields)) return false;
   for (const Expression& member : e.members) {
-    if (!all_there(member, fields)) return false;
+    if (!has_fields(member, fields)) return false;
   }
   for (const auto& step : e.steps) {
     for (const Expression& argument : step.arguments) {
-      if (!all_there(argument, fields)) return false;
+      if (!has_fields(argument, fields)) return false;
     }
   }
   return true;
@@ -226,24 +227,24 @@ const Json* Fields::find(const std::string& name) const {
 Template::Template(std::string source) : source_(std::move(source)) {
   for (size_t at = 0; at < source_.size();) {
     const size_t open = std::min(source_.find("{{", at), source_.size());
-    if (open > at) pieces_.emplace_back(source_.substr(at, open - at));
+    if (open > at) shards_.emplace_back(source_.substr(at, open - at));
     at = open;
     if (open < source_.size())
-      pieces_.emplace_back(std::make_shared<const Expression>(Parser(source_, open + 2).insertion(&at)));
+      shards_.emplace_back(std::make_shared<const Expression>(Parser(source_, open + 2).parse(&at)));
   }
 }
 
 bool Template::applies(const Fields& fields) const {
-  for (const auto& piece : pieces_) {
+  for (const auto& piece : shards_) {
     const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&piece);
-    if (expression && !all_there(**expression, fields)) return false;
+    if (expression && !has_fields(**expression, fields)) return false;
   }
   return true;
 }
 
 Json Template::value(const Fields& fields) const {
-  if (pieces_.size() == 1) {
-    if (const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&pieces_[0]))
+  if (shards_.size() == 1) {
+    if (const auto* expression = std::get_if<std::shared_ptr<const Expression>>(&shards_[0]))
       return evaluate(**expression, fields);
   }
   return text(fields);
@@ -251,7 +252,7 @@ Json Template::value(const Fields& fields) const {
 
 std::string Template::text(const Fields& fields) const {
   std::string out;
-  for (const auto& piece : pieces_) {
+  for (const auto& piece : shards_) {
     if (const auto* literal = std::get_if<std::string>(&piece)) {
       out += *literal;
     } else {

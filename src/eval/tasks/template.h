@@ -1,7 +1,7 @@
-// The small language in which a task file says how a document becomes text: "Question: {{goal | strip}}\nAnswer:".
+// The template language of task files, which renders a document as text: "Question: {{goal | strip}}\nAnswer:".
 //
-// {{ }} holds a value and the filters it goes through: a field (choices.text reaches into an object), 'text' or "text",
-// a number, or a list [sol1, sol2]. tasks/filters.h has the filters.
+// {{ }} holds a value and the filters applied to it. A value is a field (choices.text is a member of an object), 'text'
+// or "text", a number, or a list [sol1, sol2]. tasks/filters.h documents the filters.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,40 +15,40 @@ namespace lazy::eval {
 
 using Json = nlohmann::ordered_json;
 
-// What a document lacks for a template; whoever knows the document's file and line turns it into an Error.
+// A document that does not fit a template. The caller adds the document's file and line and throws an Error.
 struct DocumentError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A document under the names that templates use: a column may go by several names.
+// A document's fields under the names that templates use; a column may have several names.
 struct Fields {
   const Json& document;
-  const std::map<std::string, std::vector<std::string>>& columns;  // name -> names tried in its place, in order
-  const Json* find(const std::string& name) const;                 // null: none is there
+  const std::map<std::string, std::vector<std::string>>& columns;  // name -> alternative names, tried in order
+  const Json* find(const std::string& name) const;                 // null when absent
 };
 
 class Template {
  public:
   Template() = default;
-  // DocumentError says where the source is wrong.
+  // DocumentError names the place of a syntax error.
   explicit Template(std::string source);
   bool empty() const { return source_.empty(); }
   const std::string& source() const { return source_; }
-  // Whether the document has every field that is read.
+  // Whether the document has every field that the template reads.
   bool applies(const Fields& fields) const;
-  // A template of one {{ }} alone is whatever its expression is; any other is text.
+  // The value of the expression when the template is a single {{ }}, else text.
   Json value(const Fields& fields) const;
-  std::string text(const Fields& fields) const;                // DocumentError when the value is no text or integer
-  std::vector<std::string> texts(const Fields& fields) const;  // DocumentError when it is no list of these
+  std::string text(const Fields& fields) const;                // DocumentError unless the value is text or an integer
+  std::vector<std::string> texts(const Fields& fields) const;  // DocumentError unless it is a list of these
 
   struct Expression;
 
  private:
   std::string source_;
-  std::vector<std::variant<std::string, std::shared_ptr<const Expression>>> pieces_;
+  std::vector<std::variant<std::string, std::shared_ptr<const Expression>>> shards_;
 };
 
-// "text", "3", a list's beginning: what an error message shows of a value.
+// A value in an error message, shortened to 60 characters.
 std::string shown(const Json& value);
 
 }  // namespace lazy::eval

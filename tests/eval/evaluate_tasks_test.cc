@@ -1,0 +1,205 @@
+// A benchmark's whole way, from a file to results and records.
+#include "eval/evaluate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "eval/requests.h"
+#include "eval/results.h"
+#include "eval/score.h"
+#include "folder.h"
+#include "model/tokenizer_match.h"
+#include "small_model.h"
+#include "support/error_of.h"
+
+namespace lazy::eval {
+namespace fs = std::filesystem;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+LanguageModel small_model() { return LanguageModel(small_config(), 7); }
+
+const std::string kRows = R"({"goal": "dry a cup", "sol1": "wipe it", "sol2": "wet it at once", "label": 0}
+{"goal": "boil an egg", "sol1": "in water", "sol2": "in é", "label": 1}
+{"goal": "see", "sol1": "look", "sol2": "", "label": 0}
+)";
+
+TaskOptions quiet(PromptOptions prepare = {}) { return {prepare, {.batch_size = 4}, true, false}; }
+
+TEST(RunTasks, MultipleChoiceFromFileToRecord) {
+  LanguageModel model = small_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const Folder folder;
+  folder.write("piqa.jsonl", kRows);
+  const Task task = find_task("piqa");
+  const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet())[0];
+  // The same, question by question.
+  double acc = 0, acc_norm = 0;
+  std::istringstream lines(result.samples);
+  TextEncoder encoder(*tokenizer, false);
+  int64_t number = 0;
+  for (const Row& row : read_rows(task, folder.path)) {
+    const Question q = make_question(task, row, "");
+    std::vector<Request> requests;
+    for (const TextPair& pair : q.pairs) requests.push_back(encoder.encode_pair(pair.context, pair.continuation));
+    const auto scores = score(model, requests, 64, {1, ""});
+    const auto values = document_metrics(task, q, scores);
+    acc += values[0] / 3;
+    acc_norm += values[1] / 3;
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const Json record = Json::parse(line);
+    std::vector<std::string> keys;
+    for (const auto& [key, unused] : record.items()) keys.push_back(key);
+    EXPECT_EQ(keys,
+              (std::vector<std::string>{"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter",
+                                        "metrics", "doc_hash", "prompt_hash", "target_hash", "acc", "acc_norm"}));
+    EXPECT_EQ(record["doc_id"], number++);
+    EXPECT_EQ(record["doc"], row.document);
+    EXPECT_EQ(record["target"], std::to_string(q.label));
+    EXPECT_EQ(record["arguments"]["gen_args_1"]["arg_1"], q.pairs[1].continuation);
+    for (size_t c = 0; c < 2; ++c) {
+      EXPECT_NEAR(std::stod(record["filtered_resps"][c][0].get<std::string>()), scores[c].log_likelihood, 1e-3);
+      EXPECT_EQ(record["filtered_resps"][c][1], scores[c].greedy ? "True" : "False");
+      EXPECT_EQ(record["resps"][c][0], record["filtered_resps"][c]);
+    }
+    EXPECT_EQ(record["acc"], values[0]);
+  }
+  EXPECT_EQ(number, 3);
+  EXPECT_NEAR(result.metrics[0].value, acc, 1e-12);
+  EXPECT_NEAR(result.metrics[1].value, acc_norm, 1e-12);
+  EXPECT_TRUE(result.metrics[0].standard_error.has_value());
+  EXPECT_EQ(result.original, 3);
+  EXPECT_EQ(result.effective, 3);
+  EXPECT_DOUBLE_EQ(result.chance->majority, 2.0 / 3);
+  EXPECT_EQ(result.task_hash.size(), 64u);
+}
+
+TEST(RunTasks, LikelihoodAndRollingRecords) {
+  LanguageModel model = small_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const Folder folder;
+  folder.write("lambada_openai.jsonl", "{\"text\": \"a cup of tea\"}\n{\"text\": \"word\"}\n");
+  folder.write("wiki.test.raw", " = A = \n " + std::string(200, 'x') + " \n");
+  const auto results =
+      evaluate_tasks(model, *tokenizer, {find_task("lambada_openai"), find_task("wikitext")}, folder.path, quiet());
+  ASSERT_EQ(results.size(), 2u);
+  const Json last = Json::parse(results[0].samples.substr(0, results[0].samples.find('\n')));
+  EXPECT_EQ(last["target"], " tea");
+  EXPECT_TRUE(last["acc"].is_number_integer());
+  EXPECT_NEAR(std::stod(last["filtered_resps"][0][0].get<std::string>()), last["perplexity"].get<double>(), 1e-9);
+  EXPECT_TRUE(results[0].metrics[0].standard_error.has_value());
+  const Json page = Json::parse(results[1].samples);
+  EXPECT_EQ(page["word_perplexity"][1], 6);  // "", =, A, =, x..., ""
+  EXPECT_TRUE(page["filtered_resps"][0].is_string());
+  EXPECT_EQ(page["arguments"]["gen_args_0"].size(), 1u);
+  EXPECT_FALSE(results[1].metrics[0].standard_error.has_value());
+  EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 6),
+              1e-6 * results[1].metrics[0].value);
+}
+
+TEST(RunTasks, LimitsExamplesAndChunks) {
+  EXPECT_EQ(apply_limit(1838, 0.1), 184);
+  EXPECT_EQ(apply_limit(1838, 10), 10);
+  EXPECT_EQ(apply_limit(5, 10), 5);
+  EXPECT_EQ(apply_limit(5, std::nullopt), 5);
+  const auto tokenizer = load_tokenizer("bytes");
+  const Folder folder;
+  std::string rows;
+  for (int i = 0; i < 9000; ++i)
+    rows += Json({{"goal", std::to_string(i)}, {"sol1", "a"}, {"sol2", "b"}, {"label", 0}}).dump() + "\n";
+  folder.write("piqa.jsonl", rows);
+  folder.write("piqa-train.jsonl", kRows);
+  RequestPrefetcher preparation({find_task("piqa")}, folder.path, *tokenizer,
+                                {.max_length = 512, .num_fewshot = 1, .limit = 0.5});
+  RequestChunk chunk;
+  int64_t documents = 0, chunks = 0;
+  bool last = false;
+  while (preparation.next(chunk)) {
+    EXPECT_EQ(chunk.first, documents);
+    EXPECT_EQ(chunk.ends.back(), chunk.requests.size());
+    EXPECT_THAT(chunk.questions[0].pairs[0].context, EndsWith(fmt::format("\n\nQuestion: {}\nAnswer:", documents)));
+    documents += static_cast<int64_t>(chunk.questions.size());
+    last = chunk.last;
+    ++chunks;
+  }
+  EXPECT_EQ(documents, 4500);
+  EXPECT_EQ(chunks, 2);
+  EXPECT_TRUE(last);
+  RequestPrefetcher left_early({find_task("piqa")}, folder.path, *tokenizer,
+                               {.max_length = 512});  // its thread ends with it
+  EXPECT_TRUE(left_early.next(chunk));
+}
+
+std::string preparation_error(const std::string& task, const std::string& row, PromptOptions options) {
+  const auto tokenizer = load_tokenizer("bytes");
+  const Folder folder;
+  folder.write(task + ".jsonl", row);
+  return error_of([&] {
+    RequestPrefetcher preparation({find_task(task)}, folder.path, *tokenizer, options);
+    RequestChunk chunk;
+    while (preparation.next(chunk)) {
+    }
+  });
+}
+
+TEST(RunTasks, OddInput) {
+  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 10}),
+              EndsWith("piqa.jsonl:1: choice 2: expected 1 to 10 tokens (the maximum length), found 15"));
+  EXPECT_EQ(preparation_error("piqa", kRows, {.max_length = 15}),
+            "");  // a context longer than the model loses its beginning
+  EXPECT_THAT(preparation_error("piqa", kRows, {.max_length = 64, .num_fewshot = 2}),
+              HasSubstr("task piqa needs for its examples one of the files piqa-train.jsonl"));
+  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"  x\"}", {.max_length = 64}),
+              EndsWith("expected a context that is more than white space, found none"));
+  EXPECT_THAT(preparation_error("lambada_openai", "{\"text\": \"a b\"}", {.max_length = 64, .num_fewshot = 2}),
+              HasSubstr("needs 2 examples to draw from, 1 are there"));
+  EXPECT_THAT(preparation_error("piqa", "{\"goal\": \"g\xff\"}", {.max_length = 64}),
+              HasSubstr("piqa.jsonl:1: expected a JSON object"));
+}
+
+TEST(Encode, BorderBosAndEmptyContext) {
+  const auto tokenizer = load_tokenizer("bytes");
+  TextEncoder plain(*tokenizer, false);
+  const auto ids = [&](const std::string& text) { return tokenizer->encode(text); };
+  EXPECT_EQ(plain.encode_pair("ab", " c"), (Request{ids("ab"), ids(" c")}));
+  EXPECT_EQ(plain.encode_pair("ab \n", "c"), (Request{ids("ab"), ids(" \nc")}));
+  EXPECT_EQ(plain.encode_pair("", " c"), (Request{{plain.prefix()}, ids(" c")}));
+  EXPECT_EQ(plain.encode_pair(" ", "c"), (Request{{}, ids(" c")}));
+  if (!tokenizer->bos_id()) {
+    EXPECT_THAT(error_of([&] { TextEncoder(*tokenizer, true); }),
+                HasSubstr("--bos: the bytes tokenizer has no BOS token"));
+    return;
+  }
+  TextEncoder with_bos(*tokenizer, true);
+  auto context = ids("ab");
+  context.insert(context.begin(), *tokenizer->bos_id());
+  EXPECT_EQ(with_bos.encode_pair("ab", " c"), (Request{context, ids(" c")}));
+  EXPECT_EQ(with_bos.encode_pair("", " c"), (Request{{*tokenizer->bos_id()}, ids(" c")}));
+}
+
+TEST(ResultFiles, FoldersAndNames) {
+  const Folder folder;
+  const std::vector<TaskResult> results = {{.name = "piqa", .samples = "{}\n"}};
+  write_results(folder.path / "deep/run.json", "{\"a\": 1}", results);
+  EXPECT_EQ(read_file(folder.path / "deep/run.json"), "{\"a\": 1}");
+  write_results(folder.path / "out", "{}", results);
+  std::vector<std::string> names;
+  for (const char* sub : {"deep", "out"}) {
+    for (const auto& entry : fs::directory_iterator(folder.path / sub))
+      names.push_back(entry.path().filename().string());
+  }
+  const auto date = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}\\.[0-9]{6}";
+  EXPECT_THAT(names, testing::UnorderedElementsAre(
+                         "run.json", testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
+                         testing::ContainsRegex(fmt::format("^samples_piqa_{}\\.jsonl$", date)),
+                         testing::ContainsRegex(fmt::format("^results_{}\\.json$", date))));
+  fs::create_directories(folder.path / "x.json");
+  EXPECT_THAT(error_of([&] { check_output(folder.path / "x.json"); }),
+              EndsWith("expected a file's name, found a folder"));
+  folder.write("plain", "");
+  EXPECT_THAT(error_of([&] { check_output(folder.path / "plain"); }),
+              EndsWith("expected a folder or a name that ends in .json, found a file"));
+}
+
+}  // namespace lazy::eval

@@ -1,0 +1,220 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "eval/length/length_eval.h"
+#include "length_stub.h"
+#include "small_model.h"
+
+namespace lazy::eval::length {
+namespace fs = std::filesystem;
+
+class LengthStudy : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder = fs::path(testing::TempDir()) /
+             fmt::format("lengths_{}_{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder);
+    std::string pages;
+    for (int page = 0; page < 5; ++page) {
+      pages += " = Page " + std::to_string(page) + " = \n \n";
+      for (int i = 0; i < 20 + 7 * page; ++i) pages += " word" + std::to_string(i * page);
+      pages += " \n";
+    }
+    write_file_atomic(folder / "wiki.test.raw", pages);
+    write_file_atomic(folder / "lambada_openai.jsonl",
+                      "{\"text\": \"the cat sat on the mat\"}\n{\"text\": \"once upon a time\"}\n");
+    options.lengths = {64, 128, 256};
+    options.data = folder;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  // Bytes; the loss is `near` where fewer than 100 tokens are seen, else `far`.
+  ModelVariant subject(const std::string& label, float near, float far) {
+    return {label, "models/" + label, "", [=] {
+              ModelConfig config;
+              config.vocab_size = 300;
+              config.max_length = 64;
+              return LoadedModel{stub([=](const std::vector<int32_t>& before, int32_t) {
+                                   return TargetScore{-(before.size() < 100 ? near : far), false};
+                                 }),
+                                 load_tokenizer("bytes"), config, "cpu"};
+            }};
+  }
+  std::string error() {
+    try {
+      evaluate_lengths({subject("a", 1, 1)}, options);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+
+  fs::path folder;
+  LengthEvalOptions options;
+};
+
+TEST_F(LengthStudy, CurvesAndTheirComparison) {
+  const Json results = evaluate_lengths({subject("flat", 2, 2), subject("steep", 2, 3)}, options);
+  const Json& wikitext = results["results"]["wikitext"];
+  const Json& flat = wikitext["models"][0]["lengths"];
+  ASSERT_EQ(flat.size(), 3u);
+  EXPECT_EQ(flat[0]["loss"], 2.0);
+  EXPECT_NEAR(flat[2]["perplexity"].get<double>(), std::exp(2), 1e-12);
+  EXPECT_EQ(flat[2]["loss_interval"], Json({2.0, 2.0}));
+  EXPECT_EQ(flat[0]["tokens"], flat[2]["tokens"]);
+  EXPECT_EQ(wikitext["models"][0]["unit"], "document");
+  EXPECT_EQ(wikitext["models"][0]["units"], 5);
+  EXPECT_EQ(wikitext["models"][1]["lengths"][0]["loss"], 2.0);
+  const double loss = wikitext["models"][1]["lengths"][2]["loss"].get<double>();
+  EXPECT_GT(loss, 2.2);
+  EXPECT_DOUBLE_EQ(wikitext["models"][1]["lengths"][2]["change"].get<double>(), loss - 2);
+  const Json& bins = wikitext["models"][1]["lengths"][2]["positions"];
+  EXPECT_EQ(bins.front()["from"], 1);
+  EXPECT_EQ(bins.back()["from"], 129);
+  EXPECT_EQ(bins.back()["loss"], 3.0);
+  EXPECT_EQ(bins[5]["loss"], 2.0);
+  // Steep's growth beyond flat's is all of it, and surely above zero.
+  const Json& change = wikitext["change_against_first"][0];
+  EXPECT_EQ(change["model"], 1);
+  EXPECT_DOUBLE_EQ(change["lengths"][1]["difference"].get<double>(), loss - 2);
+  EXPECT_GT(change["lengths"][1]["interval"][0].get<double>(), 0);
+  // Words: as many as the pages have.
+  const double words = flat[0]["words"].get<double>(), tokens = flat[0]["tokens"].get<double>();
+  EXPECT_DOUBLE_EQ(flat[0]["word_perplexity"].get<double>(), std::exp(2 * tokens / words));
+
+  const Json& lambada = results["results"]["lambada_openai"]["models"][0];
+  EXPECT_EQ(lambada["lengths"].size(), 3u);
+  EXPECT_EQ(lambada["lengths"][0]["tokens"], 38.0);
+  EXPECT_EQ(lambada["standard"]["max_length"], 64);
+  EXPECT_NEAR(lambada["standard"]["word_perplexity"].get<double>(), std::exp(2 * (4 + 5) / 2.0),
+              1e-9);  // " mat", " time"
+
+  const std::string table = to_table(results);
+  EXPECT_THAT(table, testing::HasSubstr("wikitext: perplexity per token [95 % interval over 5 documents]"));
+  EXPECT_THAT(table, testing::HasSubstr("7.389 [7.389, 7.389]"));
+  EXPECT_THAT(table, testing::HasSubstr("|129-256|"));
+  EXPECT_EQ(
+      evaluate_lengths({subject("flat", 2, 2)}, options)["results"]["wikitext"]["models"][0]["lengths"][1]["loss"],
+      2.0);
+}
+
+TEST_F(LengthStudy, LengthsThatAreTooLongAreLeftOut) {
+  options.lengths = {8, 64, 100000};
+  const Json results = evaluate_lengths({subject("a", 1, 1)}, options);
+  const Json& wikitext = results["results"]["wikitext"]["models"][0];
+  EXPECT_EQ(wikitext["lengths"].size(), 2u);
+  EXPECT_EQ(wikitext["skipped"][0]["length"], 100000);
+  EXPECT_THAT(wikitext["skipped"][0]["why"].get<std::string>(), testing::HasSubstr("the text has"));
+  EXPECT_EQ(results["results"]["lambada_openai"]["models"][0]["skipped"][0]["length"], 8);
+  options.lengths = {100000};
+  EXPECT_THAT(error(), testing::HasSubstr("wikitext: no length is left: the text has"));
+}
+
+TEST_F(LengthStudy, ATextWithoutDocumentsIsResampledByBlocks) {
+  write_file_atomic(folder / "book.txt", std::string(1000, 'x') + " end");
+  options.text = folder / "book.txt";
+  options.tasks = {"heldout"};
+  const Json results = evaluate_lengths({subject("a", 1, 2)}, options);
+  const Json& model = results["results"]["heldout"]["models"][0];
+  EXPECT_EQ(model["unit"], "block of 256 tokens");
+  EXPECT_EQ(model["units"], 4);
+  EXPECT_FALSE(model["lengths"][2]["loss_interval"].is_null());
+  EXPECT_DOUBLE_EQ(model["lengths"][0]["words"].get<double>(), 2);
+}
+
+TEST_F(LengthStudy, ProbesByLengthAndDepth) {
+  options.tasks = {"passkey", "recall"};
+  options.lengths = {20, 256, 400};
+  options.synthetic.samples = 2;
+  const Json results = evaluate_lengths({subject("a", 1, 2)}, options);
+  for (const char* task : {"passkey", "recall"}) {
+    const Json& model = results["results"][task]["models"][0];
+    EXPECT_EQ(model["skipped"].size(), 1u) << task;
+    ASSERT_EQ(model["lengths"].size(), 2u) << task;
+    EXPECT_EQ(model["lengths"][1]["depths"].size(), 5u);
+    EXPECT_EQ(model["lengths"][1]["depths"][4]["exact"], 0.0);
+    EXPECT_EQ(model["lengths"][1]["depths"][4]["log_likelihood"], std::string(task) == "passkey" ? -12.0 : -2.0);
+  }
+  EXPECT_THAT(to_table(results), testing::HasSubstr("depth 25 %"));
+}
+
+TEST_F(LengthStudy, WhatCannotBeIsSaidBeforeAModelIsOpened) {
+  ModelVariant never{"a", "a", "", []() -> LoadedModel { throw std::logic_error("opened"); }};
+  const auto message = [&] {
+    try {
+      evaluate_lengths({never}, options);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  options.lengths = {64, 64};
+  EXPECT_THAT(message(), testing::HasSubstr("expected increasing lengths, found 64 after 64"));
+  options.lengths = {1, 64};
+  EXPECT_THAT(message(), testing::HasSubstr("expected 2 or more tokens, found 1"));
+  options.lengths = {64};
+  options.stride = 65;
+  EXPECT_THAT(message(), testing::HasSubstr("--stride: expected 1 to 64"));
+  options.stride = 0;
+  options.tasks = {"paskey"};
+  EXPECT_THAT(message(), testing::HasSubstr("did you mean 'passkey'?"));
+  options.tasks = {"heldout"};
+  EXPECT_THAT(message(), testing::HasSubstr("expected --corpus CORPUS_DIR or --text FILE, found neither"));
+  options.tasks = {"recall", "recall"};
+  EXPECT_THAT(message(), testing::HasSubstr("found recall twice"));
+  options.tasks = {};
+  options.data = folder / "none";
+  EXPECT_THAT(message(), testing::HasSubstr("expected a folder, found nothing"));
+}
+
+TEST_F(LengthStudy, LossesThatAreNotFiniteAreReported) {
+  options.tasks = {"wikitext"};
+  const Json results = evaluate_lengths({subject("a", 1, NAN)}, options);
+  const Json& rows = results["results"]["wikitext"]["models"][0]["lengths"];
+  EXPECT_EQ(rows[0]["not_finite"], 0);
+  EXPECT_GT(rows[2]["not_finite"], 100);
+  EXPECT_TRUE(Json::parse(results.dump())["results"]["wikitext"]["models"][0]["lengths"][2]["loss"].is_null());
+  EXPECT_THAT(to_table(results), testing::HasSubstr("nan"));
+}
+
+TEST(LengthVariant, TheBaseChangesThePositionsAndNothingElse) {
+  EXPECT_EQ(parse_variant("rope-base=5e5").rope_base, 5e5);
+  const ModelOptions both = parse_variant("positions=yarn:4,cache=streaming:4+28", parse_variant("rope-base=7"));
+  EXPECT_EQ(both.command_line(), " --positions yarn:4 --rope-base 7 --cache streaming:4+28");
+  for (const char* wrong : {"rope-base", "rope-base=", "rope-base=1", "rope-base=x", "rope-base=nan", "rope-base=10x",
+                            "base=4", "positions=", "rope-base=2,"}) {
+    EXPECT_THROW(parse_variant(wrong), Error) << wrong;
+  }
+  ModelConfig config = small_config(50);
+  config.positions.rope_base = 1e4;
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("variant_{}", ::getpid());
+  fs::create_directories(folder);
+  LanguageModel(config, 3).save(folder);
+  const std::vector<Window> windows = {{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 4, 5, 6, 7, 8, 9}}};
+  const auto value = [&](const std::string& variant) {
+    const ModelOptions options = parse_variant(variant);
+    const Scorer ask = make_scorer(std::make_shared<LanguageModel>(open_model(folder, options)),
+                                   {.cache = options.streaming()}, false);
+    return ask(windows, "")[0].log_likelihood;
+  };
+  const double plain = value("");
+  EXPECT_EQ(value("rope-base=10000"), plain);
+  EXPECT_NE(value("rope-base=500000"), plain);
+  // The same as a model that was saved with that base.
+  ModelConfig other = config;
+  other.positions.rope_base = 5e5;
+  LanguageModel expected(other, 3);
+  EXPECT_EQ(value("rope-base=500000"), score(expected, windows, {1, ""})[0].log_likelihood);
+  EXPECT_NE(value("positions=yarn:4"), plain);
+  EXPECT_NE(value("cache=streaming:2+3"), plain);           // eight tokens: the last see less
+  EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // nothing is evicted
+  fs::remove_all(folder);
+}
+
+}  // namespace lazy::eval::length
