@@ -10,8 +10,8 @@
 #include "core/text.h"
 #include "model/language_model.h"
 #include "sinks/measures.h"
-#include "train/machine.h"
-#include "train/memory.h"
+#include "model/device.h"
+#include "train/profiling.h"
 
 namespace lazy::benchmarks {
 
@@ -27,9 +27,9 @@ std::vector<at::Tensor> by_definition(const LanguageModel& model,
                                       at::ScalarType type) {
   std::vector<at::Tensor> out;
   for (size_t layer = 0; layer < inputs.size(); ++layer) {
-    const AttentionTerms terms = model.attention_terms(static_cast<int64_t>(layer));
+    const ops::AttentionTerms terms = model.attention_terms(static_cast<int64_t>(layer));
     const auto& [q, k] = inputs[layer];
-    out.push_back(weight_statistics(normalized_weights(attention_scores(q.to(type), k.to(type), terms), terms)));
+    out.push_back(ops::weight_statistics(ops::normalized_weights(ops::attention_scores(q.to(type), k.to(type), terms), terms)));
   }
   return out;
 }
@@ -78,8 +78,8 @@ double peak_bytes(at::Device device, const std::function<void()>& work) {
 
 nlohmann::json run_sinks(const SinksBenchmark& options) {
   SinksBenchmark o = options;
-  o.device = train::resolve_device(o.device);
-  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  o.device = resolve_device(o.device);
+  o.dtype = resolve_dtype(o.dtype, o.device);
   if (o.length == 0) o.length = o.device == "cuda" ? 32768 : 2048;
   const at::Device device = o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   const auto windows = sinks::layer_windows(o.model);
