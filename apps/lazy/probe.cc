@@ -8,16 +8,16 @@
 #include <tuple>
 
 #include "command.h"
+#include "common_options.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "intervention_options.h"
+#include "model/device.h"
 #include "model/safetensors.h"
 #include "model/tokenizer_match.h"
-#include "sinks/text_probe.h"
-#include "train/machine.h"
+#include "sinks/activations.h"
 
 namespace {
 
@@ -25,7 +25,7 @@ struct ProbeArguments {
   std::string model, text, ids, output, json, dtype = "fp32", device = "auto";
   bool bos = false;
   int64_t length = 0;
-  lazy::sinks::ProbeOptions options;
+  lazy::sinks::ActivationOptions options;
 };
 
 std::vector<int64_t> ids_of_file(const std::string& path) {
@@ -74,9 +74,9 @@ void probe(const ProbeArguments& a) {
   }
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
-  if (lazy::train::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
+  if (lazy::resolve_device(a.device) == "cuda") model.to(at::Device(at::kCUDA, 0));
   if (a.dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
-  const auto found = lazy::sinks::probe_text(model, ids, a.options);
+  const auto found = lazy::sinks::read_activations(model, ids, a.options);
   if (!a.output.empty()) lazy::write_safetensors(a.output, found.tensors);
   nlohmann::ordered_json json{{"model", a.model}, {"dtype", a.dtype}, {"ids", ids}};
   json.update(lazy::sinks::to_json(found));
@@ -87,31 +87,22 @@ void probe(const ProbeArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or whole", [](CLI::App& command) {
+LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or whole", [](lazy::cli::Command command) {
   auto a = std::make_shared<ProbeArguments>();
-  command.add_option("model", a->model, "Model folder")->required();
+  command.add_option("model", a->model, "Model folder").required();
   command.add_option("--text", a->text, "Text, one sample");
   command.add_option("--ids", a->ids, "File of token ids with spaces between them, instead of --text");
   command.add_flag("--bos", a->bos, "BOS first");
-  command.add_option("--length", a->length, "Tokens at most (default: all)")->check(CLI::PositiveNumber);
+  command.add_option("--length", a->length, "Tokens at most (default: all)").positive();
   command
       .add_option("--read", a->options.read,
                   "Place to measure, with * and ? (may be repeated; default: all but scores and weights)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+      .repeatable();
+  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)").repeatable();
   command.add_option("--output", a->output, "Where: a .safetensors file");
   lazy::cli::add_interventions(command);
-  command.add_option("--device", a->device, "Where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
   command.footer(R"(
 Examples:
@@ -121,9 +112,9 @@ Examples:
   lazy probe gpt2 --text sentence.txt --set-zero 'embedding.tokens[0]'
 
 docs/sinks.md lists the places. Statistics are streamed: a tensor is reduced when it is there.)");
-  command.callback([a, &command] {
+  command.callback([a, command] {
     lazy::install_stop_handlers();
-    a->options.interventions = lazy::cli::given_interventions(command).first;
+    a->options.interventions = lazy::cli::given_interventions(command).interventions;
     probe(*a);
   });
 });

@@ -10,8 +10,8 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "report/report.h"
-#include "report/run_status.h"
-#include "sinks/learned.h"
+#include "report/run.h"
+#include "sinks/attention_maps.h"
 #include "train/checkpoint.h"
 
 namespace {
@@ -54,11 +54,11 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
 
 }  // namespace
 
-LAZY_COMMAND(report, "One HTML page about one or several runs", [](CLI::App& command) {
+LAZY_COMMAND(report, "One HTML page about one or several runs", [](lazy::cli::Command command) {
   auto folders = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<std::string>("report.html");
-  command.add_option("runs", *folders, "Folders of runs (docs/run-directory.md)")->required();
-  command.add_option("--output", *output, "Page to write")->capture_default_str();
+  command.add_option("runs", *folders, "Folders of runs (docs/run-directory.md)").required();
+  command.add_option("--output", *output, "Page to write").show_default();
   command.footer(R"(
 Examples:
   lazy report runs/lazy runs/softmax

@@ -7,17 +7,17 @@
 #include <tuple>
 
 #include "command.h"
+#include "common_options.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
-#include "intervention_options.h"
+#include "model/device.h"
 #include "model/tokenizer_match.h"
 #include "report/report.h"
-#include "sinks/learned.h"
-#include "sinks/study.h"
-#include "train/machine.h"
+#include "sinks/analysis.h"
+#include "sinks/attention_maps.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
   bool by_layers = false;
-  uint64_t memory = 0;  // of the weights, beyond which they are read a layer at a time; 0: any
-  lazy::cli::Changes changes;
-  lazy::sinks::StudyOptions options;
+  uint64_t memory = 0;        // of the weights, beyond which they are read a layer at a time; 0: any
+  std::string interventions;  // as they were given, for the command line in the results
+  lazy::sinks::AnalysisOptions options;
 };
 
 std::string command_line(const SinksArguments& a) {
@@ -37,7 +37,7 @@ std::string command_line(const SinksArguments& a) {
   if (a.options.bos) line += " --bos";
   if (a.options.maps != "auto") line += " --maps " + a.options.maps;
   if (!a.options.map_text.empty()) line += fmt::format(" --map-text '{}'", a.options.map_text);
-  line += lazy::cli::command_line(a.changes);
+  line += a.interventions;
   if (!a.options.measures.empty()) line += fmt::format(" --measures {}", fmt::join(a.options.measures, ","));
   if (a.dtype != "fp32") line += " --dtype " + a.dtype;
   if (a.by_layers) line += " --layer-at-a-time";
@@ -47,8 +47,7 @@ std::string command_line(const SinksArguments& a) {
 
 lazy::LanguageModel opened(const SinksArguments& a) {
   const at::ScalarType compute = a.dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  const at::Device device =
-      lazy::train::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const at::Device device = lazy::resolve_device(a.device) == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   // Master weights in fp32, and what products read.
   const uint64_t bytes = (compute == at::kFloat ? 4 : 6) *
                          static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
@@ -75,7 +74,7 @@ void measure(const SinksArguments& a) {
   const auto source = a.corpus.empty()
                           ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
                           : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
-  const auto study = lazy::sinks::study(model, *tokenizer, source, a.options);
+  const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, command_line(a));
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
@@ -84,7 +83,7 @@ void measure(const SinksArguments& a) {
     run.folder = a.model;
     run.name = fs::weakly_canonical(a.model).filename().string();
     run.sinks = lazy::report::parse_sinks(json, a.model);
-    run.kind = config.normalizer == "elastic" ? "lazy" : config.normalizer;
+    run.kind = config.attention.normalizer == Normalizer::elastic ? "lazy" : config.attention.normalizer;
     run.learned = lazy::sinks::learned_parameters(a.model);
     lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), lazy::today()}));
   }
@@ -94,40 +93,37 @@ void measure(const SinksArguments& a) {
 }  // namespace
 
 LAZY_COMMAND(
-    sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
+    sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction",
+    [](lazy::cli::Command command) {
       auto a = std::make_shared<SinksArguments>();
-      command.add_option("model", a->model, "Model folder")->required();
+      command.add_option("model", a->model, "Model folder").required();
       command.add_option("--text", a->text, "Text to measure on");
       command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
-      command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
+      command.add_option("--split", a->split, "The corpus' split").show_default();
       command.add_option("--length", a->options.length, "Tokens a sample (default: the model's training length)")
-          ->check(CLI::Range(2, 1 << 24));
+          .range(2, 1 << 24);
       command.add_option("--samples", a->options.samples, "Samples at most, spread over the text")
-          ->check(CLI::PositiveNumber)
-          ->capture_default_str();
+          .positive()
+          .show_default();
       command.add_flag("--bos", a->options.bos, "BOS first in every sample");
       command.add_option("--maps", a->options.maps, "Attention maps: auto, all, none, or LAYER:HEAD,... from 1")
-          ->capture_default_str();
+          .show_default();
       command.add_option("--map-text", a->options.map_text,
                          "Words of the maps (default: the first paragraph of prose)");
       command.add_option("--map-tokens", a->options.map_tokens, "Tokens of the maps, at most")
-          ->check(CLI::Range(2, 64))
-          ->capture_default_str();
+          .range(2, 64)
+          .show_default();
       command
           .add_option("--measures", a->options.measures,
                       "Further measures: weights, vectors, massive, collapse, or all")
-          ->delimiter(',');
+          .comma_separated();
       lazy::cli::add_interventions(command);
-      command.add_option("--device", a->device, "Where to compute")
-          ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-          ->capture_default_str();
-      command.add_option("--dtype", a->dtype, "Computing precision")
-          ->check(CLI::IsMember({"fp32", "bf16"}))
-          ->capture_default_str();
+      command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+      command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
       command.add_flag("--layer-at-a-time", a->by_layers,
                        "Read each layer's weights when it computes: a model larger than the memory");
       command.add_option("--memory", a->memory, "The same when the weights take more than this, such as 4GiB")
-          ->transform(CLI::AsSizeValue(false));
+          .byte_size();
       command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
       command.add_option("--report", a->report, "Write a page with pictures here");
       command.footer(R"(
@@ -142,9 +138,11 @@ Examples:
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
-      command.callback([a, &command] {
+      command.callback([a, command] {
         lazy::install_stop_handlers();
-        std::tie(a->options.interventions, a->changes) = lazy::cli::given_interventions(command);
+        const auto given = lazy::cli::given_interventions(command);
+        a->options.interventions = given.interventions;
+        a->interventions = given.line();
         if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
         measure(*a);
       });

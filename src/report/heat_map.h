@@ -1,5 +1,6 @@
-// Tables of shares as pictures, layer x head above all, and attention maps.
+// Heat maps (layer x head) and attention maps as SVG, and a browser for many of them on one page.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ std::string draw_color_bar(double high, double width = 296);
 // Weights of one head over a short text: weights[i] has the i + 1 weights of query i (causal). Colour follows the
 // square root of the weight, so that small weights show; a weight of exactly zero stays blank.
 struct AttentionMap {
-  int layer = 0, head = 0;  // counted from 1
+  int layer = 0, head = 0;  // 1-based
   std::vector<std::string> tokens;
   std::vector<std::vector<double>> weights;
 };
@@ -31,5 +32,21 @@ std::string draw_weight_bar(double width = 296);   // its colour bar
 std::vector<double> received(const AttentionMap& map);
 // A token as a label: spaces around it dropped, control characters shown by their symbols, at most `most` characters.
 std::string token_label(const std::string& token, size_t most);
+
+// One axis of a map browser.
+struct MapAxis {
+  std::string name;                 // "layer"
+  std::vector<std::string> labels;  // one per position
+};
+MapAxis numbered(const std::string& name, size_t count);  // labels 1, 2, ...
+
+// Shows one of many maps: rows of radio buttons select it, by pointer or arrow keys, without any script. One or two
+// axes; picture(a, b) is HTML. `id` is unique on the page and consists of letters, digits and -.
+std::string map_browser(const std::string& id, const std::vector<MapAxis>& axes,
+                        const std::function<std::string(size_t, size_t)>& picture);
+
+// A causal map as one SVG path per colour, so that a page can hold hundreds; 296 wide. Colours as in draw_square.
+// Tokens, if any, are on the left.
+std::string draw_compact(const AttentionMap& map);
 
 }  // namespace lazy::report

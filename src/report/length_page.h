@@ -1,4 +1,4 @@
-// A page about the study of `lazy eval --lengths` (docs/length.md): perplexity by length, loss by position, probes.
+// The page of `lazy eval --lengths` (docs/length.md): perplexity by length, loss by position, retrieval tasks.
 #pragma once
 #include <string>
 
@@ -8,6 +8,6 @@
 namespace lazy::report {
 
 // Error names `file` and the field that is missing or wrong.
-std::string render_lengths(const Json& study, const std::string& file, const PageInfo& info);
+std::string render_lengths(const Json& results, const std::string& file, const PageInfo& info);
 
 }  // namespace lazy::report

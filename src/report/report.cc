@@ -3,13 +3,112 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.h"
-#include "report/run_status.h"
+#include "report/html.h"
+#include "report/run.h"
 #include "report/sections.h"
 #include "report/style.h"
 
 namespace lazy::report {
+
+namespace {
+
+struct Quality {
+  const char* unit;
+  int digits;
+  std::optional<double> RunData::*value;
+};
+
+// The most comparable measure that every run has: bits a byte does not depend on the tokenizer.
+const Quality* shared_quality(const std::vector<RunData>& runs) {
+  static const Quality kinds[] = {{"bits a byte", 3, &RunData::bits_per_byte},
+                                  {"nats a token", 3, &RunData::heldout_loss},
+                                  {"perplexity per word", 1, &RunData::word_perplexity}};
+  for (const Quality& kind : kinds) {
+    bool all = true;
+    for (const RunData& run : runs) all = all && (run.*kind.value).has_value() && std::isfinite(*(run.*kind.value));
+    if (all && !runs.empty()) return &kind;
+  }
+  return nullptr;
+}
+
+std::string called(const RunData& run) {
+  return run.kind == "lazy" ? "Lazy Attention" : run.kind == "softmax" ? "softmax" : run.name;
+}
+
+bool is_pair(const std::vector<RunData>& runs) {
+  return runs.size() == 2 && runs[0].kind == "lazy" && runs[1].kind == "softmax";
+}
+
+std::string budget(const std::vector<RunData>& runs) {
+  double low = runs[0].tokens, high = low;
+  for (const RunData& run : runs) low = std::min(low, run.tokens), high = std::max(high, run.tokens);
+  if (!(low > 0)) return "";
+  if (high - low < 0.005 * high)
+    return fmt::format("After {} training tokens{}", grouped(high), runs.size() > 1 ? " each" : "");
+  return fmt::format("After {} to {} training tokens (the runs differ)", grouped(low), grouped(high));
+}
+
+std::string weights_of(const RunData& run) {
+  const SinkMeasures& m = run.sinks->overall;
+  std::string text = fmt::format("puts {} % of its weight on the first token", percent(m.sink_ratio));
+  if (std::fabs(m.released_mass) > 5e-4) text += fmt::format(", releases {} %", percent(m.released_mass));
+  if (m.alive_fraction < 0.9995)
+    text += fmt::format(" and keeps {} % of the visible pairs alive", percent(m.alive_fraction));
+  return text;
+}
+
+}  // namespace
+
+Headline headline(const std::vector<RunData>& runs) {
+  Headline result;
+  if (runs.empty()) return result;
+  const Quality* quality = shared_quality(runs);
+  const auto value = [&](size_t i) { return *(runs[i].*quality->value); };
+  const auto show = [&](size_t i) { return fixed(value(i), quality->digits); };
+
+  const std::string names = is_pair(runs)      ? "Lazy Attention vs softmax"
+                            : runs.size() == 1 ? called(runs[0])
+                                               : fmt::format("{} runs", runs.size());
+  if (!quality) {
+    result.title = names + ": where the weight goes";
+  } else if (runs.size() == 1) {
+    result.title = fmt::format("{}: {} {}", names, show(0), quality->unit);
+  } else if (is_pair(runs)) {
+    result.title = fmt::format("{}: {} against {} {}", names, show(0), show(1), quality->unit);
+  } else {
+    size_t best = 0;
+    for (size_t i = 1; i < runs.size(); ++i) best = value(i) < value(best) ? i : best;
+    result.title = fmt::format("{}: {} is best with {} {}", names, runs[best].name, show(best), quality->unit);
+  }
+
+  std::string detail;
+  const auto sentence = [&](std::string text) { detail += (detail.empty() ? "" : " ") + std::move(text) + "."; };
+  if (quality && is_pair(runs)) {
+    const double scale = std::pow(10, quality->digits),
+                 gap = std::round(value(0) * scale) / scale - std::round(value(1) * scale) / scale;
+    const std::string after = budget(runs);
+    const std::string start = after.empty() ? "Lazy Attention" : after + ", Lazy Attention";
+    if (std::fabs(gap) < 0.5 / scale) {
+      sentence(fmt::format("{} and its softmax twin are equal to the printed digits", start));
+    } else {
+      sentence(fmt::format("{} is {} {} {} than its softmax twin on held-out text ({} %)", start,
+                           fixed(std::fabs(gap), quality->digits), quality->unit, gap < 0 ? "better" : "worse",
+                           fixed(100 * std::fabs(gap) / value(1), 1)));
+    }
+  } else if (!budget(runs).empty()) {
+    sentence(budget(runs));
+  }
+  for (const RunData& run : runs) {
+    if (run.sinks && runs.size() <= 2)
+      sentence(fmt::format("{} {}", run.kind == "softmax" ? "Softmax" : called(run), weights_of(run)));
+  }
+  if (runs.size() > 1) sentence("One run of each: how much seeds differ is not measured here");
+  result.detail = detail;
+  return result;
+}
 
 std::string render(std::vector<RunData> runs, const PageInfo& info) {
   const auto rank = [](const RunData& run) { return run.kind == "lazy" ? 0 : run.kind == "softmax" ? 1 : 2; };

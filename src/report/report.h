@@ -16,10 +16,7 @@ struct PageInfo {
 // Sections without data are left out, and the section "What was run" says why. Lazy runs come first in every picture.
 std::string render(std::vector<RunData> runs, const PageInfo& info);
 
-// The frame of every page: one file, styles inside, a footer, readable without a network. `body` is HTML.
-std::string page(const std::string& title, const std::string& body);
-
-// The head's claim and the paragraph below it, computed from the runs (plain text, for tests and terminals too).
+// The page's title and the paragraph below it, computed from the runs. Plain text.
 struct Headline {
   std::string title, detail;
 };

@@ -1,42 +1,89 @@
 #include "report/run.h"
 
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "report/run_evaluation.h"
-#include "report/run_status.h"
-#include "report/settings.h"
+#include "core/toml_text.h"
 
 namespace lazy::report {
 namespace fs = std::filesystem;
+
 namespace {
 
-void check_shape(const std::vector<std::vector<double>>& values, const std::vector<std::vector<double>>& like,
-                 const Field& field) {
-  if (values.size() != like.size() || values.front().size() != like.front().size()) {
-    field.wrong(fmt::format("{} layers of {} heads", like.size(), like.front().size()));
+void flatten(const toml::table& table, const std::string& prefix,
+             std::vector<std::pair<std::string, std::string>>* out) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
+    if (const auto* inner = node.as_table()) {
+      flatten(*inner, name, out);
+    } else if (const auto* text = node.as_string()) {
+      out->emplace_back(name, text->get());
+    } else {
+      std::ostringstream value;
+      node.visit([&](const auto& concrete) { value << concrete; });
+      out->emplace_back(name, value.str());
+    }
   }
 }
 
-AttentionMap parse_map(const Field& field) {
-  AttentionMap map;
-  map.layer = static_cast<int>(field["layer"].number());
-  map.head = static_cast<int>(field["head"].number());
-  const Field tokens = field["tokens"], weights = field["weights"];
-  for (size_t i = 0; i < tokens.size(); ++i) map.tokens.push_back(to_valid_utf8(tokens.at(i).string()));
-  if (weights.size() != map.tokens.size()) weights.wrong(fmt::format("{} rows, one a token", map.tokens.size()));
-  for (size_t i = 0; i < weights.size(); ++i) {
-    map.weights.push_back(weights.at(i).numbers());
-    if (map.weights.back().size() != i + 1)
-      weights.at(i).wrong(fmt::format("{} weights, those of the visible keys", i + 1));
+// ("section.key", value as text) in alphabetic order of sections and keys. Error names file and line.
+std::vector<std::pair<std::string, std::string>> flatten_toml(const std::string& text, const std::string& file) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  refuse_stray_characters(text, "report", file);
+  try {
+    flatten(toml::parse(text), "", &settings);
+  } catch (const toml::parse_error& e) {
+    fail("report", "{}:{}: {}", file, static_cast<int64_t>(e.source().begin.line), std::string(e.description()));
   }
-  return map;
+  return settings;
+}
+
+// The training process holds this lock as long as it lives, however it ends.
+bool locked(const fs::path& run) {
+  const int fd = ::open((run / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
+
+double number(const std::vector<std::pair<std::string, std::string>>& pairs, const std::string& key) {
+  for (const auto& [name, value] : pairs) {
+    if (name == key) return std::atof(value.c_str());
+  }
+  return 0;
+}
+
+// Fills state and seconds_left from settings, log and lock file.
+void find_status(RunData* run) {
+  run->total_steps = number(run->settings, "training.steps");  // rewritten by a resumed run, run.json is not
+  if (run->total_steps == 0) run->total_steps = number(run->facts, "steps");
+  if (locked(run->folder)) {
+    run->state = RunData::State::running;
+  } else if (fs::exists(run->folder / "model") || (run->total_steps > 0 && run->steps >= run->total_steps)) {
+    run->state = RunData::State::finished;
+  } else if (fs::exists(run->folder / ".lock")) {
+    run->state = RunData::State::stopped;
+  }
+  // From the rate of the last logged steps, with validations and checkpoints.
+  if (run->state != RunData::State::running || run->pace.size() < 2) return;
+  const auto& [first_step, first_time] = run->pace.front();
+  const auto& [last_step, last_time] = run->pace.back();
+  if (last_step <= first_step || last_time <= first_time) return;
+  run->seconds_left = (run->total_steps - last_step) * (last_time - first_time) / (last_step - first_step);
 }
 
 std::string text_of(const Json& value) {
@@ -70,7 +117,7 @@ void read_layers(const Json& line, double tokens, RunData* run) {
   }
 }
 
-// One logged step a line. A last line without its newline is a write under way and is passed over.
+// One logged step per line. A last line without a newline is still being written and is skipped.
 void read_log(const fs::path& path, RunData* run) {
   const std::string text = read_file(path);
   std::vector<double> speeds;
@@ -122,72 +169,19 @@ std::string kind_of(const RunData& run) {
   return normalizer == "elastic" ? "lazy" : normalizer;
 }
 
-FurtherReport parse_further(const Field& field) {
-  FurtherReport out;
-  const auto mean = [](const std::vector<double>& values) {
-    double sum = 0;
-    for (const double v : values) sum += v;
-    return values.empty() ? 0 : sum / static_cast<double>(values.size());
-  };
-  if (field.has("weights")) {
-    out.sink_k = field["weights"]["sink_k"].numbers();
-    out.entropy = field["weights"]["entropy"].matrix();
-  }
-  if (field.has("vectors")) {
-    for (const auto& [place, values] : field["vectors"].json().items()) {
-      const Field of_place = field["vectors"][place];
-      out.vectors.push_back({place, {of_place["norm"].matrix(), of_place["variance"].matrix()}});
-    }
-  }
-  for (size_t n = 0; field.has("massive") && n < field["massive"].size(); ++n) {
-    const Field place = field["massive"].at(n);
-    out.massive.push_back({place["per_sample"].number(), place["largest"].number(), place["median"].number(),
-                           static_cast<int64_t>(place["position"].number()),
-                           static_cast<int64_t>(place["dimension"].number())});
-  }
-  for (size_t n = 0; field.has("collapse") && n < field["collapse"].size(); ++n) {
-    out.cosine.push_back(mean(field["collapse"].at(n)["cosine"].numbers()));
-    out.effective_rank.push_back(mean(field["collapse"].at(n)["effective_rank"].numbers()));
-  }
-  return out;
-}
-
 }  // namespace
 
-SinkReport parse_sinks(const Json& json, const std::string& file) {
-  const Field top(json, file);
-  SinkReport report;
-  const Field overall = top["overall"];
-  const auto measure = [&](const char* key, double* mean, std::vector<std::vector<double>>* heads) {
-    // Released mass may fall below zero, and density rise above one, when an offset is positive.
-    *mean = overall[key].number();
-    if (!std::isfinite(*mean)) overall[key].wrong("a finite number");
-    const Field field = top["per_head"][key];
-    *heads = field.matrix();
-    if (heads->empty() || heads->front().empty()) field.wrong("rows of layers with a number for each head");
-    check_shape(*heads, report.sink_ratio.empty() ? *heads : report.sink_ratio, field);
-  };
-  measure("sink_ratio", &report.overall.sink_ratio, &report.sink_ratio);
-  measure("density", &report.overall.density, &report.density);
-  measure("released_mass", &report.overall.released_mass, &report.released_mass);
-  measure("alive_fraction", &report.overall.alive_fraction, &report.alive_fraction);
-  measure("sink_1_0.3", &report.overall.sink_1, &report.sink_1);
-  overall["alive_fraction"].share();
-  const Field settings = top["settings"];
-  report.length = static_cast<int64_t>(settings["length"].number());
-  report.samples = static_cast<int64_t>(settings["samples"].number());
-  report.sink_length = static_cast<int64_t>(settings["sink_length"].number());
-  report.sink_samples = static_cast<int64_t>(settings["sink_samples"].number());
-  if (settings.has("bos") && settings["bos"].json().is_boolean()) report.bos = settings["bos"].json().get<bool>();
-  report.text = top["text"]["path"].string();
-  report.normalizer = top["model"]["normalizer"].string();
-  if (top.has("command")) report.command = top["command"].string();
-  if (top.has("further")) report.further = parse_further(top["further"]);
-  if (top.has("attention_maps")) {
-    const Field maps = top["attention_maps"];
-    for (size_t i = 0; i < maps.size(); ++i) report.maps.push_back(parse_map(maps.at(i)));
+std::string status_text(const RunData& run) {
+  if (run.state == RunData::State::running) {
+    if (run.steps == 0) return fmt::format("running, no step of {:.0f} logged yet", run.total_steps);
+    return fmt::format("running, step {:.0f} of {:.0f}{}", run.steps, run.total_steps,
+                       run.seconds_left ? ", " + human_seconds(*run.seconds_left) + " left" : "");
   }
-  return report;
+  if (run.state == RunData::State::stopped) {
+    return fmt::format("stopped at step {:.0f} of {:.0f}; lazy train {} --resume continues it", run.steps,
+                       run.total_steps, (run.folder / "config.toml").string());
+  }
+  return "";
 }
 
 RunData load_run(const fs::path& folder) {

@@ -12,12 +12,13 @@
 
 namespace lazy::report {
 
-// The sink measures (DESIGN section 2), each a share in [0, 1]; released mass below zero is possible when tau > 0.
+// Sink measures as means over samples, layers, heads and queries. Shares in [0, 1]; released mass is negative when a
+// positive offset tau adds weight.
 struct SinkMeasures {
   double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0, sink_1 = 0;
 };
 
-// What `lazy sinks --measures` adds (docs/sinks.md); what was not asked for is empty.
+// What `lazy sinks --measures` adds (docs/sinks.md); measures that were not requested are empty.
 struct FurtherReport {
   using Rows = std::vector<std::vector<double>>;
   std::vector<double> sink_k;                                          // shares, k = 1, 2, ...
@@ -41,7 +42,7 @@ struct SinkReport {
   FurtherReport further;
 };
 
-// What the model learned beside its matrices. Filled by whoever can read model weights; the report library cannot.
+// Small learned parameters of attention. Filled by sinks::learned_parameters: this library cannot read model weights.
 struct LearnedParameters {
   std::vector<std::vector<double>> tau;                         // [layer][head], empty: no offset
   std::vector<std::vector<std::vector<double>>> distance_bias;  // [layer][head][distance], empty: none
@@ -74,7 +75,7 @@ struct RunData {
   std::vector<std::pair<double, double>> pace;           // (step, time) of the last logged lines
   enum class State { unknown, running, stopped, finished } state = State::unknown;
   double total_steps = 0;              // to train
-  std::optional<double> seconds_left;  // of a running one
+  std::optional<double> seconds_left;  // of a running run
   double tokens = 0, steps = 0, seconds = 0, tokens_per_second = 0;
   std::optional<double> heldout_loss, bits_per_byte, perplexity, word_perplexity;
   std::string heldout_source, eval_command;  // where loss and bits per byte come from
@@ -87,10 +88,19 @@ struct RunData {
   std::vector<std::string> missing;  // one line for each part that was left out
 };
 
-// Reads the folder. A missing part is noted in `missing`; a part that is there but broken throws lazy::Error naming
-// file, line or field. A folder that holds nothing of a run is an error. `learned` is left empty.
+// Reads a run's folder. A missing file is noted in `missing`; a malformed one throws lazy::Error naming file, line or
+// field. A folder without any file of a run is an error. `learned` is left empty.
 RunData load_run(const std::filesystem::path& folder);
+
+// eval.json: held-out losses, WikiText's perplexity, accuracies.
+void read_eval(const std::filesystem::path& path, RunData* run);
+// lengths.json (`lazy eval --lengths`): held-out losses of one model by length.
+void read_lengths(const std::filesystem::path& path, RunData* run);
 // The content of one sinks.json; `file` names it in errors.
 SinkReport parse_sinks(const Json& json, const std::string& file);
+
+// "running, step 120 of 4000, 0:12:30 left", "stopped at step 120 of 4000"; empty for a finished run and for one whose
+// state is unknown.
+std::string status_text(const RunData& run);
 
 }  // namespace lazy::report

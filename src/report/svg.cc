@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "report/format.h"
+#include "report/html.h"
 
 namespace lazy::report {
 namespace {

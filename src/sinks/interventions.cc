@@ -9,9 +9,21 @@
 #include "core/text.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
-#include "sinks/positions.h"
+#include "sinks/positional_signal.h"
 
 namespace lazy::sinks {
+
+void ScopedWeightEdits::write(const at::Tensor& weight, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  before_.emplace_back(weight, weight.detach().clone());
+  weight.copy_(value);
+}
+
+ScopedWeightEdits::~ScopedWeightEdits() {
+  const at::NoGradGuard no_grad;
+  for (auto edit = before_.rbegin(); edit != before_.rend(); ++edit) edit->first.copy_(edit->second);
+}
+
 namespace {
 
 std::optional<double> as_number(const std::string& text) {
@@ -21,15 +33,15 @@ std::optional<double> as_number(const std::string& text) {
   return value;
 }
 
-// "transformer.h.0.attn" -> "h.0.attn": files spell a weight's name with or without its first word.
-std::string without_first_word(const std::string& name) {
+// "transformer.h.0.attn" -> "h.0.attn": checkpoints have weight names with or without this prefix.
+std::string without_prefix(const std::string& name) {
   for (const char* prefix : {"model.", "transformer."}) {
     if (name.starts_with(prefix)) return name.substr(std::string(prefix).size());
   }
   return name;
 }
 
-// Where an activation's index begins: after the batch.
+// An activation's index starts after the batch dimension.
 constexpr int64_t kAfterBatch = 1;
 
 bool is_matrix(const std::string& activation) {
@@ -107,7 +119,7 @@ Interventions::Change Interventions::parse(Kind kind, const char* option, const 
   return change;
 }
 
-Applied::Applied(LanguageModel& model, const Interventions& interventions) : model_(model) {
+ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventions& interventions) : model_(model) {
   const at::NoGradGuard no_grad;
   const auto names = probe_names(model.config());
   std::vector<std::string> known = names;
@@ -124,21 +136,21 @@ Applied::Applied(LanguageModel& model, const Interventions& interventions) : mod
       fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob,
            near.empty() ? "" : "; did you mean " + near + "?");
     }
-    need_weights(change);
+    require_resident_weights(change);
     for (const Weight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
   }
-  // Last, so that values are what all changes at their place have made.
+  // Registered last: reads see the activation after all changes at that point.
   for (const auto& [name, tensor] : seen_) {
     probes_.read(name, [this](const std::string& place, const at::Tensor& t) { seen_[place] = t; });
   }
 }
 
-std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) const {
+std::vector<ScopedInterventions::Weight> ScopedInterventions::weights_like(const std::string& glob) const {
   const auto named = [&](const std::string& name) {
-    return glob_matches(glob, name) || glob_matches(glob, without_first_word(name));
+    return glob_matches(glob, name) || glob_matches(glob, without_prefix(name));
   };
   const std::map<std::string, at::Tensor> by_name(model_.stored().begin(), model_.stored().end());
   std::vector<Weight> out;
@@ -154,19 +166,19 @@ std::vector<Applied::Weight> Applied::weights_like(const std::string& glob) cons
   return out;
 }
 
-void Applied::need_weights(const Change& change) const {
+void ScopedInterventions::require_resident_weights(const Change& change) const {
   if (model_.by_layers())
-    fail("sinks", "{}: expected activations alone, a model that is read a layer at a time lends no weights",
+    fail("sinks", "{}: expected activations alone, a model that is loaded a layer at a time has no resident weights",
          change.text);
 }
 
-at::Tensor Applied::Weight::value() const { return packed(stored, parts); }
+at::Tensor ScopedInterventions::Weight::value() const { return packed(stored, parts); }
 
-void Applied::change_activations(const Change& change, const std::vector<std::string>& names) {
+void ScopedInterventions::change_activations(const Change& change, const std::vector<std::string>& names) {
   for (const Term& term : change.value) {
     const auto source = std::find(names.begin(), names.end(), term.name);
     if (source == names.end()) {
-      if (!term.name.empty() && term.name != "@") look_up(term.name, change);  // a slip should not cost a pass
+      if (!term.name.empty() && term.name != "@") look_up(term.name, change);  // fails before any pass
       continue;
     }
     for (auto target = names.begin(); target != names.end(); ++target) {
@@ -182,7 +194,7 @@ void Applied::change_activations(const Change& change, const std::vector<std::st
   });
 }
 
-at::Tensor Applied::changed(const Change& change, const at::Tensor& tensor, int64_t skip) {
+at::Tensor ScopedInterventions::changed(const Change& change, const at::Tensor& tensor, int64_t skip) {
   at::Tensor out = tensor.clone();
   if (change.kind == Interventions::Kind::swap) {
     const int64_t size = tensor.size(skip);
@@ -201,7 +213,7 @@ at::Tensor Applied::changed(const Change& change, const at::Tensor& tensor, int6
   return out;
 }
 
-at::Tensor Applied::value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip) {
+at::Tensor ScopedInterventions::value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip) {
   if (term.name.empty()) return at::full({}, term.factor);
   if (term.name == "@") return term.factor * term.index.of(own, skip, change.text);
   if (const auto seen = seen_.find(term.name); seen != seen_.end()) {
@@ -210,7 +222,7 @@ at::Tensor Applied::value_of(const Term& term, const Change& change, const at::T
   return term.factor * term.index.of(look_up(term.name, change), 0, change.text);
 }
 
-at::Tensor Applied::look_up(const std::string& name, const Change& change) {
+at::Tensor ScopedInterventions::look_up(const std::string& name, const Change& change) {
   if (const auto known = constants_.find(name); known != constants_.end()) return known->second;
   if (name == "epe") return constants_[name] = effective_positions(model_, EffectivePositions::literal);
   if (const size_t colon = name.find(".safetensors:"); colon != std::string::npos) {
@@ -223,7 +235,7 @@ at::Tensor Applied::look_up(const std::string& name, const Change& change) {
   if (weights.size() != 1)
     fail("sinks", "{}: expected a number, a weight, an earlier activation, FILE.safetensors:NAME, epe or @, found '{}'",
          change.text, name);
-  need_weights(change);
+  require_resident_weights(change);
   return weights.front().value();
 }
 

@@ -1,32 +1,49 @@
-// Changes to a model under study, named on the command line, that compose: weights by their names in checkpoints (of
-// the model's own family, or Llama's), activations by their places (model/probes.h), all with * and an index as in
-// Python.
-//
-//   set_zero        NAME[INDEX]
-//   replace, add    NAME[INDEX]=VALUE
-//   swap_positions  NAME=I,J          positions of an activation, rows of a weight
-//
-// VALUE is a sum of terms with spaces between them: "epe[1] - epe[0]", "0.5*wpe.weight[3]", "7". A term is a number, a
-// weight, an activation that comes before in the same pass, FILE.safetensors:NAME, epe (the effective positional
-// encodings, sinks/positions.h) or @, the tensor that is changed. Positions and layers count from 0; an activation's
-// index begins after the batch.
+// Interventions on a model: edits of weights and of activations, described by text as on the command line.
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/families/family.h"
 #include "model/language_model.h"
 #include "model/probes.h"
 #include "sinks/tensor_index.h"
-#include "sinks/weight_edits.h"
 
 namespace lazy::sinks {
 
+// Edits of weights, undone at the end of the scope.
+class ScopedWeightEdits {
+ public:
+  ScopedWeightEdits() = default;
+  ~ScopedWeightEdits();
+  ScopedWeightEdits(const ScopedWeightEdits&) = delete;
+  ScopedWeightEdits& operator=(const ScopedWeightEdits&) = delete;
+  // In place: the model that shares the tensor is changed.
+  void write(const at::Tensor& weight, const at::Tensor& value);
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // weight, previous value
+};
+
+// A list of composable interventions, each given as text. Targets are weights, by their names in checkpoints (of the
+// model's own family or Llama's), and activations, by their probe points (model/probes.h). Names may contain * and
+// carry an index as in Python.
+//
+//   set_zero        NAME[INDEX]
+//   replace, add    NAME[INDEX]=VALUE
+//   swap_positions  NAME=I,J          positions of an activation, rows of a weight
+//
+// VALUE is a sum of terms separated by spaces: "epe[1] - epe[0]", "0.5*wpe.weight[3]", "7". A term is a number, a
+// weight, an activation from earlier in the same pass, FILE.safetensors:NAME, epe (the effective positional encodings,
+// sinks/positional_signal.h) or @, the target itself. Positions and layers are 0-based; the index of an activation
+// starts after the batch dimension.
 class Interventions {
  public:
-  // In the order in which they are carried out.
+  // Interventions are applied in the order of these calls.
   Interventions& set_zero(const std::string& text);
   Interventions& replace(const std::string& text);
   Interventions& add(const std::string& text);
@@ -34,11 +51,11 @@ class Interventions {
   bool empty() const { return changes_.empty(); }
 
  private:
-  friend class Applied;
+  friend class ScopedInterventions;
   enum class Kind { replace, add, swap };
   struct Term {
     double factor = 1;
-    std::string name;  // empty: the factor alone
+    std::string name;  // empty: the term is a number
     TensorIndex index;
   };
   struct Change {
@@ -52,15 +69,16 @@ class Interventions {
   std::vector<Change> changes_;
 };
 
-// A model under its interventions while this lives: weights are put back at its end; passes take probes(), or a copy of
-// them. Error names the intervention whose name is nowhere in the model, whose index or value does not fit.
-class Applied {
+// Applies interventions to a model for the lifetime of this object: weights are edited at once and restored at the end,
+// activations are replaced in passes that use probes() or a copy of it. Error names the intervention whose target does
+// not exist in the model or whose index or value does not fit.
+class ScopedInterventions {
  public:
-  Applied(LanguageModel& model, const Interventions& interventions);
-  Applied(const Applied&) = delete;
-  Applied& operator=(const Applied&) = delete;
+  ScopedInterventions(LanguageModel& model, const Interventions& interventions);
+  ScopedInterventions(const ScopedInterventions&) = delete;
+  ScopedInterventions& operator=(const ScopedInterventions&) = delete;
   const Probes& probes() const { return probes_; }
-  // Some value is an activation of the same pass: passes must not be mingled.
+  // Whether a value is read from an activation of the same pass: then batches must pass one at a time.
   bool reads_activations() const { return !seen_.empty(); }
 
  private:
@@ -70,20 +88,20 @@ class Applied {
   at::Tensor changed(const Change& change, const at::Tensor& tensor, int64_t skip);
   at::Tensor value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip);
   at::Tensor look_up(const std::string& name, const Change& change);
-  // A weight as a checkpoint has it, and the model's tensors that it is made of.
+  // A weight as stored in checkpoints, and the model's tensors that hold it.
   struct Weight {
     StoredTensor stored;
     std::vector<at::Tensor> parts;
     at::Tensor value() const;
   };
   std::vector<Weight> weights_like(const std::string& glob) const;
-  void need_weights(const Change& change) const;  // Error where they are not in memory
+  void require_resident_weights(const Change& change) const;
 
   LanguageModel& model_;
   Probes probes_;
-  WeightEdits edits_;
-  std::map<std::string, at::Tensor> seen_;       // activations of this pass that values read
-  std::map<std::string, at::Tensor> constants_;  // of files, and epe
+  ScopedWeightEdits edits_;
+  std::map<std::string, at::Tensor> seen_;       // activations of this pass that terms refer to
+  std::map<std::string, at::Tensor> constants_;  // tensors of files, and epe
 };
 
 }  // namespace lazy::sinks

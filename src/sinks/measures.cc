@@ -31,15 +31,17 @@ HeadMatrix divided(HeadMatrix values, const std::vector<double>& by) {
 std::vector<int64_t> layer_windows(const ModelConfig& config) {
   std::vector<int64_t> windows;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.mixer_of(layer) != "attention") {
-      fail("sinks", "expected attention in every layer, found {} in layer {}", config.mixer_of(layer), layer + 1);
+    if (config.mixer_of(layer) != MixerType::attention) {
+      fail("sinks", "expected attention in every layer, found {} in layer {}", name(config.mixer_of(layer)), layer + 1);
     }
     windows.push_back(config.window_of(layer));
   }
   return windows;
 }
 
-Segments segments_of(const ModelConfig& config) { return {config.segment_length, config.memory_length}; }
+Segments segments_of(const ModelConfig& config) {
+  return {config.positions.segment_length, config.positions.memory_length};
+}
 
 double visible_pairs(int64_t length, int64_t window, const Segments& segments) {
   if (segments.length > 0) {

@@ -1,5 +1,4 @@
-// The sink measures (DESIGN section 2, SPEC section 4), from the attention kernel's per-row statistics: no n x n
-// matrix.
+// The sink measures, computed from the attention kernel's per-row statistics without an n x n matrix.
 //
 //   sink ratio     mean over samples, layers, heads and queries of the weight on the first key
 //   released mass  the same mean of 1 - sum of weights
@@ -56,11 +55,10 @@ class SinkRate {
 };
 
 double mean(const HeadMatrix& values);
-// Each layer's sliding window, -1 for none. Error when a layer has another mixer than attention: it has no weights to
-// measure.
+// Each layer's sliding window, -1 for none. Error for a layer that is not attention.
 std::vector<int64_t> layer_windows(const ModelConfig& config);
 Segments segments_of(const ModelConfig& config);
-// Pairs (query, key) that are visible among `length` tokens, per head.
+// Number of visible (query, key) pairs among `length` tokens, per head.
 double visible_pairs(int64_t length, int64_t window, const Segments& segments = {});
 
 }  // namespace lazy::sinks

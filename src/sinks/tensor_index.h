@@ -1,5 +1,6 @@
-// A part of a tensor, written as in Python: "wpe.weight[0]", "q[5:,:,0+3]". Entries of a dimension are all (:), a range
-// (2:5, 2:, :5), one (3) or several (0+3+7); negative ones count from the end. Dimensions that are not named are whole.
+// A part of a tensor, written as in Python: "wpe.weight[0]", "q[5:,:,0+3]". Each dimension is indexed by all (:), a
+// range (2:5, 2:, :5), one entry (3) or several (0+3+7); negative entries count from the end. Trailing dimensions may
+// be omitted.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,13 +12,12 @@ namespace lazy::sinks {
 class TensorIndex {
  public:
   TensorIndex() = default;
-  // What stands between the brackets. Error naming `where`.
+  // `text` is the part between the brackets. `where` names the index in errors.
   static TensorIndex parse(const std::string& text, const std::string& where);
 
-  // The part; every dimension stays, also one of a single entry. `skip`: dimensions before the first that is named,
-  // whole.
+  // The indexed part; single entries keep their dimension. The first `skip` dimensions are not indexed.
   at::Tensor of(const at::Tensor& tensor, int64_t skip, const std::string& where) const;
-  // Writes `values`, which may be smaller by broadcasting, into the part, in place.
+  // Writes `values`, broadcast to the part's shape, in place.
   void put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip, const std::string& where) const;
 
  private:
@@ -30,7 +30,7 @@ class TensorIndex {
   std::vector<Range> ranges_;
 };
 
-// "name[index]" cut in two; without brackets the index is the whole tensor.
+// "name[index]"; without brackets the index covers the whole tensor.
 struct NamedPart {
   std::string name;
   TensorIndex index;

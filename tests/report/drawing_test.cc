@@ -4,10 +4,10 @@
 #include <set>
 #include <utility>
 
-#include "report/format.h"
 #include "report/heat_map.h"
-#include "report/palette.h"
-#include "report/scale.h"
+#include "report/html.h"
+#include "report/plot.h"
+#include "report/style.h"
 
 namespace lazy::report {
 

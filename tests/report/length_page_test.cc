@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "report/length_page.h"
-#include "report/scale.h"
+#include "report/plot.h"
 
 namespace lazy::report {
 using testing::HasSubstr;

@@ -1,13 +1,13 @@
 // The map browser: every choice shows its own part, without script; compact maps colour the cells that they should.
-#include "report/map_browser.h"
+#include "report/heat_map.h"
 
 #include <gtest/gtest.h>
 
 #include <regex>
 #include <set>
 
-#include "report/palette.h"
 #include "report/report.h"
+#include "report/style.h"
 
 namespace lazy::report {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "report/report.h"
-#include "report/run_status.h"
+#include "report/run.h"
 #include "support/error_of.h"
 #include "synthetic_run.h"
 

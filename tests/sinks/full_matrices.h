@@ -17,15 +17,15 @@ inline LanguageModel small_model(const std::string& normalizer, double tau = -1,
   config.vocab_size = 300;
   config.hidden_size = 64;
   config.num_layers = 3;
-  config.num_heads = 4;
-  config.num_kv_heads = kv_heads;
-  config.head_dim = 16;
+  config.attention.num_heads = 4;
+  config.attention.num_kv_heads = kv_heads;
+  config.attention.head_dim = 16;
   config.max_length = 48;
-  config.normalizer = normalizer;
-  config.offset_init = tau;
-  config.distance_bias_window = normalizer == "elastic" ? 12 : 0;
-  config.distance_bias_init_std = 1;
-  config.window = window;
+  config.attention.normalizer = *kNormalizerNames.find(normalizer);
+  config.attention.offset_init = tau;
+  config.attention.distance_bias_window = normalizer == "elastic" ? 12 : 0;
+  config.attention.distance_bias_init_std = 1;
+  config.attention.window = window;
   config.init_std = 0.25;
   return LanguageModel(config, 11);
 }
@@ -38,17 +38,17 @@ inline std::vector<std::vector<at::Tensor>> full_weights(LanguageModel& model, c
   ForwardOptions options;
   options.on_attention_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
     const int64_t n = q.size(1);
-    for (int64_t head = 0; head < c.num_heads; ++head) {
+    for (int64_t head = 0; head < c.attention.num_heads; ++head) {
       const at::Tensor Q = q[0].select(1, head).to(at::kDouble),
-                       K = k[0].select(1, head / (c.num_heads / c.num_kv_heads)).to(at::kDouble);
-      at::Tensor s = at::mm(Q, K.t()) / std::sqrt(double(c.head_dim));
+                       K = k[0].select(1, head / (c.attention.num_heads / c.attention.num_kv_heads)).to(at::kDouble);
+      at::Tensor s = at::mm(Q, K.t()) / std::sqrt(double(c.attention.head_dim));
       at::Tensor w = at::zeros({n, n}, at::kDouble);
       for (int64_t i = 0; i < n; ++i) {
-        const int64_t begin = c.window > 0 ? std::max<int64_t>(0, i - c.window + 1) : 0;
+        const int64_t begin = c.attention.window > 0 ? std::max<int64_t>(0, i - c.attention.window + 1) : 0;
         at::Tensor row = s[i].slice(0, begin, i + 1).clone();
         if (model.distance_bias(layer).defined()) {
           for (int64_t j = begin; j <= i; ++j) {
-            if (i - j < c.distance_bias_window)
+            if (i - j < c.attention.distance_bias_window)
               row[j - begin] += model.distance_bias(layer)[head][i - j].to(at::kDouble);
           }
         }

@@ -1,5 +1,5 @@
 // The streamed measures against direct computations from full matrices and whole tensors in float64.
-#include "sinks/further.h"
+#include "sinks/analysis.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST_P(WeightMeasuresOf, FullMatrices) {
   const double threshold = 0.1;
   WeightMeasures measures(model, threshold, kind.entries);
   Probes probes;
-  measures.watch(probes);
+  measures.attach(probes);
   pass(model, probes, length, samples);
   const auto result = measures.result();
   EXPECT_EQ(result.samples, samples);
@@ -102,7 +102,7 @@ TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
   probes.replace("layers.1.attention.weights",
                  [](const std::string&, const at::Tensor& w) { return at::eye(w.size(-1), w.options()).expand_as(w); });
   WeightMeasures measures(model, 0.3);
-  measures.watch(probes, /*changed=*/true);
+  measures.attach(probes, /*changed=*/true);
   pass(model, probes, 12, 2);
   const auto result = measures.result();
   for (int64_t k = 0; k < 12; ++k) EXPECT_NEAR(result.alpha[1][2][k].item<double>(), 1.0 / double(12 - k), 1e-6);
@@ -118,7 +118,7 @@ TEST(VectorStatistics, EqualTheDefinitions) {
        {"residual", "attention.input", "attention.q.projected", "attention.k", "attention.v", "mlp.output"}) {
     VectorStatistics statistics{place};
     Probes probes;
-    statistics.watch(probes);
+    statistics.attach(probes);
     pass(model, probes, length, samples);
     const auto result = statistics.result();
     at::Tensor norm = at::zeros_like(result.norm), variance = at::zeros_like(norm);
@@ -153,7 +153,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
     return out;
   });
   MassiveActivations massive(3);
-  massive.watch(probes);
+  massive.attach(probes);
   pass(model, probes, 20, 3);
   const auto places = massive.result();
   ASSERT_EQ(places.size(), 4u);
@@ -169,7 +169,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   EXPECT_EQ(places[1].largest, 9e6);
   MassiveActivations strict(3, 8.5e6, 10);  // above both bounds or not at all
   Probes again = probes;
-  strict.watch(again);
+  strict.attach(again);
   pass(model, again, 20, 1);
   EXPECT_EQ(strict.result()[1].count, 1);
   EXPECT_THROW(MassiveActivations(3).result(), Error);
@@ -179,7 +179,7 @@ TEST(MassiveActivations, MedianIsThatOfTheLayer) {
   LanguageModel model = small_model("elastic");
   MassiveActivations massive(3);
   Probes probes;
-  massive.watch(probes);
+  massive.attach(probes);
   pass(model, probes, 17, 1);
   for (const auto& [name, tensor] : tensors_at(model, "layers.*.residual", sample_ids(17, 0))) {
     const auto place = massive.result()[static_cast<size_t>(layer_of(name))];
@@ -192,7 +192,7 @@ TEST(Collapse, CosineAndRankPairByPair) {
   LanguageModel model = small_model("softmax");
   Collapse collapse(3);
   Probes probes;
-  collapse.watch(probes);
+  collapse.attach(probes);
   std::map<std::string, at::Tensor> seen;  // of the last pass
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen[name] = t[0].to(at::kDouble); });
   pass(model, probes, 19, 2);
@@ -216,15 +216,15 @@ TEST(Collapse, CosineAndRankPairByPair) {
     EXPECT_NEAR(samples[1].cosine, cosine, 1e-10) << name;
     EXPECT_NEAR(samples[1].effective_rank, std::exp(-at::xlogy(p, p).sum().item<double>()), 1e-4) << name;
   }
-  EXPECT_NEAR(alikeness(at::eye(6)).effective_rank, 6, 1e-9);
-  EXPECT_NEAR(alikeness(at::ones({5, 3})).cosine, 1, 1e-12);
-  EXPECT_NEAR(alikeness(at::ones({5, 3})).effective_rank, 1, 1e-6);
+  EXPECT_NEAR(hidden_similarity(at::eye(6)).effective_rank, 6, 1e-9);
+  EXPECT_NEAR(hidden_similarity(at::ones({5, 3})).cosine, 1, 1e-12);
+  EXPECT_NEAR(hidden_similarity(at::ones({5, 3})).effective_rank, 1, 1e-6);
 }
 
 TEST(FurtherMeasures, RefusesAnUnknownOne) {
   LanguageModel model = small_model("softmax");
   EXPECT_THAT(error_of([&] {
-                FurtherMeasuring(model, {"weights", "colour"}, 0.3);
+                FurtherMeasureCollector(model, {"weights", "colour"}, 0.3);
               }),
               HasSubstr("expected all or some of weights, vectors, massive, collapse, found 'colour'"));
 }

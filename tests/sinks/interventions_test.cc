@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "model/safetensors.h"
-#include "sinks/positions.h"
+#include "sinks/positional_signal.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
 
@@ -24,7 +24,7 @@ using Seen = std::vector<std::pair<std::string, at::Tensor>>;
 
 Seen pass_under(LanguageModel& model, const Interventions& interventions) {
   const at::NoGradGuard guard;
-  const Applied applied(model, interventions);
+  const ScopedInterventions applied(model, interventions);
   Seen seen;
   Probes probes = applied.probes();
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen.emplace_back(name, t.clone()); });
@@ -104,11 +104,11 @@ TEST(Interventions, WeightsAreChangedAndPutBack) {
   std::map<std::string, at::Tensor> before;
   for (const auto& [name, tensor] : model.stored()) before[name] = tensor.detach().clone();
   {
-    const Applied applied(model, Interventions()
-                                     .set_zero("h.*.attn.c_attn.bias[0:24]")
-                                     .add("transformer.h.1.mlp.c_proj.weight[3]=1")
-                                     .swap_positions("wpe.weight=2,5")
-                                     .set_zero("model.layers.2.self_attn.k_proj.weight"));
+    const ScopedInterventions applied(model, Interventions()
+                                                 .set_zero("h.*.attn.c_attn.bias[0:24]")
+                                                 .add("transformer.h.1.mlp.c_proj.weight[3]=1")
+                                                 .swap_positions("wpe.weight=2,5")
+                                                 .set_zero("model.layers.2.self_attn.k_proj.weight"));
     EXPECT_EQ(applied.probes().or_null(), nullptr);
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
@@ -131,7 +131,7 @@ TEST(Interventions, ReachWeightsInBf16) {
   model.set_compute_dtype(at::kBFloat16);
   const at::Tensor before = model.forward(two_texts()).hidden;
   {
-    const Applied applied(model, Interventions().set_zero("model.layers.2.self_attn.v_proj.weight"));
+    const ScopedInterventions applied(model, Interventions().set_zero("model.layers.2.self_attn.v_proj.weight"));
     EXPECT_FALSE(at::equal(model.forward(two_texts()).hidden, before));
   }
   EXPECT_TRUE(at::equal(model.forward(two_texts()).hidden, before));

@@ -7,7 +7,7 @@
 
 #include "model/probes.h"
 #include "model/temporary_folder.h"
-#include "sinks/study.h"
+#include "sinks/analysis.h"
 #include "support/error_of.h"
 #include "support/small_models.h"
 
@@ -32,13 +32,13 @@ const std::string kText = [] {
 
 nlohmann::ordered_json all_measures(LanguageModel& model, const Interventions& interventions) {
   const auto tokenizer = load_tokenizer("bytes");
-  StudyOptions options;
+  AnalysisOptions options;
   options.samples = 7;
   options.sink_samples = 20;
   options.measures = kFurtherMeasures;
   options.interventions = interventions;
   options.progress = false;
-  const Study result = study(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
+  const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
   return to_json(result, model.config(), "model", "text.txt", options, "lazy sinks");
 }
 
@@ -68,7 +68,7 @@ TEST(LayerAtATime, WeightsAreNotChanged) {
   zero.set_zero("h.*.attn.c_attn.bias[0:24]");
   copied.add("layers.1.residual[0]=wpe.weight[3]");
   for (const Interventions& change : {zero, copied}) {
-    EXPECT_THAT(error_of([&] { Applied(parts, change); }),
+    EXPECT_THAT(error_of([&] { ScopedInterventions(parts, change); }),
                 HasSubstr("expected activations alone, a model that is read a layer at a time"));
   }
 }
@@ -78,7 +78,8 @@ TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
   const at::NoGradGuard guard;
   for (const int64_t segment : {0, 7}) {
     ModelConfig config = of_bytes("transfo-xl");
-    if (segment > 0) config.window = -1, config.segment_length = segment, config.memory_length = 4;
+    if (segment > 0)
+      config.attention.window = -1, config.positions.segment_length = segment, config.positions.memory_length = 4;
     LanguageModel model(config, 6);
     const at::Tensor ids = at::remainder(at::arange(31, at::kLong) * 37 + 11, 300).unsqueeze(0);
     std::map<std::string, at::Tensor> matrices;

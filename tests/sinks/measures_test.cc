@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "full_matrices.h"
-#include "sinks/weights.h"
+#include "sinks/attention_maps.h"
 
 namespace lazy::sinks {
 

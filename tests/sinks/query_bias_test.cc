@@ -1,5 +1,5 @@
 // The identities of the GPT-2 study on random weights.
-#include "sinks/query_bias.h"
+#include "sinks/positional_signal.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -8,8 +8,6 @@
 #include "core/error.h"
 #include "model/probes.h"
 #include "sinks/interventions.h"
-#include "sinks/positions.h"
-#include "sinks/weight_edits.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
 #include "support/small_models.h"
@@ -24,7 +22,7 @@ struct Read {
 Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& interventions = {}) {
   const at::NoGradGuard guard;
   Read out;
-  const Applied applied(model, interventions);
+  const ScopedInterventions applied(model, interventions);
   Probes probes = applied.probes();
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { out.at[name] = t.to(at::kDouble); });
   ForwardOptions options;
@@ -68,7 +66,7 @@ TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
     const Read with = read(model, some_text());
-    WeightEdits edits;
+    ScopedWeightEdits edits;
     for (int64_t layer = 0; layer < 3; ++layer) edits.write(model.projections(layer).k_bias, at::zeros({24}));
     const Read without = read(model, some_text());
     double of_scores = 0;
@@ -176,7 +174,7 @@ TEST(QueryBias, GroupedHeads) {
 
 TEST(QueryBias, RefusesModelsWithoutOne) {
   ModelConfig c = small_config();
-  c.positions = "learned";
+  c.positions.kind = PositionKind::learned;
   EXPECT_THAT(error_of([&] { require_query_bias(LanguageModel(c, 1)); }), testing::HasSubstr("found no bias"));
   require_query_bias(small_gpt2(1));
 }

@@ -1,0 +1,188 @@
+#include "sinks/analysis.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/stop.h"
+#include "core/text.h"
+
+namespace lazy::sinks {
+
+namespace {
+
+constexpr int64_t kTokensPerPass = 4096;  // short samples are batched up to this size
+// Bytes of hidden states that pass through a layer together where layers are loaded one at a time.
+constexpr int64_t kHiddenBytes = int64_t{1} << 30;
+
+// Samples as tensors of at most `batch` rows.
+std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samples, size_t batch, at::Device device) {
+  const auto length = static_cast<int64_t>(samples.front().size());
+  std::vector<at::Tensor> out;
+  for (size_t begin = 0; begin < samples.size(); begin += batch) {
+    const size_t count = std::min(batch, samples.size() - begin);
+    at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
+    for (size_t i = 0; i < count; ++i) {
+      std::copy(samples[begin + i].begin(), samples[begin + i].end(),
+                ids.data_ptr<int64_t>() + static_cast<int64_t>(i) * length);
+    }
+    out.push_back(ids.to(device));
+  }
+  return out;
+}
+
+// Forward passes over all samples; `use` gets each batch's statistics. `apart`: one batch per pass, for probes that
+// keep state within a pass.
+template <typename Use>
+void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
+               const Probes* probes, bool apart, const Use& use) {
+  ForwardOptions options;
+  options.probes = probes;
+  options.return_stats = true;
+  const auto length = static_cast<int64_t>(samples.front().size());
+  const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
+  const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
+  const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
+                        static_cast<int64_t>(sizeof(float));  // branch, residual
+  const size_t together =
+      model.by_layers() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
+  std::unique_ptr<Progress> progress;
+  if (!title.empty())
+    progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  int64_t done = 0;
+  for (size_t begin = 0; begin < batches.size(); begin += together) {
+    const std::vector<at::Tensor> group(
+        batches.begin() + static_cast<long>(begin),
+        batches.begin() + static_cast<long>(std::min(begin + together, batches.size())));
+    int64_t tokens = 0;
+    for (const at::Tensor& ids : group) tokens += ids.numel();
+    const auto step = [&](double share) {
+      end_if_stopped("sinks");
+      if (progress)
+        progress->update(static_cast<uint64_t>(done) + static_cast<uint64_t>(share * static_cast<double>(tokens)));
+    };
+    for (const ForwardResult& result : model.forward_each(group, options, step)) use(result.stats);
+    done += tokens;
+  }
+  if (progress) progress->finish();
+}
+
+using Heads = std::vector<std::pair<int64_t, int64_t>>;  // layer, head, from 0
+
+// The head with the highest sink ratio in each of up to four evenly spaced layers.
+Heads strongest_sinks(const HeadMatrix& sink_ratio) {
+  Heads heads;
+  const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
+  for (int64_t n = 0; n < shown; ++n) {
+    const int64_t layer = shown == 1 ? 0 : n * (layers - 1) / (shown - 1);
+    const auto& row = sink_ratio[static_cast<size_t>(layer)];
+    heads.emplace_back(layer, std::max_element(row.begin(), row.end()) - row.begin());
+  }
+  return heads;
+}
+
+// "2:3,4:1" -> the heads it names; "all" names all, "none" and "auto" none.
+Heads named_heads(const std::string& maps, const ModelConfig& config) {
+  Heads heads;
+  if (maps == "none" || maps == "auto") return heads;
+  for (int64_t n = 0; maps == "all" && n < config.num_layers * config.attention.num_heads; ++n)
+    heads.emplace_back(n / config.attention.num_heads, n % config.attention.num_heads);
+  if (!heads.empty()) return heads;
+  for (const std::string& item : split(maps, ',')) {
+    int64_t layer = 0, head = 0;
+    const char *begin = item.data(), *end = begin + item.size();
+    const auto [colon, error] = std::from_chars(begin, end, layer);
+    const auto last = error == std::errc() && colon != end && *colon == ':'
+                          ? std::from_chars(colon + 1, end, head)
+                          : std::from_chars_result{begin, std::errc::invalid_argument};
+    if (last.ec != std::errc() || last.ptr != end || layer < 1 || head < 1 || layer > config.num_layers ||
+        head > config.attention.num_heads) {
+      fail("sinks",
+           "--maps {}: expected auto, all, none or LAYER:HEAD,... with layers up to {} and heads up to {}, found '{}'",
+           maps, config.num_layers, config.attention.num_heads, item);
+    }
+    heads.emplace_back(layer - 1, head - 1);
+  }
+  return heads;
+}
+
+// The text of each id, for labels. A character split over several tokens belongs to the last one.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vector<int64_t>& ids, bool bos) {
+  std::vector<std::string> texts;
+  std::string pending;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i == 0 && bos) {
+      texts.push_back("⟨BOS⟩");
+      continue;
+    }
+    pending += tokenizer.piece(static_cast<int32_t>(ids[i]));
+    const size_t whole = complete_utf8_prefix(pending);
+    texts.push_back(to_valid_utf8(pending.substr(0, whole)));
+    pending.erase(0, whole);
+  }
+  return texts;
+}
+
+}  // namespace
+
+Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSource& source,
+                 const AnalysisOptions& options) {
+  if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  layer_windows(model.config());
+  Heads heads = named_heads(options.maps, model.config());  // fails before any measurement
+  const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
+  const std::vector<int32_t>& ids = source.ids;
+  Analysis result;
+  result.text_tokens = static_cast<int64_t>(ids.size());
+  const int64_t all = result.text_tokens + (bos ? 1 : 0);
+  result.length = options.length > 0 ? options.length : std::min(model.config().max_length, all);
+  result.sink_length = options.sink_length;
+  for (int64_t length : {result.length, result.sink_length}) {
+    if (all < length || length < 2)
+      fail("sinks", "{}: expected at least {} tokens for a sample, found {}", source.name, std::max<int64_t>(2, length),
+           all);
+  }
+  const auto samples = spread_samples(ids, result.length, options.samples, bos);
+  const auto sink_samples = spread_samples(ids, result.sink_length, options.sink_samples, bos);
+  result.samples = static_cast<int64_t>(samples.size());
+  result.sink_samples = static_cast<int64_t>(sink_samples.size());
+
+  const ScopedInterventions applied(model, options.interventions);
+  FurtherMeasureCollector further(model, options.measures, options.threshold);
+  const auto probed = [&](bool short_samples) {
+    Probes probes = applied.probes();
+    further.attach(probes, short_samples, needs_matrices(applied.probes(), model.config()));
+    return probes;
+  };
+  MeasureSum sums(segments_of(model.config()));
+  const auto windows = layer_windows(model.config());
+  const Probes of_samples = probed(false), of_sink_samples = probed(true);
+  pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), applied.reads_activations(),
+            [&](const auto& stats) { sums.add(stats, windows); });
+  result.measures = sums.result();
+  SinkRate rate(options.threshold);
+  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(),
+            applied.reads_activations(), [&](const auto& stats) { rate.add(stats); });
+  result.sink_1 = rate.result();
+  result.further = further.result();
+
+  if (options.maps == "auto") heads = strongest_sinks(result.measures.sink_ratio);
+  if (heads.empty()) return result;
+  std::vector<int32_t> excerpt = tokenizer.encode(options.map_text.empty() ? source.prose : options.map_text);
+  const int64_t most = std::min<int64_t>(64, options.map_tokens) - (bos ? 1 : 0);
+  if (excerpt.empty()) fail("sinks", "--map-text: expected words, found none");
+  excerpt.resize(std::min(excerpt.size(), static_cast<size_t>(std::max<int64_t>(1, most))));
+  std::vector<int64_t> map_ids(excerpt.begin(), excerpt.end());
+  if (bos) map_ids.insert(map_ids.begin(), *bos);
+  const auto weights = attention_weights(model, at::tensor(map_ids, at::kLong), heads, &applied.probes());
+  const auto tokens = token_texts(tokenizer, map_ids, bos.has_value());
+  for (size_t n = 0; n < heads.size(); ++n)
+    result.maps.push_back({heads[n].first + 1, heads[n].second + 1, tokens, weights[n]});
+  return result;
+}
+
+}  // namespace lazy::sinks

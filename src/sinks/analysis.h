@@ -1,0 +1,61 @@
+// `lazy sinks`: one model, one text, all sink measures and a few attention maps, as JSON and as a table.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "model/language_model.h"
+#include "sinks/attention_maps.h"
+#include "sinks/interventions.h"
+#include "sinks/measures.h"
+#include "sinks/probe_measures.h"
+#include "sinks/text_source.h"
+
+namespace lazy::sinks {
+
+struct AnalysisOptions {
+  int64_t length = 0;        // tokens a sample; 0: the model's training length, or the whole text if that is shorter
+  int64_t samples = 64;      // at most; fewer when the text is short
+  bool bos = false;          // BOS first in every sample
+  int64_t sink_length = 64;  // T of Sink_1^0.3
+  int64_t sink_samples = 100;
+  double threshold = 0.3;
+  std::string maps = "auto";          // "auto", "all", "none", or "LAYER:HEAD,..." (1-based)
+  std::string map_text;               // text of the maps; empty: the first paragraph of prose in the source
+  int64_t map_tokens = 24;            // of the maps, at most 64
+  std::vector<std::string> measures;  // further ones, of kFurtherMeasures
+  Interventions interventions;        // applied to the model during all passes
+  bool progress = true;
+};
+
+struct HeadMap {
+  int64_t layer, head;  // 1-based
+  std::vector<std::string> tokens;
+  WeightRows weights;
+};
+
+struct Analysis {
+  Measures measures;
+  HeadMatrix sink_1;  // Sink_1^0.3 of each head
+  int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0, text_tokens = 0;
+  std::vector<HeadMap> maps;
+  FurtherMeasures further;
+};
+
+// Error when the source has fewer tokens than one sample needs, or `maps` names a head that does not exist.
+Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSource& source,
+                 const AnalysisOptions& options);
+
+// The format of sinks.json (docs/report.md).
+nlohmann::ordered_json to_json(const Analysis& analysis, const ModelConfig& config, const std::string& model,
+                               const std::string& text, const AnalysisOptions& options, const std::string& command);
+std::string to_table(const Analysis& analysis);
+
+nlohmann::ordered_json to_json(const FurtherMeasures& further);
+std::string to_table(const FurtherMeasures& further);  // empty when nothing was measured
+// The entries of a tensor as nested lists.
+nlohmann::ordered_json nested(const at::Tensor& tensor);
+
+}  // namespace lazy::sinks

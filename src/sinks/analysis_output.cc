@@ -1,0 +1,176 @@
+// The results of `lazy sinks` as JSON and as tables.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "sinks/analysis.h"
+
+namespace lazy::sinks {
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json rounded(const WeightRows& rows) {
+  // Six digits are far finer than any picture; a weight above zero never becomes zero.
+  ordered_json out = ordered_json::array();
+  for (const auto& row : rows) {
+    ordered_json line = ordered_json::array();
+    for (double w : row) line.push_back(std::stod(fmt::format("{:.6g}", w)));
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
+double mean_over(const std::vector<HiddenSimilarity>& samples, double HiddenSimilarity::*value) {
+  double sum = 0;
+  for (const HiddenSimilarity& a : samples) sum += a.*value;
+  return samples.empty() ? 0 : sum / static_cast<double>(samples.size());
+}
+
+double row_mean(const std::vector<double>& row) { return mean(HeadMatrix{row}); }
+
+}  // namespace
+
+ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::string& model, const std::string& text,
+                     const AnalysisOptions& options, const std::string& command) {
+  ordered_json out{{"format", "lazy-sinks"}, {"version", 1}};
+  out["model"] = {{"path", model},
+                  {"kind", config.kind()},
+                  {"normalizer", name(config.attention.normalizer)},
+                  {"num_layers", config.num_layers},
+                  {"num_heads", config.attention.num_heads},
+                  {"rope_base", config.positions.rope_base}};
+  out["text"] = {{"path", text}, {"tokens", s.text_tokens}};
+  out["settings"] = {
+      {"length", s.length},           {"samples", s.samples},           {"bos", options.bos},
+      {"sink_length", s.sink_length}, {"sink_samples", s.sink_samples}, {"threshold", options.threshold}};
+  const std::pair<const char*, const HeadMatrix*> all[] = {{"sink_ratio", &s.measures.sink_ratio},
+                                                           {"density", &s.measures.density},
+                                                           {"released_mass", &s.measures.released_mass},
+                                                           {"alive_fraction", &s.measures.alive_fraction},
+                                                           {"sink_1_0.3", &s.sink_1}};
+  for (const auto& [key, values] : all) {
+    out["overall"][key] = mean(*values);
+    for (const auto& row : *values) out["per_layer"][key].push_back(row_mean(row));
+    out["per_head"][key] = *values;
+  }
+  out["attention_maps"] = ordered_json::array();
+  for (const HeadMap& map : s.maps) {
+    out["attention_maps"].push_back(
+        {{"layer", map.layer}, {"head", map.head}, {"tokens", map.tokens}, {"weights", rounded(map.weights)}});
+  }
+  if (const ordered_json further = to_json(s.further); !further.empty()) out["further"] = further;
+  out["command"] = command;
+  return out;
+}
+
+std::string to_table(const Analysis& s) {
+  std::string table = fmt::format("{:>7}  {:>8}  {:>10}  {:>13}  {:>14}  {:>10}\n", "layer", "density", "sink ratio",
+                                  "released mass", "alive fraction", "Sink_1^0.3");
+  const auto line = [&](const std::string& name, double density, double sink, double released, double alive,
+                        double sink_1) {
+    table += fmt::format("{:>7}  {:>7.2f}%  {:>9.2f}%  {:>12.2f}%  {:>13.2f}%  {:>9.2f}%\n", name, 100 * density,
+                         100 * sink, 100 * released, 100 * alive, 100 * sink_1);
+  };
+  for (size_t l = 0; l < s.sink_1.size(); ++l) {
+    line(std::to_string(l + 1), row_mean(s.measures.density[l]), row_mean(s.measures.sink_ratio[l]),
+         row_mean(s.measures.released_mass[l]), row_mean(s.measures.alive_fraction[l]), row_mean(s.sink_1[l]));
+  }
+  line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass),
+       mean(s.measures.alive_fraction), mean(s.sink_1));
+  table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3 from {} of {} tokens\n", s.samples,
+                       s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
+  return table + to_table(s.further);
+}
+
+ordered_json nested(const at::Tensor& tensor) {
+  if (tensor.dim() == 0) return tensor.item<double>();
+  ordered_json out = ordered_json::array();
+  for (int64_t i = 0; i < tensor.size(0); ++i) out.push_back(nested(tensor[i]));
+  return out;
+}
+
+ordered_json to_json(const FurtherMeasures& further) {
+  ordered_json out = ordered_json::object();
+  if (further.weights) {
+    const auto& w = *further.weights;
+    out["weights"] = {{"alpha", nested(w.alpha.mean(1))},
+                      {"sink_k", nested(w.sink.mean(at::IntArrayRef{0, 1}))},
+                      {"sink_k_by_layer", nested(w.sink.mean(1))},
+                      {"sink_1_by_head", nested(w.sink.select(2, 0))},
+                      {"entropy", nested(w.entropy)},
+                      {"threshold", w.threshold},
+                      {"samples", w.samples}};
+  }
+  for (const auto& [place, values] : further.vectors) {
+    out["vectors"][place] = {{"norm", nested(values.norm.mean(1))}, {"variance", nested(values.variance.mean(1))}};
+  }
+  for (const auto& place : further.massive) {
+    ordered_json entry{{"largest", place.largest},
+                       {"median", place.median},
+                       {"per_sample", place.count},
+                       {"position", place.position},
+                       {"dimension", place.dimension}};
+    entry["dimensions"] = ordered_json::object();
+    for (const auto& [dimension, count] : place.by_dimension) entry["dimensions"][std::to_string(dimension)] = count;
+    entry["positions"] = ordered_json::object();
+    for (const auto& [position, count] : place.by_position) entry["positions"][std::to_string(position)] = count;
+    out["massive"].push_back(entry);
+  }
+  for (const auto& samples : further.collapse) {
+    ordered_json entry;
+    for (const HiddenSimilarity& a : samples)
+      entry["cosine"].push_back(a.cosine), entry["effective_rank"].push_back(a.effective_rank);
+    out["collapse"].push_back(entry);
+  }
+  return out;
+}
+
+std::string to_table(const FurtherMeasures& further) {
+  std::string out;
+  if (further.weights) {
+    const auto& w = *further.weights;
+    const at::Tensor sink = w.sink.mean(at::IntArrayRef{0, 1}), entropy = w.entropy.mean(1);
+    out += fmt::format("Sink_k^{:g}, k = 1, 2, ...:", w.threshold);
+    for (int64_t k = 0; k < std::min<int64_t>(8, sink.size(0)); ++k)
+      out += fmt::format(" {:.2f}%", 100 * sink[k].item<double>());
+    out += fmt::format("\nentropy by layer, nats:");
+    for (int64_t l = 0; l < entropy.size(0); ++l) out += fmt::format(" {:.2f}", entropy[l].item<double>());
+    out += "\n";
+  }
+  for (const auto& [place, values] : further.vectors) {
+    const at::Tensor norm = values.norm.mean(1), variance = values.variance.mean(1);
+    out += fmt::format("{} at the first position / median of the others, by layer: norm", place);
+    for (const at::Tensor* t : {&norm, &variance}) {
+      for (int64_t l = 0; l < t->size(0); ++l)
+        out += fmt::format(" {:.3g}", ((*t)[l][0] / (*t)[l].slice(0, 1).median()).item<double>());
+      out += t == &norm ? "; variance" : "\n";
+    }
+  }
+  for (size_t l = 0; l < further.massive.size(); ++l) {
+    const auto& m = further.massive[l];
+    if (m.count == 0) continue;
+    out += fmt::format(
+        "massive activations {}: {:.1f} a sample, largest {:.0f} (position {}, dimension {}), median {:.3g}\n",
+        l + 1 < further.massive.size() ? fmt::format("before layer {}", l + 1) : std::string("after the last layer"),
+        m.count, m.largest, m.position + 1, m.dimension, m.median);
+  }
+  if (!further.massive.empty() &&
+      std::all_of(further.massive.begin(), further.massive.end(), [](const auto& m) { return m.count == 0; })) {
+    out += "no massive activations\n";
+  }
+  if (!further.collapse.empty()) {
+    out += "hidden states before each layer, after the last, after the norm: pairwise cosine";
+    for (const auto& samples : further.collapse)
+      out += fmt::format(" {:.3f}", mean_over(samples, &HiddenSimilarity::cosine));
+    out += "; effective rank";
+    for (const auto& samples : further.collapse)
+      out += fmt::format(" {:.1f}", mean_over(samples, &HiddenSimilarity::effective_rank));
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace lazy::sinks

@@ -1,0 +1,152 @@
+// Measures that read activations and attention weights at probe points (model/probes.h) during a pass. Each layer's
+// tensor is reduced at once: no activation is stored and no n x n matrix exists. A measure is attached to the probes of
+// one or more passes and must outlive them.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/language_model.h"
+#include "model/probes.h"
+
+namespace lazy::sinks {
+
+// Measures of the weights themselves, a block of queries at a time.
+//
+//   alpha_k        sum over queries i >= k of the weight on key k, divided by their number T - k + 1
+//   Sink_k^eps     share of samples whose alpha_k exceeds eps, per layer and head; the published value is its mean
+//   entropy        of a query's weights normalized to sum 1, in nats, mean over queries with a nonzero weight
+//
+// Keys are 1-based in these names, as in the paper.
+class WeightMeasures {
+ public:
+  explicit WeightMeasures(const LanguageModel& model, double threshold = 0.3, int64_t most_entries = int64_t{1} << 24)
+      : model_(model), threshold_(threshold), most_entries_(most_entries) {}
+  // All samples have one length. `matrices`: read the pass's weights as whole matrices, for models whose weights do not
+  // follow from q and k alone (needs_matrices in sinks/attention_maps.h).
+  void attach(Probes& probes, bool matrices = false);
+
+  struct Result {
+    at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share
+    at::Tensor entropy;      // (layers, heads) float64, nats
+    int64_t samples = 0;
+    double threshold = 0.3;
+  };
+  Result result() const;  // Error when nothing was measured
+
+ private:
+  struct Layer {
+    at::Tensor alpha, over;       // (heads, length), sums over samples
+    at::Tensor entropy, queries;  // (heads), sums
+    int64_t samples = 0;
+  };
+  Layer& layer(const std::string& name);
+  void add_sample(Layer& layer, const at::Tensor& received, const at::Tensor& entropy, const at::Tensor& queries);
+  void measure(Layer& layer, const at::Tensor& q, const at::Tensor& k, int64_t index);
+
+  const LanguageModel& model_;
+  double threshold_;
+  int64_t most_entries_;
+  std::vector<Layer> layers_;
+  at::Tensor q_;
+};
+
+// The layer's index in the name of a probe point.
+int64_t layer_of(const std::string& name);
+
+// L2 norm and unbiased variance (over the vector's entries) of every vector at one probe point of every layer, mean
+// over samples for each position.
+class VectorStatistics {
+ public:
+  // `place` follows "layers.N.": "residual" (hidden states), "attention.input" (what the paper's tables call hidden
+  // states), "attention.v", ...
+  explicit VectorStatistics(std::string place) : place_(std::move(place)) {}
+  void attach(Probes& probes);
+  struct Result {
+    at::Tensor norm, variance;  // (layers, heads, length) float64; one head where vectors are not split into heads
+  };
+  Result result() const;  // Error when nothing was measured
+  const std::string& place() const { return place_; }
+
+ private:
+  std::string place_;
+  std::vector<at::Tensor> norm_, variance_;  // [layer], sums
+  std::vector<int64_t> samples_;
+};
+
+// Massive activations (Sun et al. 2024): |a| > 100 and > 1000 times the median |a| of that layer's hidden state.
+class MassiveActivations {
+ public:
+  explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
+      : least_(least), times_(times), layers_(static_cast<size_t>(layers) + 1) {}
+  void attach(Probes& probes);
+  struct Place {
+    double largest = 0;                                    // max |a| over samples
+    double median = 0;                                     // mean over samples of the median |a|
+    double count = 0;                                      // massive entries per sample
+    int64_t position = 0, dimension = 0;                   // of the largest, 0-based
+    std::map<int64_t, int64_t> by_dimension, by_position;  // massive entries of all samples
+    int64_t samples = 0;
+  };
+  // One entry for the hidden state before each layer and one after the last. Error when nothing was measured.
+  std::vector<Place> result() const;
+
+ private:
+  double least_, times_;
+  std::vector<Place> layers_;
+};
+
+// How similar the hidden states of different positions are.
+struct HiddenSimilarity {
+  double cosine = 0;          // mean over pairs of different positions
+  double effective_rank = 0;  // exp of the entropy of the normalized singular values (Roy and Vetterli 2007)
+};
+HiddenSimilarity hidden_similarity(const at::Tensor& hidden);  // (positions, dim)
+
+// Representational collapse: the similarity before each layer, after the last layer and after the last norm, per
+// sample.
+class Collapse {
+ public:
+  // Singular values are expensive: only the first `most` samples are measured.
+  explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
+  void attach(Probes& probes);
+  const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // [place][sample]
+
+ private:
+  size_t most_;
+  std::vector<std::vector<HiddenSimilarity>> places_;
+};
+
+// The measures that `lazy sinks --measures` selects by name:
+// weights: Sink_k^eps and alpha_k of every key, entropy (short samples); vectors: norms and variances by position
+// (short samples); massive: massive activations; collapse: similarity of hidden states by layer.
+inline const std::vector<std::string> kFurtherMeasures{"weights", "vectors", "massive", "collapse"};
+
+struct FurtherMeasures {
+  std::optional<WeightMeasures::Result> weights;
+  std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
+  std::vector<MassiveActivations::Place> massive;
+  std::vector<std::vector<HiddenSimilarity>> collapse;
+};
+
+class FurtherMeasureCollector {
+ public:
+  // Error names an unknown measure. `model` must outlive this.
+  FurtherMeasureCollector(const LanguageModel& model, const std::vector<std::string>& measures, double threshold);
+  // Attaches the measures of samples of Sink_k's length, or the others. `matrices`: see WeightMeasures.
+  void attach(Probes& probes, bool short_samples, bool matrices);
+  FurtherMeasures result() const;
+
+ private:
+  std::optional<WeightMeasures> weights_;
+  std::vector<VectorStatistics> vectors_;
+  std::optional<MassiveActivations> massive_;
+  std::optional<Collapse> collapse_;
+};
+
+}  // namespace lazy::sinks

@@ -1,0 +1,196 @@
+#include "sinks/analysis.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "full_matrices.h"
+#include "report/report.h"
+#include "sinks/attention_maps.h"
+#include "support/error_of.h"
+
+namespace lazy::sinks {
+using testing::HasSubstr;
+
+const std::string kText = [] {
+  std::string text = "NAME\n  tool - does things\n\n";
+  for (int i = 0; i < 40; ++i) {
+    text +=
+        "The quick brown fox jumps over the lazy dog, and the dog, who has seen it all before, sleeps on in the sun "
+        "without so much as a glance at the fox. Nobody minds.\n\n";
+  }
+  return text;
+}();
+
+TEST(Samples, SpreadEvenlyWithoutOverlap) {
+  std::vector<int32_t> ids(103);
+  for (int32_t i = 0; i < 103; ++i) ids[static_cast<size_t>(i)] = i;
+  const auto all = spread_samples(ids, 10, 100, std::nullopt);
+  ASSERT_EQ(all.size(), 10u);
+  EXPECT_EQ(all[9].front(), 90);
+  const auto some = spread_samples(ids, 10, 4, std::nullopt);
+  ASSERT_EQ(some.size(), 4u);
+  EXPECT_EQ(some[0].front(), 0);
+  EXPECT_EQ(some[1].front(), 20);
+  EXPECT_EQ(some[3].front(), 70);
+  const auto with_bos = spread_samples(ids, 10, 2, 1000);
+  EXPECT_EQ(with_bos[0].front(), 1000);
+  EXPECT_EQ(with_bos[0].size(), 10u);
+  EXPECT_EQ(with_bos[1][1], 45);  // 11 blocks of 9 from the text, the 6th
+  EXPECT_TRUE(spread_samples(ids, 104, 5, std::nullopt).empty());
+}
+
+TEST(Prose, SkipsListsAndCode) {
+  EXPECT_THAT(first_prose(kText), testing::StartsWith("The quick brown fox"));
+  EXPECT_EQ(first_prose("short"), "short");
+}
+
+TEST(Analysis, WritesWhatTheReportReads) {
+  LanguageModel model = small_model("elastic");
+  const auto tokenizer = load_tokenizer("bytes");
+  AnalysisOptions options;
+  options.samples = 5;
+  options.progress = false;
+  const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
+  EXPECT_EQ(result.length, 48);
+  EXPECT_EQ(result.samples, 5);
+  EXPECT_EQ(result.sink_samples, std::min<int64_t>(100, int64_t(kText.size()) / 64));
+  const auto json = to_json(result, model.config(), "model", "text.txt", options, "lazy sinks model --text text.txt");
+  const report::SinkReport report = report::parse_sinks(json, "sinks.json");
+  EXPECT_EQ(report.normalizer, "elastic");
+  EXPECT_EQ(report.length, 48);
+  EXPECT_EQ(report.density, result.measures.density);
+  EXPECT_EQ(report.overall.sink_1, mean(result.sink_1));
+  ASSERT_EQ(report.maps.size(), 3u);  // a head of each layer
+  EXPECT_EQ(report.maps[0].tokens.size(), 24u);
+  EXPECT_EQ(report.maps[0].tokens[0], "T");
+  EXPECT_EQ(report.maps[2].layer, 3);
+  // The head shown is the layer's one with the highest sink ratio.
+  const auto& row = result.measures.sink_ratio[2];
+  EXPECT_EQ(report.maps[2].head - 1, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_THAT(to_table(result), HasSubstr("5 samples of 48 tokens"));
+  EXPECT_EQ(json["per_layer"]["density"].size(), 3u);
+}
+
+TEST(Analysis, ChosenHeadsAndBadInput) {
+  LanguageModel model = small_model("softmax");
+  const auto tokenizer = load_tokenizer("bytes");
+  AnalysisOptions options;
+  options.samples = 2;
+  options.progress = false;
+  options.maps = "3:2,1:4";
+  options.map_text = "Na\u00efve";
+  const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
+  ASSERT_EQ(result.maps.size(), 2u);
+  EXPECT_EQ(result.maps[0].layer, 3);
+  EXPECT_EQ(result.maps[1].head, 4);
+  EXPECT_EQ(result.maps[0].tokens,
+            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes, one label
+  for (const char* bad : {"3", "0:1", "4:1", "1:5", "1:2:3", "a:b", "1:2,"}) {
+    options.maps = bad;
+    EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
+                HasSubstr("expected auto, all, none or LAYER:HEAD"))
+        << bad;
+  }
+  options.maps = "all";
+  EXPECT_EQ(analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.size(), 12u);
+  options.maps = "none";
+  EXPECT_TRUE(analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options).maps.empty());
+  EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, "too short", "s.txt"), options); }),
+              HasSubstr("s.txt: expected at least 64 tokens"));
+  options.length = 100000;
+  EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
+              HasSubstr("expected at least 100000 tokens"));
+}
+
+// Under an intervention every number and map is that of the changed model; afterwards the model is what it was.
+TEST(Analysis, UnderInterventions) {
+  LanguageModel model = small_model("softmax");
+  const auto tokenizer = load_tokenizer("bytes");
+  const auto source = text_source(*tokenizer, kText, "text.txt");
+  AnalysisOptions options;
+  options.samples = 2;
+  options.progress = false;
+  options.maps = "2:1";
+  options.measures = kFurtherMeasures;
+  const auto json = [&](const AnalysisOptions& o) {
+    return to_json(analyze(model, *tokenizer, source, o), model.config(), "m", "t", o, "c");
+  };
+  const auto before = json(options);
+  EXPECT_NEAR(before["further"]["weights"]["sink_1_by_head"][1][2].get<double>(),
+              before["per_head"]["sink_1_0.3"][1][2].get<double>(), 1e-9);
+  AnalysisOptions changed = options;
+  changed.interventions.set_zero("layers.1.attention.weights[:,:,0]");
+  const auto after = json(changed);
+  EXPECT_EQ(after["per_layer"]["sink_ratio"][1].get<double>(), 0);
+  EXPECT_EQ(after["per_layer"]["sink_ratio"][0], before["per_layer"]["sink_ratio"][0]);
+  EXPECT_GT(after["per_layer"]["released_mass"][1].get<double>(), 0.001);
+  EXPECT_EQ(after["attention_maps"][0]["weights"][5][0].get<double>(), 0);
+  EXPECT_EQ(after["further"]["weights"]["sink_k_by_layer"][1][0].get<double>(), 0);
+  changed.interventions = Interventions().set_zero("layers.*.self_attn.q_proj.weight");
+  const auto even = json(changed);
+  EXPECT_NEAR(even["attention_maps"][0]["weights"][3][1].get<double>(), 0.25, 1e-6) << "scores of zero";
+  EXPECT_EQ(json(options)["overall"], before["overall"]);
+}
+
+TEST(Learned, ReadFromAModelFolder) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("learned_{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  LanguageModel model = small_model("elastic", -1.25);
+  model.save(folder);
+  const report::LearnedParameters learned = learned_parameters(folder);
+  ASSERT_EQ(learned.tau.size(), 3u);
+  EXPECT_EQ(learned.tau[1], (std::vector<double>{-1.25, -1.25, -1.25, -1.25}));
+  ASSERT_EQ(learned.distance_bias.size(), 3u);
+  EXPECT_EQ(learned.distance_bias[2][3][5], model.distance_bias(2)[3][5].item<float>());
+  EXPECT_EQ(learned.tau_initial, -1.25);
+  LanguageModel plain = small_model("softmax");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  plain.save(folder);
+  EXPECT_TRUE(learned_parameters(folder).tau.empty());
+  std::filesystem::remove_all(folder);
+}
+
+// 32k tokens at once: a matrix of weights would take 4 GiB a head in fp32; hidden states and statistics take little.
+// A process of its own, so that its peak is its own.
+TEST(Analysis, ThirtyTwoThousandTokensInAFewHundredMegabytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the address sanitizer's shadow memory is no measure of ours";
+#endif
+  std::string text;
+  while (text.size() < 32768) text += kText;
+  text.resize(32768);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    at::set_num_threads(1);  // a forked process has no OpenMP team to join
+    LanguageModel model = small_model("elastic");
+    const auto tokenizer = load_tokenizer("bytes");
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    AnalysisOptions options;
+    options.length = 32768;
+    options.samples = 1;
+    options.progress = false;
+    const Analysis result = analyze(model, *tokenizer, text_source(*tokenizer, text, "long.txt"), options);
+    getrusage(RUSAGE_SELF, &after);
+    const long megabytes = (after.ru_maxrss - before.ru_maxrss) / 1024;
+    std::fprintf(stderr, "32k tokens: peak grew by %ld MiB\n", megabytes);
+    _exit(result.samples == 1 && result.length == 32768 && megabytes < 300 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace lazy::sinks
