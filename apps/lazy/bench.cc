@@ -24,7 +24,7 @@ struct Settings {
   std::string json;
 };
 
-static void add_json(CLI::App& command, std::string& json) {
+static void add_json(Command command, std::string& json) {
   command.add_option("--json", json, "Also write the figures to this file");
 }
 
@@ -34,25 +34,25 @@ static void write_json(const nlohmann::json& result, const std::string& path) {
 
 // What the benchmarks of attention share.
 template <typename Benchmark>
-static void add_shapes(CLI::App& command, Settings<Benchmark>& s) {
+static void add_shapes(Command command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
-  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
-  command.add_option("--heads", b.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--batch", b.batch, "Batch size")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--head-dim", b.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
-  command.add_option("--dtype", b.dtypes, "fp32, bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
+  command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
+  command.add_option("--heads", b.heads, "Query heads").positive().show_default();
+  command.add_option("--batch", b.batch, "Batch size").positive().show_default();
+  command.add_option("--head-dim", b.head_dims, "Head sizes").range(1, 256).show_default();
+  command.add_option("--dtype", b.dtypes, "fp32, bf16").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--score-scale", b.score_scale, "Standard deviation of the scores; larger, fewer alive pairs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+      .positive()
+      .show_default();
+  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
   add_json(command, s.json);
 }
 
-static void bench_attention(CLI::App& command) {
+static void bench_attention(Command command) {
   auto s = std::make_shared<Settings<benchmarks::AttentionBenchmark>>();
   add_shapes(command, *s);
-  command.add_option("--length", s->benchmark.length, "Tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command.callback([s, &command] {
+  command.add_option("--length", s->benchmark.length, "Tokens").positive().show_default();
+  command.callback([s, command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
     // A GPU is worth larger problems: these are the defaults there.
@@ -70,16 +70,12 @@ static void bench_attention(CLI::App& command) {
   });
 }
 
-static void bench_decode(CLI::App& command) {
+static void bench_decode(Command command) {
   auto s = std::make_shared<Settings<benchmarks::DecodeBenchmark>>();
   add_shapes(command, *s);
-  command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.callback([s, &command] {
+  command.add_option("--keys", s->benchmark.keys, "Cached keys a sequence").positive().show_default();
+  command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads").positive().show_default();
+  command.callback([s, command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_decode(b), s->json);
     if (!command.count("--dtype")) b.dtypes = {"bf16"};
@@ -95,18 +91,16 @@ static void bench_decode(CLI::App& command) {
   });
 }
 
-static void bench_fused(CLI::App& command) {
+static void bench_fused(Command command) {
   auto s = std::make_shared<Settings<benchmarks::FusedBenchmark>>();
   benchmarks::FusedBenchmark& b = s->benchmark;
-  command.add_option("--device", b.device, "Device")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
-  command.add_option("--rows", b.rows, "Rows; 0: 32768 on a GPU, 4096 on the CPU")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command.add_option("--dim", b.dims, "Numbers a row")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
+  command.add_option("--rows", b.rows, "Rows; 0: 32768 on a GPU, 4096 on the CPU").non_negative().show_default();
+  command.add_option("--dim", b.dims, "Numbers a row").positive().show_default();
   command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+      .one_of({"fp32", "bf16", "fp16"})
+      .show_default();
+  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
@@ -117,19 +111,12 @@ struct ModelSettings : Settings<Benchmark> {
   std::string config;
   std::vector<std::string> overrides;
 
-  void add(CLI::App& command) {
-    command.add_option("config", config, "Configuration with a [model]")->required()->check(CLI::ExistingFile);
-    command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)")
-        ->expected(1)
-        ->take_all()
-        ->allow_extra_args(false);
+  void add(Command command) {
+    command.add_option("config", config, "Configuration with a [model]").required().existing_file();
+    command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)").repeatable();
     Benchmark& b = this->benchmark;
-    command.add_option("--device", b.device, "Device")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-        ->capture_default_str();
-    command.add_option("--dtype", b.dtype, "Precision")
-        ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-        ->capture_default_str();
+    command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
+    command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
     add_json(command, this->json);
   }
 
@@ -143,23 +130,21 @@ struct ModelSettings : Settings<Benchmark> {
   }
 };
 
-static void bench_train(CLI::App& command) {
+static void bench_train(Command command) {
   auto s = std::make_shared<ModelSettings<benchmarks::TrainBenchmark>>();
   s->add(command);
   benchmarks::TrainBenchmark& b = s->benchmark;
-  command.add_option("--batch", b.batch, "Sequences a micro-batch")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--length", b.length, "Tokens a sequence")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--accumulation", b.accumulation, "Micro-batches a step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--steps", b.steps, "Steps to time")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", b.batch, "Sequences a micro-batch").positive().show_default();
+  command.add_option("--length", b.length, "Tokens a sequence").positive().show_default();
+  command.add_option("--accumulation", b.accumulation, "Micro-batches a step").positive().show_default();
+  command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
   command.add_option("--checkpointing", b.checkpointing, "Activations computed again in the backward pass")
-      ->check(CLI::IsMember({"none", "mlp", "attention", "full"}))
-      ->capture_default_str();
+      .one_of({"none", "mlp", "attention", "full"})
+      .show_default();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
   command.add_option("--data-parallel", b.data_parallel, "What several ranks divide")
-      ->check(CLI::IsMember({"replicate", "zero2", "full_shard"}))
-      ->capture_default_str();
+      .one_of({"replicate", "zero2", "full_shard"})
+      .show_default();
   command.add_flag("--profile", b.profile, "Also the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
@@ -167,60 +152,50 @@ static void bench_train(CLI::App& command) {
   });
 }
 
-static void bench_eval(CLI::App& command) {
+static void bench_eval(Command command) {
   auto s = std::make_shared<ModelSettings<benchmarks::EvalBenchmark>>();
   s->add(command);
   benchmarks::EvalBenchmark& b = s->benchmark;
-  command.add_option("--questions", b.questions, "Questions")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--choices", b.choices, "Choices a question")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--context", b.context, "Tokens of a question, on average")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--choice", b.choice, "Tokens of a choice, on average")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--batch", b.batch, "Rows a batch of the plain way")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--questions", b.questions, "Questions").positive().show_default();
+  command.add_option("--choices", b.choices, "Choices a question").positive().show_default();
+  command.add_option("--context", b.context, "Tokens of a question, on average").positive().show_default();
+  command.add_option("--choice", b.choice, "Tokens of a choice, on average").positive().show_default();
+  command.add_option("--batch", b.batch, "Rows a batch of the plain way").positive().show_default();
+  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
-static void bench_sinks(CLI::App& command) {
+static void bench_sinks(Command command) {
   auto s = std::make_shared<ModelSettings<benchmarks::SinksBenchmark>>();
   s->add(command);
   benchmarks::SinksBenchmark& b = s->benchmark;
   command.add_option("--length", b.length, "Tokens of the text; 0: 32768 on a GPU, 2048 on the CPU")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .non_negative()
+      .show_default();
   command.add_option("--check", b.checked, "Tokens of the text whose statistics are compared with full matrices")
-      ->check(CLI::Range(2, 4096))
-      ->capture_default_str();
-  command.add_option("--repeats", b.repeats, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+      .range(2, 4096)
+      .show_default();
+  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
   command.callback([s] { write_json(benchmarks::run_sinks(s->read()), s->json); });
 }
 
-static void bench_mixers(CLI::App& command) {
+static void bench_mixers(Command command) {
   auto s = std::make_shared<Settings<benchmarks::MixersBenchmark>>();
   benchmarks::MixersBenchmark& b = s->benchmark;
-  command.add_option("--device", b.device, "Device")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command.add_option("--dtype", b.dtype, "Precision")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str();
+  command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
   command.add_option("--model", b.models, "Beside transformer: retnet, mamba2, deltanet, ... (default: all)")
-      ->delimiter(',');
+      .comma_separated();
   command.add_option("--length", b.lengths, "Tokens of a text (default: 1024; on a GPU 1024,4096,16384,65536)")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      .comma_separated()
+      .positive();
   command.add_option("--layers", b.layers, "Layers; 0: 2 on the CPU, the model's own on a GPU")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .non_negative()
+      .show_default();
   command.add_option("--tokens", b.tokens, "Tokens of a training step; 0: 2048 on the CPU, 32768 on a GPU")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command.add_option("--steps", b.steps, "Medians of this many")->check(CLI::PositiveNumber)->capture_default_str();
+      .non_negative()
+      .show_default();
+  command.add_option("--steps", b.steps, "Medians of this many").positive().show_default();
   add_json(command, s->json);
   command.callback([s] {
     s->benchmark.after_model = [s](const nlohmann::json& so_far) { write_json(so_far, s->json); };
@@ -228,41 +203,37 @@ static void bench_mixers(CLI::App& command) {
   });
 }
 
-static void bench_tokenizer(CLI::App& command) {
+static void bench_tokenizer(Command command) {
   auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")
-      ->required();
-  command.add_option("--text", s->benchmark.text, "Text; its lines are the documents")
-      ->required()
-      ->check(CLI::ExistingFile);
+      .required();
+  command.add_option("--text", s->benchmark.text, "Text; its lines are the documents").required().existing_file();
   command.add_option("--python", s->benchmark.python, "Interpreter with the peer: tokenizers or sentencepiece")
-      ->capture_default_str();
-  command.add_option("--repeats", s->benchmark.repeats, "The fastest of this many")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .show_default();
+  command.add_option("--repeats", s->benchmark.repeats, "The fastest of this many").positive().show_default();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_tokenizer(s->benchmark), s->json); });
 }
 
 }  // namespace lazy::cli
 
-LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](CLI::App& command) {
-  command.require_subcommand(1);
+LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](lazy::cli::Command command) {
+  command.require_subcommand();
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
       "--length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train "
       "configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers "
       "--length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
-  lazy::cli::bench_attention(*command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
-  lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
-  lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
-  lazy::cli::bench_train(*command.add_subcommand("train", "Whole training steps of a configuration's model"));
-  lazy::cli::bench_eval(*command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
+  lazy::cli::bench_attention(command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
+  lazy::cli::bench_train(command.add_subcommand("train", "Whole training steps of a configuration's model"));
+  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
   lazy::cli::bench_mixers(
-      *command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans beside attention, by length"));
+      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans beside attention, by length"));
   lazy::cli::bench_sinks(
-      *command.add_subcommand("sinks", "Sink statistics of one long text beside a plain forward pass"));
+      command.add_subcommand("sinks", "Sink statistics of one long text beside a plain forward pass"));
   lazy::cli::bench_tokenizer(
-      *command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
+      command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
 });

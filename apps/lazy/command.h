@@ -1,24 +1,79 @@
-// A subcommand is one file that ends with
-//   LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) { ... command.callback(...); });
+// The interface of subcommands to the command line parser. A subcommand is one file that ends with
+//   LAZY_COMMAND(train, "Train a model from a configuration", [](Command command) { ... command.callback(...); });
+// Command and Option are handles to CLI11's objects. CLI11 itself is compiled in command.cc and main.cc alone: its
+// headers take several seconds a file.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace lazy::cli {
 
-struct Command {
-  std::string help;
-  std::function<void(CLI::App&)> set_up;
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  Option required() const;
+  Option show_default() const;  // the variable's present value, in --help
+  Option group(const std::string& name) const;
+  Option one_of(const std::vector<std::string>& values) const;
+  Option positive() const;
+  Option non_negative() const;
+  Option range(int low, int high) const;
+  Option range(double low, double high) const;
+  Option existing_file() const;
+  Option byte_size() const;        // 4096, 64kb, 4GiB
+  Option comma_separated() const;  // one argument holds several values
+  Option repeatable() const;       // may be given several times, with one value each
+  Option needs(const Option& other) const;
+
+ private:
+  CLI::Option* option_;
 };
 
-std::map<std::string, Command>& commands();
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+  // The variable must live as long as the callback. T: std::string, int64_t, uint64_t, double, std::filesystem::path,
+  // and vectors of these (command.cc has the list).
+  template <typename T>
+  Option add_option(const std::string& name, T& value, const std::string& help) const;
+  Option add_option(const std::string& name, const std::string& help) const;  // see values_in_order
+  Option add_flag(const std::string& name, bool& value, const std::string& help) const;
+  Command add_subcommand(const std::string& name, const std::string& help) const;
+  Command add_exclusive_group(const std::string& name, const std::string& help) const;  // exactly one of its options
+  void require_subcommand() const;
+  void footer(const std::string& text) const;
+  void callback(std::function<void()> run) const;
+
+  // After parsing.
+  size_t count(const std::string& option) const;
+  // Option names and values in the order of the command line.
+  std::vector<std::pair<std::string, std::string>> values_in_order() const;
+  // The command as it was given, quoted for a shell, without --json: for results and reports.
+  std::string line() const;
+
+ private:
+  CLI::App* app_;
+};
+
+struct Subcommand {
+  std::string help;
+  std::function<void(Command)> set_up;
+};
+
+std::map<std::string, Subcommand>& subcommands();
 
 struct Registration {
-  Registration(const char* name, const char* help, std::function<void(CLI::App&)> set_up) {
-    commands()[name] = {help, std::move(set_up)};
+  Registration(const char* name, const char* help, std::function<void(Command)> set_up) {
+    subcommands()[name] = {help, std::move(set_up)};
   }
 };
 

@@ -12,7 +12,7 @@
 #include "data/prepare.h"
 #include "data/sequences.h"
 #include "train/config.h"
-#include "train/description.h"
+#include "train/run_info.h"
 
 namespace lazy {
 namespace {
@@ -28,48 +28,45 @@ void prepare(PrepareOptions options) {
   fmt::print("{}\n", options.output.string());
 }
 
-void add_prepare(CLI::App& data) {
+void add_prepare(cli::Command data) {
   auto options = std::make_shared<PrepareOptions>();
   auto format = std::make_shared<std::string>("text");
-  CLI::App& command = *data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
+  const cli::Command command = data.add_subcommand("prepare", "Turn text into a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
                   "Files or folders: .txt .md .jsonl .pod, also .gz and .zst, .parquet; - for standard input")
-      ->required();
-  command.add_option("-o,--output", options->output, "The corpus folder to write")->required();
-  auto* group = command.add_option_group("tokenizer", "Which tokenizer (one of these)");
-  group->add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
-  group->add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
-      ->check(CLI::PositiveNumber);
-  group->require_option(1);
+      .required();
+  command.add_option("-o,--output", options->output, "The corpus folder to write").required();
+  const auto tokenizer = command.add_exclusive_group("tokenizer", "Which tokenizer (one of these)");
+  tokenizer.add_option("--tokenizer", options->tokenizer, "\"bytes\", a .model file, a tokenizer.json, or a folder");
+  tokenizer.add_option("--train-tokenizer", options->train_pieces, "Train a SentencePiece BPE of this many pieces")
+      .positive();
   command.add_option("--train-bytes", options->train_bytes, "Text sampled to train the tokenizer on")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+      .byte_size()
+      .show_default();
   command
       .add_option("--text-field", options->documents.text_field,
                   "Field of JSON lines, column of Parquet files that holds the text")
-      ->capture_default_str();
+      .show_default();
   command.add_option("--format", *format, "Format of standard input, and of files with other endings")
-      ->check(CLI::IsMember({"text", "jsonl", "pod", "parquet"}))
-      ->capture_default_str();
+      .one_of({"text", "jsonl", "pod", "parquet"})
+      .show_default();
   command
       .add_option("--split-blank", options->documents.split_blank,
                   "Plain text: part documents at this many blank lines (0: one file is one document)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .non_negative()
+      .show_default();
   command
       .add_option("--max-document", options->documents.max_bytes,
                   "Cut documents longer than this, e.g. 64kb (0: never)")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+      .byte_size()
+      .show_default();
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
   command.add_option("--validation", options->validation, "Share of the documents held out")
-      ->check(CLI::Range(0.0, 0.999))
-      ->capture_default_str();
-  command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample")->capture_default_str();
-  command.add_option("--shard-size", options->shard_bytes, "Size of a shard file")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+      .range(0.0, 0.999)
+      .show_default();
+  command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample").show_default();
+  command.add_option("--shard-size", options->shard_bytes, "Size of a shard file").byte_size().show_default();
   command.add_flag("--force", options->replace, "Replace a corpus that is already there");
   command.footer(
       "Examples:\n"
@@ -91,7 +88,7 @@ void print_mixture(const std::string& path, bool json) {
   const auto config = train::TrainConfig::load(path);
   const Sequences sequences(config.corpus, config.train_split, config.sequences);
   const int64_t read = config.tokens_per_step() / config.seq_len * config.steps;
-  const auto parts = train::part_facts(sequences, read);
+  const auto parts = train::corpus_facts(sequences, read);
   if (json) {
     fmt::print("{}\n", nlohmann::ordered_json({{"sequences_read", read}, {"parts", parts}}).dump(2));
     return;
@@ -106,19 +103,18 @@ void print_mixture(const std::string& path, bool json) {
   }
 }
 
-void add_inspect(CLI::App& data) {
+void add_inspect(cli::Command data) {
   struct Options {
     InspectOptions inspect;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App& command =
-      *data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
-  command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)")->required();
-  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded")
-      ->capture_default_str();
-  command.add_option("--first", options->inspect.first, "From this document on")->capture_default_str();
-  command.add_option("--split", options->inspect.split, "Of this split")->capture_default_str();
+  const cli::Command command =
+      data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
+  command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
+  command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded").show_default();
+  command.add_option("--first", options->inspect.first, "From this document on").show_default();
+  command.add_option("--split", options->inspect.split, "Of this split").show_default();
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
   command.add_flag("--json", options->json, "Print JSON");
   command.footer(
@@ -134,8 +130,8 @@ void add_inspect(CLI::App& data) {
 
 }  // namespace
 
-LAZY_COMMAND(data, "Prepare text for training, and look into what was prepared", [](CLI::App& command) {
-  command.require_subcommand(1);
+LAZY_COMMAND(data, "Prepare text for training, and look into what was prepared", [](cli::Command command) {
+  command.require_subcommand();
   add_prepare(command);
   add_inspect(command);
 });

@@ -4,17 +4,16 @@
 #include <memory>
 
 #include "command.h"
+#include "common_options.h"
 #include "core/error.h"
 #include "core/stop.h"
-#include "eval_length.h"
-#include "eval_models.h"
-#include "model_options.h"
-#include "train/distributed/launch.h"
-#include "train/machine.h"
+#include "distributed/launch.h"
+#include "eval.h"
+#include "model/device.h"
 
 namespace {
 
-// How long a rank waits for the others' shares of a task.
+// Timeout of the ranks' collectives: the largest difference in time between two ranks' shares of a task.
 constexpr std::chrono::minutes kTimeout(30);
 
 void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& lengths) {
@@ -22,47 +21,41 @@ void run(const lazy::cli::EvalArguments& a, const lazy::cli::LengthArguments& le
   if (a.compare) return lazy::cli::compare_folders(a);
   if (a.models.empty()) lazy::fail("eval", "expected a model folder, found none");
   if (a.log_samples && a.output.empty()) lazy::fail("eval", "--log-samples needs --output");
-  const int64_t batch_size = lazy::cli::batch_size_of(a.batch_size);
-  const auto world = lazy::train::world_from_environment();
-  lazy::train::as_rank(
-      world, lazy::train::resolve_device(a.device), kTimeout, [&](lazy::train::Communicator& ranks, at::Device device) {
-        const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.first()};
-        lengths.study.lengths.empty() ? lazy::cli::evaluate_models(a, machine)
-                                      : lazy::cli::evaluate_lengths(lengths, a, machine);
+  const int64_t batch_size = lazy::cli::parse_batch_size(a.batch_size);
+  const auto info = lazy::distributed::rank_info_from_environment();
+  lazy::distributed::run_as_rank(
+      info, lazy::resolve_device(a.device), kTimeout, [&](lazy::distributed::Communicator& ranks, at::Device device) {
+        const lazy::cli::EvalMachine machine{device, {.batch_size = batch_size, .ranks = &ranks}, ranks.is_rank0()};
+        lengths.options.lengths.empty() ? lazy::cli::evaluate_models(a, machine)
+                                        : lazy::cli::evaluate_lengths(lengths, a, machine);
       });
 }
 
 }  // namespace
 
-LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](CLI::App& command) {
+LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models, "Model folder; several are compared, each with the first");
   command
       .add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")
-      ->delimiter(',');
+      .comma_separated();
   command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples")->capture_default_str();
+  command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question").range(0, 1000).show_default();
+  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples").show_default();
   command.add_option("--limit", a->limit, "Documents of a task (corpus: sequences) at most; below 1 a share")
-      ->check(CLI::PositiveNumber);
+      .positive();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare`, for heldout");
-  command.add_option("--split", a->split, "The corpus' split")->capture_default_str();
+  command.add_option("--split", a->split, "The corpus' split").show_default();
   command.add_option("--text", a->text, "Text file, for heldout");
   command.add_option("--max-length", a->max_length, "Tokens a window (default: the model's training length)")
-      ->check(CLI::Range(2, 1 << 24));
+      .range(2, 1 << 24);
   lazy::cli::add_model_options(command, a->model_options);
   command.add_flag("--bos", a->bos, "BOS before every text or sequence");
-  command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto")->capture_default_str();
-  command.add_option("--device", a->device, "Where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command.add_option("--dtype", a->dtype, "Computing precision")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto").show_default();
+  command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--output", a->output,
                      "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
@@ -86,9 +79,9 @@ Examples:
 Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, docs/evaluation.md has their files, the
 results' schema, and how to add one. heldout: loss in nats per token, bits per byte, perplexity per token.)");
   lazy::cli::add_length_options(command, *lengths);
-  command.callback([a, lengths, &command] {
+  command.callback([a, lengths, command] {
     lazy::install_stop_handlers();
-    a->command = lazy::cli::command_line(command);
+    a->command = command.line();
     run(*a, *lengths);
   });
 });

@@ -1,4 +1,4 @@
-#include "eval_models.h"
+#include "eval.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -11,10 +11,8 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "eval/compare/compare.h"
-#include "eval/data/files.h"
 #include "eval/evaluate.h"
-#include "eval/result_files.h"
-#include "eval/run_tasks.h"
+#include "eval/tasks/documents.h"
 #include "model/tokenizer_match.h"
 
 namespace lazy::cli {
@@ -23,9 +21,9 @@ using namespace lazy::eval;
 
 namespace {
 
-// What was asked for, spelled out: with no --tasks, whatever the given data serves. The benchmarks come back; whether
-// the held-out loss is wanted too is in *heldout.
-std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
+// The benchmarks to run: those of --tasks, or without it all whose files the given data has. *heldout: whether the
+// held-out loss is evaluated too.
+std::vector<Task> selected_tasks(const EvalArguments& a, bool* heldout) {
   std::vector<std::string> names = a.tasks;
   *heldout = std::erase(names, "heldout") > 0 || (a.tasks.empty() && (!a.corpus.empty() || !a.text.empty()));
   if (*heldout && !a.corpus.empty() && !a.text.empty())
@@ -38,7 +36,7 @@ std::vector<Task> wanted_tasks(const EvalArguments& a, bool* heldout) {
     for (const Task& task : builtin_tasks()) {
       if (has_task_files(task, a.data)) tasks.push_back(task);
     }
-    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // says what is not there
+    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // throws an Error that lists the files
   }
   if (tasks.empty() && !*heldout)
     fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
@@ -58,12 +56,12 @@ std::string dumped(const nlohmann::ordered_json& json) {
 Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
                     const EvalMachine& machine) {
   bool heldout = false;
-  const std::vector<Task> tasks = wanted_tasks(a, &heldout);
+  const std::vector<Task> tasks = selected_tasks(a, &heldout);
   if (!output.empty()) check_output(output);
   ScoreOptions score = machine.score;
   score.cache = a.model_options.streaming();
   auto model = open_model(model_path, a.model_options);
-  to_machine(model, machine, a.dtype);
+  move_to_machine(model, machine, a.dtype);
   const auto tokenizer = load_tokenizer(model_path);
   check_tokenizer(model.config(), tokenizer->fingerprint(), tokenizer->vocab_size(), model_path);
 
@@ -71,14 +69,15 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
   std::vector<TaskResult> results;
   if (heldout) {
-    const EvalOptions options{max_length, a.bos, limit, score, true};
+    const HeldoutOptions options{max_length, a.bos, limit, score, true};
     results.push_back(!a.corpus.empty()
                           ? evaluate_corpus(model, a.corpus, a.split, options)
                           : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
   }
-  RunOptions options{
+  TaskOptions options{
       {max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, score, a.log_samples || a.models.size() > 1, true};
-  for (TaskResult& result : run_tasks(model, *tokenizer, tasks, a.data, options)) results.push_back(std::move(result));
+  for (TaskResult& result : evaluate_tasks(model, *tokenizer, tasks, a.data, options))
+    results.push_back(std::move(result));
 
   ResultInfo info;
   info.model_path = model_path;
@@ -99,7 +98,7 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   return evaluation;
 }
 
-// Several models on the same documents: every one's results, then each of the others beside the first.
+// Several models on the same documents: the results of each, then comparisons with the first.
 void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   if (fs::path(a.output).extension() == ".json")
     fail("eval", "--output {}: expected a folder for several models' results, found a file's name", a.output);
@@ -123,7 +122,7 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
 
 }  // namespace
 
-int64_t batch_size_of(const std::string& text) {
+int64_t parse_batch_size(const std::string& text) {
   if (text == "auto") return 0;
   const bool digits = !text.empty() && text.size() < 6 &&
                       std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -132,7 +131,7 @@ int64_t batch_size_of(const std::string& text) {
   return size;
 }
 
-void to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype) {
+void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype) {
   model.to(machine.device);
   if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
 }

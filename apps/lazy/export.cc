@@ -36,7 +36,7 @@ fs::path source(const ExportOptions& options) {
     fail("export", "{}: expected a run folder with model/ or checkpoints/, or a model folder; found none of them",
          run.string());
   }
-  if (options.step < 0) return store.newest_usable()->path;
+  if (options.step < 0) return store.newest_valid()->path;
   if (std::find(steps.begin(), steps.end(), options.step) == steps.end()) {
     fail("export", "--step {}: {} has checkpoints {}", options.step, run.string(), fmt::join(steps, ", "));
   }
@@ -69,13 +69,11 @@ void run(const ExportOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](CLI::App& command) {
+LAZY_COMMAND(export, "Write a run's model as a Hugging Face folder", [](cli::Command command) {
   auto o = std::make_shared<ExportOptions>();
-  command.add_option("run", o->run, "Run folder, checkpoint or model folder")->required();
-  command.add_option("model", o->model, "Folder to write; must not exist yet")->required();
-  command.add_option("--dtype", o->dtype, "Precision of the weights")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command.add_option("run", o->run, "Run folder, checkpoint or model folder").required();
+  command.add_option("model", o->model, "Folder to write; must not exist yet").required();
+  command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
   command.add_option("--step", o->step,
                      "Export this checkpoint instead of the finished model or the newest checkpoint");
   command.footer(

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "model_options.h"
+#include "common_options.h"
 
 #include "core/error.h"
 #include "core/file.h"
@@ -84,28 +84,24 @@ void run(GenerateArguments options) {
 
 }  // namespace
 
-LAZY_COMMAND(generate, "Continue a text with a model", [](CLI::App& command) {
+LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) {
   auto o = std::make_shared<GenerateArguments>();
   o->generate.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
   SamplingOptions& sampling = o->generate.sampling;
-  command.add_option("model", o->model, "Model folder: config.json, model.safetensors and its tokenizer")->required();
-  command.add_option("--prompt", o->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
+  command.add_option("model", o->model, "Model folder: config.json, model.safetensors and its tokenizer").required();
+  command.add_option("--prompt", o->prompts, "Text to continue; may be given several times").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
-  command.add_option("--max-tokens", o->generate.max_tokens, "Tokens a text, at most")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--temperature", sampling.temperature, "0: always the most likely token")->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "Choose among the k most likely tokens; 0: all")->capture_default_str();
+  command.add_option("--max-tokens", o->generate.max_tokens, "Tokens a text, at most").show_default().non_negative();
+  command.add_option("--temperature", sampling.temperature, "0: always the most likely token").show_default();
+  command.add_option("--top-k", sampling.top_k, "Choose among the k most likely tokens; 0: all").show_default();
   command.add_option("--top-p", sampling.top_p, "Choose among the most likely tokens that hold this probability")
-      ->capture_default_str();
+      .show_default();
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: discourage tokens that occurred")
-      ->capture_default_str();
+      .show_default();
   command.add_option("--seed", sampling.seed, "The same seed gives the same text; sample n uses seed + n")
-      ->capture_default_str();
-  command.add_option("--samples", o->samples, "Texts a prompt")->capture_default_str()->check(CLI::PositiveNumber);
-  command.add_option("--dtype", o->dtype, "Precision of the computation")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+      .show_default();
+  command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
+  command.add_option("--dtype", o->dtype, "Precision of the computation").show_default().one_of({"fp32", "bf16"});
   cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos, "Do not begin with the BOS token");
   command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");

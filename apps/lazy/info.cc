@@ -139,7 +139,8 @@ Json model_info(const ModelConfig& model) {
   out["config"] = model.to_json();
   out["parameters"] = {
       {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
-  const int64_t kept = model.num_kv_cache_layers() * model.num_kv_heads * model.head_dim;  // keys, and as many values
+  const int64_t kept = model.num_kv_cache_layers() * model.attention.num_kv_heads *
+                       model.attention.head_dim;  // keys, and as many values
   out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
   out["tensors"] = Json::array();
   for (const ParameterShape& p : parameter_shapes(model)) {
@@ -150,42 +151,47 @@ Json model_info(const ModelConfig& model) {
 
 std::string heads(const ModelConfig& m) {
   std::string mixer =
-      m.all_attention() ? "" : fmt::format("{} heads of {} (values {})", m.mix.heads, m.mix.key_dim, m.mix.value_dim);
+      m.all_attention() ? ""
+                        : fmt::format("{} heads of {} (values {})", m.mixer.heads, m.mixer.key_dim, m.mixer.value_dim);
   if (!m.attends()) return mixer;
-  const std::string groups = m.num_kv_heads == m.num_heads ? "" : fmt::format(" ({} key/value heads)", m.num_kv_heads);
-  const std::string attention = fmt::format("{} heads of {}{}", m.num_heads, m.head_dim, groups);
+  const std::string groups = m.attention.num_kv_heads == m.attention.num_heads
+                                 ? ""
+                                 : fmt::format(" ({} key/value heads)", m.attention.num_kv_heads);
+  const std::string attention = fmt::format("{} heads of {}{}", m.attention.num_heads, m.attention.head_dim, groups);
   return mixer.empty() ? attention : mixer + ", attention's " + attention;
 }
 
 void print_attention(const ModelConfig& m) {
-  std::string positions = m.positions == "rope" && !m.rotates() ? "none" : m.positions;
+  std::string positions = m.positions.kind == PositionKind::rope && !m.rotates() ? "none" : name(m.positions.kind);
   if (m.rotates()) {
-    positions = fmt::format("RoPE base {:g}", m.rope_base);
-    if (m.partial_rotary_factor != 1) positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.head_dim);
-    if (m.rope_interleaved) positions += ", neighbours paired";
-    if (m.rope_scaling.type != "none")
-      positions += fmt::format(", {} by {:g}", m.rope_scaling.type, m.rope_scaling.factor);
+    positions = fmt::format("RoPE base {:g}", m.positions.rope_base);
+    if (m.positions.partial_rotary_factor != 1)
+      positions += fmt::format(" on {} of {} dimensions", m.rotary_dim(), m.attention.head_dim);
+    if (m.positions.rope_interleaved) positions += ", neighbours paired";
+    if (m.positions.rope_scaling.type != "none")
+      positions += fmt::format(", {} by {:g}", m.positions.rope_scaling.type, m.positions.rope_scaling.factor);
   }
   fmt::print("positions     {}, training length {}\n", positions, m.max_length);
-  fmt::print("normalizer    {}{}{}\n", m.normalizer,
-             m.has_offset()
-                 ? fmt::format(", offset {} from {:g}{}", m.offset, m.offset_init, m.offset_trainable ? "" : ", fixed")
-                 : "",
-             m.window > 0 ? fmt::format(", window {}", m.window) : "");
-  if (m.distance_bias_window > 0) fmt::print("distance bias {} distances a head\n", m.distance_bias_window);
+  fmt::print("normalizer    {}{}{}\n", name(m.attention.normalizer),
+             m.has_offset() ? fmt::format(", offset {} from {:g}{}", name(m.attention.offset), m.attention.offset_init,
+                                          m.attention.offset_trainable ? "" : ", fixed")
+                            : "",
+             m.attention.window > 0 ? fmt::format(", window {}", m.attention.window) : "");
+  if (m.attention.distance_bias_window > 0)
+    fmt::print("distance bias {} distances a head\n", m.attention.distance_bias_window);
 }
 
 void print_model(const ModelConfig& m) {
   const ParameterCount count = count_parameters(m);
   fmt::print("{}: {} layers, width {}, {}, {}\n", m.kind(), m.num_layers, m.hidden_size, heads(m),
-             m.mlp ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
+             m.mlp.enabled ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
   fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
   if (m.attends()) print_attention(m);
   fmt::print("parameters    {} ({} tied, {} untied; embedding {})\n\n", millions(count.total), millions(count.tied),
              millions(count.untied), millions(count.embedding));
   // Layers of one mixer are alike: the first stands for all.
   const CheckpointNames names(m);
-  std::map<std::string, std::pair<int64_t, int64_t>> alike;  // mixer -> its first layer, how many there are
+  std::map<MixerType, std::pair<int64_t, int64_t>> alike;  // mixer -> its first layer, how many there are
   for (int64_t i = 0; i < m.num_layers; ++i) ++alike.try_emplace(m.mixer_of(i), i, 0).first->second.second;
   for (const ParameterShape& p : parameter_shapes(m)) {
     std::string name = p.name, times;

@@ -1,8 +1,8 @@
-// `lazy`: one binary for training, evaluating, looking at and serving models. Each subcommand is a file beside this
-// one.
+// `lazy`: one binary to train, evaluate, inspect and run models. Each subcommand is a file in this folder.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <exception>
@@ -11,15 +11,6 @@
 
 #include "core/error.h"
 #include "core/log.h"
-
-namespace lazy::cli {
-
-std::map<std::string, Command>& commands() {
-  static std::map<std::string, Command> instance;
-  return instance;
-}
-
-}  // namespace lazy::cli
 
 int main(int argc, char** argv) {
   CLI::App app{"Lazy Attention: train, evaluate and study attention that allocates its weight well", "lazy"};
@@ -33,8 +24,8 @@ int main(int argc, char** argv) {
     if (threads > 0) at::set_num_threads(threads);
     lazy::log::set_level(verbose ? 0 : 1);
   });
-  for (const auto& [name, command] : lazy::cli::commands()) {
-    command.set_up(*app.add_subcommand(name, command.help));
+  for (const auto& [name, command] : lazy::cli::subcommands()) {
+    command.set_up(lazy::cli::Command(app.add_subcommand(name, command.help)));
   }
   try {
     app.parse(argc, argv);

@@ -16,10 +16,10 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "model/device.h"
 #include "repro/cost.h"
 #include "repro/report.h"
-#include "repro/temporary_folder.h"
-#include "train/machine.h"
+#include "repro/configs.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -102,7 +102,7 @@ std::pair<std::string, fs::path> named_folder(const char* option, const std::str
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
   // Plans and reports may be about another machine.
   const bool elsewhere = (a.dry_run || a.report) && a.device == "cuda";
-  Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::train::resolve_device(a.device)};
+  Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::resolve_device(a.device)};
   for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
   for (const std::string& domain : a.domains) {
     const auto [name, folder] = named_folder("--domain", domain);
@@ -247,11 +247,10 @@ void repro(const ReproArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](CLI::App& command) {
+LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe, "list, all, or a recipe's name")->required();
-  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")
-      ->capture_default_str();
+  command.add_option("recipe", a->recipe, "list, all, or a recipe's name").required();
+  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
       "--text", a->text,
@@ -259,27 +258,17 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command
       .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+      .repeatable();
   command.add_option("--model", a->models, "Model folder that a study is about, DIR or NAME=DIR (may be repeated)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  command.add_option("--seeds", a->seeds, "Train every model this many times")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+      .repeatable();
+  command.add_option("--seeds", a->seeds, "Train every model this many times").range(1, 100).show_default();
   command
       .add_option(
           "--only", a->only,
           "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
-  command.add_option("--device", a->device, "Device")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
+      .repeatable();
+  command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--output", a->output, "Folder for steps and reports").show_default();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
   command.add_flag("--report", a->report, "Run nothing: report on the steps that are done, the others are open");
   command.add_flag("--json", a->json, "Print JSON");

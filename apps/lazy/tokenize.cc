@@ -61,12 +61,12 @@ void run(const TokenizeOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](CLI::App& command) {
+LAZY_COMMAND(tokenize, "Turn text into token ids, or ids into text", [](cli::Command command) {
   auto options = std::make_shared<TokenizeOptions>();
   command
       .add_option("--tokenizer", options->tokenizer,
                   "\"bytes\", a .model file, a tokenizer.json, or a folder that holds one")
-      ->required();
+      .required();
   command.add_option("input", options->input, "File to read (default: standard input)");
   command.add_flag("--decode", options->decode, "Read ids, print text");
   command.add_flag("--count", options->count, "Print only how many ids (with --decode: bytes)");

@@ -4,13 +4,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "absent_settings.h"
 #include "command.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/stop.h"
+#include "model/device.h"
 #include "train/config.h"
-#include "train/machine.h"
-#include "train/planning/plan.h"
+#include "train/plan.h"
 #include "train/trainer.h"
 
 namespace {
@@ -33,10 +33,10 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
   if (!arguments.measured.empty()) speed.measured = arguments.measured;
   if (arguments.mfu > 0) speed.mfu = arguments.mfu;
   std::string& gpu = arguments.plan.gpu;
-  if (gpu.empty()) gpu = lazy::train::gpu_name(config.device);
+  if (gpu.empty()) gpu = lazy::gpu_name(config.device);
   if (gpu.empty()) gpu = kPlannedGpu;
   if (speed.peak_tflops == 0) {
-    speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::train::peak_bf16_tflops_of(gpu);
+    speed.peak_tflops = config.peak_tflops > 0 ? config.peak_tflops : lazy::peak_bf16_tflops_of(gpu);
   }
   if (speed.peak_tflops == 0) {
     lazy::fail("plan", "--gpu {}: its TFLOP/s are not known; add --peak-tflops, and --gpu-memory for what it holds",
@@ -46,40 +46,38 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
   fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
 }
 
-void add_plan_options(CLI::App& command, TrainArguments& arguments) {
+void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
   auto& plan = arguments.plan;
   plan.gpu_memory_gib = kH200Gib;
-  auto* dry_run = command.add_flag("--dry-run", arguments.dry_run,
-                                   "Train nothing: print the memory, time and data that the run needs");
-  std::vector<CLI::Option*> options{
-      command.add_option("--gpus", plan.gpus, "GPUs to plan for")->check(CLI::Range(1, 1 << 20))->capture_default_str(),
-      command.add_option("--gpu", plan.gpu,
-                         "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
-      command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
-          ->check(CLI::PositiveNumber),
-      command
-          .add_option("--peak-tflops", plan.speed.peak_tflops,
-                      "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else those of --gpu)")
-          ->check(CLI::PositiveNumber),
-      command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")
-          ->check(CLI::Range(0.001, 1.0)),
-      command.add_option("--measured", arguments.measured,
-                         "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
-      command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")
-          ->check(CLI::Range(0.01, 1.0)),
-      command.add_flag("--json", arguments.json, "Print the plan as JSON")};
-  for (CLI::Option* option : options) option->needs(dry_run);
+  const auto dry_run = command.add_flag("--dry-run", arguments.dry_run,
+                                        "Train nothing: print the memory, time and data that the run needs");
+  for (const lazy::cli::Option& option :
+       {command.add_option("--gpus", plan.gpus, "GPUs to plan for").range(1, 1 << 20).show_default(),
+        command.add_option("--gpu", plan.gpu,
+                           "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
+        command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
+            .positive(),
+        command
+            .add_option("--peak-tflops", plan.speed.peak_tflops,
+                        "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else those of --gpu)")
+            .positive(),
+        command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")
+            .range(0.001, 1.0),
+        command.add_option("--measured", arguments.measured,
+                           "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
+        command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")
+            .range(0.01, 1.0),
+        command.add_flag("--json", arguments.json, "Print the plan as JSON")}) {
+    option.needs(dry_run);
+  }
 }
 
 }  // namespace
 
-LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) {
+LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command command) {
   auto arguments = std::make_shared<TrainArguments>();
-  command.add_option("config", arguments->config, "Configuration (TOML)")->required();
-  command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+  command.add_option("config", arguments->config, "Configuration (TOML)").required();
+  command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
   command.add_flag("--resume", arguments->resume,
                    "Continue from the newest usable checkpoint of the run, if there is one");
   add_plan_options(command, *arguments);
@@ -95,9 +93,9 @@ Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tens
 end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: something in the
 configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
-    if (arguments->dry_run) {  // a corpus that nobody named is one that is not there yet
+    if (arguments->dry_run) {  // a plan needs no corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);
-      lazy::set_if_absent(config, "data", "corpus", "corpus", arguments->settings);
+      if (!config.section("data").has("corpus")) arguments->settings.push_back("data.corpus=corpus");
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);

@@ -1,0 +1,101 @@
+#include "command.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <filesystem>
+
+namespace lazy::cli {
+
+Option Option::required() const { return Option(option_->required()); }
+Option Option::show_default() const { return Option(option_->capture_default_str()); }
+Option Option::group(const std::string& name) const { return Option(option_->group(name)); }
+Option Option::one_of(const std::vector<std::string>& values) const {
+  return Option(option_->check(CLI::IsMember(values)));
+}
+Option Option::positive() const { return Option(option_->check(CLI::PositiveNumber)); }
+Option Option::non_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::range(int low, int high) const { return Option(option_->check(CLI::Range(low, high))); }
+Option Option::range(double low, double high) const { return Option(option_->check(CLI::Range(low, high))); }
+Option Option::existing_file() const { return Option(option_->check(CLI::ExistingFile)); }
+Option Option::byte_size() const { return Option(option_->transform(CLI::AsSizeValue(false))); }
+Option Option::comma_separated() const { return Option(option_->delimiter(',')); }
+Option Option::repeatable() const { return Option(option_->expected(1)->take_all()->allow_extra_args(false)); }
+Option Option::needs(const Option& other) const { return Option(option_->needs(other.option_)); }
+
+template <typename T>
+Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+
+#define LAZY_OPTION_TYPE(...)                                                                                   \
+  template Option Command::add_option<__VA_ARGS__>(const std::string&, __VA_ARGS__&, const std::string&) const; \
+  template Option Command::add_option<std::vector<__VA_ARGS__>>(const std::string&, std::vector<__VA_ARGS__>&,  \
+                                                                const std::string&) const
+LAZY_OPTION_TYPE(std::string);
+LAZY_OPTION_TYPE(std::filesystem::path);
+LAZY_OPTION_TYPE(int64_t);
+LAZY_OPTION_TYPE(double);
+template Option Command::add_option<int>(const std::string&, int&, const std::string&) const;
+template Option Command::add_option<uint64_t>(const std::string&, uint64_t&, const std::string&) const;
+
+Option Command::add_option(const std::string& name, const std::string& help) const {
+  return Option(app_->add_option(name, help)->type_name("TEXT"));
+}
+
+Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
+  return Option(app_->add_flag(name, value, help));
+}
+
+Command Command::add_subcommand(const std::string& name, const std::string& help) const {
+  return Command(app_->add_subcommand(name, help));
+}
+
+Command Command::add_exclusive_group(const std::string& name, const std::string& help) const {
+  CLI::Option_group* group = app_->add_option_group(name, help);
+  group->require_option(1);
+  return Command(group);
+}
+
+void Command::require_subcommand() const { app_->require_subcommand(1); }
+void Command::footer(const std::string& text) const { app_->footer(text); }
+void Command::callback(std::function<void()> run) const { app_->callback(std::move(run)); }
+
+size_t Command::count(const std::string& option) const { return app_->count(option); }
+
+std::vector<std::pair<std::string, std::string>> Command::values_in_order() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  std::map<const CLI::Option*, size_t> seen;  // a repeated option stands in the order once for each value
+  for (const CLI::Option* option : app_->parse_order()) {
+    const size_t next = seen[option]++;
+    if (next < option->results().size()) out.emplace_back(option->get_name(), option->results()[next]);
+  }
+  return out;
+}
+
+std::string Command::line() const {
+  std::string line = "lazy " + app_->get_name();
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->count() == 0 || option->get_name() == "--json") continue;
+    const std::string name = option->get_positional() ? "" : " " + option->get_name();
+    std::string values;
+    for (std::string value : option->results()) {
+      if (value.find_first_of(" '\"\\$&|;<>()*?") != std::string::npos) value = "'" + value + "'";
+      if (option->get_items_expected_max() == 0) break;  // a flag
+      if (option->get_delimiter() != '\0' && !values.empty()) {
+        values += option->get_delimiter() + value;
+      } else {
+        values += (values.empty() ? "" : name) + " " + value;  // repeated
+      }
+    }
+    line += name + values;
+  }
+  return line;
+}
+
+std::map<std::string, Subcommand>& subcommands() {
+  static std::map<std::string, Subcommand> instance;
+  return instance;
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,49 @@
+#include "common_options.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+namespace lazy::cli {
+
+void add_model_options(Command command, ModelOptions& options) {
+  command.add_option("--positions", options.positions,
+                     "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
+  command.add_option("--rope-base", options.rope_base, "RoPE's base (default: the model's)");
+  command.add_option("--cache", options.cache,
+                     "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM)");
+}
+
+void add_interventions(Command command) {
+  for (const auto& [option, help] : {std::pair{"--set-zero", "NAME[INDEX]: zeros in a weight or an activation"},
+                                     {"--replace", "NAME[INDEX]=VALUE"},
+                                     {"--add", "NAME[INDEX]=VALUE"},
+                                     {"--swap-positions", "NAME=I,J: positions of an activation, rows of a weight"}}) {
+    command.add_option(option, help).repeatable().group("Interventions");
+  }
+}
+
+GivenInterventions given_interventions(Command command) {
+  using sinks::Interventions;
+  const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{
+      {"--set-zero", &Interventions::set_zero},
+      {"--replace", &Interventions::replace},
+      {"--add", &Interventions::add},
+      {"--swap-positions", &Interventions::swap_positions}};
+  GivenInterventions given;
+  for (const auto& [option, value] : command.values_in_order()) {
+    const auto kind = kinds.find(option);
+    if (kind == kinds.end()) continue;
+    (given.interventions.*kind->second)(value);
+    given.options.emplace_back(option, value);
+  }
+  return given;
+}
+
+std::string GivenInterventions::line() const {
+  std::string line;
+  for (const auto& [option, value] : options) line += fmt::format(" {} '{}'", option, value);
+  return line;
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,55 @@
+// The parts of `lazy eval`: held-out loss and benchmarks (eval_models.cc), and tasks over context lengths
+// (eval_length.cc).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "eval/length/length_eval.h"
+#include "eval/score.h"
+#include "model/model_options.h"
+
+namespace lazy::cli {
+
+struct EvalArguments {
+  std::vector<std::string> models;  // model folders; with --compare folders of results
+  std::vector<std::string> tasks;
+  std::string data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
+  std::string command;  // the command line
+  ModelOptions model_options;
+  int64_t max_length = 0, num_fewshot = 0;
+  uint64_t fewshot_seed = 1234;
+  double limit = 0;
+  bool bos = false, log_samples = false, json = false, list_tasks = false, compare = false;
+};
+
+// The device and the ranks of this process.
+struct EvalMachine {
+  at::Device device;
+  eval::ScoreOptions score;  // batch size and ranks
+  bool first = true;         // this rank writes and prints
+};
+
+int64_t parse_batch_size(const std::string& text);  // "auto" is 0
+void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype);
+
+void list_tasks();
+void compare_folders(const EvalArguments& arguments);
+// One model; or several, and their comparison with the first.
+void evaluate_models(const EvalArguments& arguments, const EvalMachine& machine);
+
+// The further options of `lazy eval --lengths`.
+struct LengthArguments {
+  std::vector<std::string> variants;
+  eval::length::LengthEvalOptions options;
+  std::vector<double> depths;  // percent
+  std::string report;
+};
+
+void add_length_options(Command command, LengthArguments& arguments);
+void evaluate_lengths(LengthArguments lengths, const EvalArguments& arguments, const EvalMachine& machine);
+
+}  // namespace lazy::cli
