@@ -3,7 +3,7 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo test test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
+.PHONY: build setup demo test test-isa test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -26,6 +26,11 @@ test:           ## build and run every test
 	@scripts/test.sh build
 	@if [ -n "$(CI)" ]; then $(MAKE) --no-print-directory test-tsan; fi
 	@FUZZ_SEED=1 FUZZ_SECONDS=$${FUZZ_SECONDS:-$(if $(CI),60,5)} scripts/fuzz.sh build/fuzz-seeds
+
+test-isa:       ## the numerical tests with the instructions of an AVX2 machine, and with SSE alone
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) build
+	@scripts/test_isa.sh build
 
 test-gpu:       ## the operator's tests on the GPU (the same binaries), with the count of those that ran
 	@scripts/setup.sh test

@@ -34,5 +34,7 @@ target_compile_definitions(lazy_sentencepiece
   PRIVATE HAVE_PTHREAD=1 _USE_INTERNAL_STRING_VIEW)
 # -w: not our code. -O2 in every configuration: an unoptimized trainer would take minutes.
 target_compile_options(lazy_sentencepiece PRIVATE -w -O2 -fvisibility=hidden -fvisibility-inlines-hidden)
+target_precompile_headers(lazy_sentencepiece PRIVATE <algorithm> <fstream> <functional> <map> <memory> <set> <sstream>
+                          <string> <unordered_map> <vector>)
 set_target_properties(lazy_sentencepiece PROPERTIES CXX_STANDARD 17)
 target_link_libraries(lazy_sentencepiece PUBLIC Threads::Threads)

@@ -7,6 +7,7 @@ Usage: rooms.py SOURCE             checks the tree below SOURCE
 The list is the block marked `rooms` in docs/architecture.md: a line is a level, its rooms are separated by commas. A
 room is a path prefix below src/; `apps` is apps/, `lazy` is include/lazy/. The longest prefix that fits names a file's room.
 """
+
 import pathlib
 import re
 import sys
@@ -16,6 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 TORCH = re.compile(r'^\s*#\s*include\s+[<"](?:torch|ATen|c10)/', re.MULTILINE)
 NATIVE = {".h", ".cc", ".cu", ".cuh"}
 WITHOUT_TORCH = ("attention", "lazy")  # the kernel library
+MAY_CALL_KERNELS = ("attention", "lazy", "ops")
 
 
 def read_levels(document):
@@ -57,7 +59,9 @@ def check(root, levels):
             if included not in known:
                 continue  # made by the build, or of a library
             other = room_of(included, levels)
-            if other is not None and other != room and levels[other] >= levels[room]:
+            if other in WITHOUT_TORCH and room.split("/")[0] not in MAY_CALL_KERNELS:
+                errors.append(f"{path.relative_to(root)}: only ops calls the kernels ({included})")
+            elif other is not None and other != room and levels[other] >= levels[room]:
                 errors.append(f"{path.relative_to(root)}: {room} must not include {other} ({included})")
     return errors
 

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The numerical tests as an older processor rounds: PyTorch's kernels, MKL and oneDNN are held to AVX2, then to SSE.
+# Usage: scripts/test_isa.sh FOLDER [ctest options]
+# An error bound that only holds for the instructions of one machine fails here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$1
+shift
+status=0
+while read -r aten mkl onednn; do
+  printf '\033[1m==> ATEN_CPU_CAPABILITY=%s MKL_ENABLE_INSTRUCTIONS=%s ONEDNN_MAX_CPU_ISA=%s\033[0m\n' "$aten" "$mkl" "$onednn"
+  ATEN_CPU_CAPABILITY=$aten MKL_ENABLE_INSTRUCTIONS=$mkl ONEDNN_MAX_CPU_ISA=$onednn \
+    scripts/test.sh "$folder" -L '^(ops|model|mixer|sinks|train|eval)_tests$' "$@" || status=$?
+done <<'LEVELS'
+avx2 AVX2 AVX2
+default SSE4_2 SSE41
+LEVELS
+exit $status
