@@ -42,8 +42,8 @@ struct Arguments {
 
 template <int C>
 struct Shared {
-  Ring<2> q;
-  Ring<STAGES> kv;
+  Pipeline<2> q;
+  Pipeline<STAGES> kv;
   uint64_t sums[2][2];  // warpgroup, parity of the item
   uint64_t outs;
 };
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
   auto tile_count = [&](const Item& item, int first) { return first <= item.row ? (item.row - first) / C + 1 : 0; };
 
   if (group < 0) {  // the producer
-    fewer_registers<24>();
+    dealloc_registers<24>();
     if (threadIdx.x != 0) return;
     int use = 0, q_use = 0, index = 0;
     for (Item item{cluster, blocks - 1}; item.head < all_heads; item.next(blocks, clusters), ++index) {
@@ -210,12 +210,12 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     return;
   }
 
-  more_registers<240>();
+  alloc_registers<240>();
   const int lane = threadIdx.x % 32, warp = group * 4 + threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   const int own_row = warp * 16 + lane / 4;  // and the one 8 below
-  const uint32_t sq = tile_start(shared_address(memory) + group * 64 * 128);
-  const uint32_t sk = tile_start(shared_address(memory) + 2 * kTileBytes);
-  const uint32_t sv = tile_start(shared_address(memory) + 2 * kTileBytes, N * 128);
+  const uint32_t sq = descriptor_base(shared_address(memory) + group * 64 * 128);
+  const uint32_t sk = descriptor_base(shared_address(memory) + 2 * kTileBytes);
+  const uint32_t sv = descriptor_base(shared_address(memory) + 2 * kTileBytes, N * 128);
   const bool writes = C == 1 || group == rank * 2 / C;  // this warpgroup writes the block's rows of the output
   constexpr int own_warps = 8 / C;                      // the rows of so many warps are the block's to write
   auto write_rows = [&](const Item& item, int index) {
@@ -251,9 +251,9 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
         if (j < count) {
           float s[N / 2];
           sm.kv.wait_full(use + j);
-          issue_product<T, D, M, N>(s, sq + q_use % 2 * units(kTileBytes), sk + (use + j) % STAGES * units(kTileBytes));
+          issue_product<T, D, M, N>(s, sq + q_use % 2 * descriptor_units(kTileBytes), sk + (use + j) % STAGES * descriptor_units(kTileBytes));
           wgmma_wait<0>();
-          settle(s);
+          fence_registers(s);
           if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j) % STAGES]);
           if (first + j * C == item.row) {  // the diagonal
             int at = own_row - lane % 4 * 2;
@@ -330,10 +330,10 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
           }
         }
         sm.kv.wait_full(use + j);
-        const uint32_t tile = sv + (use + j) % STAGES * units(kTileBytes);
+        const uint32_t tile = sv + (use + j) % STAGES * descriptor_units(kTileBytes);
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, held[j][k], descriptor(tile + units(k * 2048)), 1);
+        for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, held[j][k], descriptor(tile + descriptor_units(k * 2048)), 1);
         wgmma_commit();
         if (j > 0) {  // the next weights are made under this product
           wgmma_wait<1>();
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
     }
     use += count;
     wgmma_wait<0>();
-    settle(o);
+    fence_registers(o);
     if (lane == 0 && count > 0) barrier_arrive(&sm.kv.empty[(use - 1) % STAGES]);
 
     if constexpr (EXCHANGE) {

@@ -1,5 +1,5 @@
-// Decoding: one to a few query rows a sequence against a long key/value cache, contiguous or paged. The scores are
-// computed once and kept (a float a key and row), and only the rows of V that carry weight are read.
+// Decoding: one to a few query rows per sequence against a long key/value cache, contiguous or paged. Scores are
+// computed once and stored (one float per key and row), and only the rows of V with nonzero weight are read.
 #pragma once
 #include "lazy/attention.h"
 
@@ -18,8 +18,8 @@ struct Decode {
   const int64_t* lengths = nullptr;      // (batch): cached keys
   const int64_t* block_table = nullptr;  // (batch, table_width); null: contiguous
   int64_t table_width = 0, page_size = 0;
-  // (batch) or null: the count c that offset and sigmoid bias use for the last row, where a cache has evicted keys and
-  // what is left no longer tells it; row i has c - (q_length - 1 - i).
+  // (batch) or null: the count c that offset and sigmoid bias use for the last row, for caches that have evicted keys;
+  // row i has c - (q_length - 1 - i).
   const int64_t* visible_counts = nullptr;
   const Real* distance_bias = nullptr;  // as in Forward
   const Real* tau = nullptr;

@@ -1,5 +1,4 @@
-// Which keys a query sees. Every kernel asks here, so that masks, windows, packed documents and cache offsets mean the
-// same everywhere.
+// The keys that a query sees: the one definition of masks, windows, packed documents and cache offsets for all kernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// lazy::attention, the operator (DESIGN section 4), as C++ callers see it. Python reaches the same through
+// The operator lazy::attention for C++ callers. Python calls the same operator through
 // torch.ops.lazy.attention after torch.ops.load_library("liblazy_ops.so").
 #pragma once
 #include <ATen/core/Tensor.h>

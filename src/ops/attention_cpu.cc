@@ -1,5 +1,4 @@
-// lazy::attention on the CPU: allocates, points the kernels at the tensors. float64 goes to the reference, the
-// definition.
+// lazy::attention on the CPU: allocates outputs and runs the kernels. float64 runs the reference.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>

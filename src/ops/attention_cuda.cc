@@ -1,5 +1,5 @@
-// lazy::attention on NVIDIA GPUs: brings the tensors into a form that the tensor-core kernels take, allocates, points
-// the kernels at them on the current stream.
+// lazy::attention on NVIDIA GPUs: pads and copies the tensors for the tensor-core kernels where needed, allocates
+// outputs, runs the kernels on the current stream.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -73,7 +73,7 @@ at::Tensor pad(const at::Tensor& t, int64_t size) {
   return movable(t.size(-1) == size ? t : at::constant_pad_nd(t, {0, size - t.size(-1)}));
 }
 
-// A problem as the kernels get it, and what keeps its memory.
+// A problem as the kernels receive it, with the tensors that own its memory.
 struct Prepared {
   at::Tensor q, k, v, cu_q, cu_k;
   Problem p;
@@ -113,7 +113,7 @@ struct Prepared {
             a.cu_seqlens_k,
             a.deterministic};
   }
-  // Memory for a result that belongs to `t`: t itself, or as wide as the kernels write.
+  // Memory for the result `t`: t itself, or a tensor of the padded head size.
   at::Tensor room(const at::Tensor& t) const {
     if (!t.numel() || !size || t.size(-1) == size) return t;
     auto sizes = t.sizes().vec();

@@ -1,11 +1,14 @@
-// lazy::decode: schema, checks, shapes (Meta) and the C++ entry.
+// lazy::decode: schema, checks, shapes (Meta), the CPU implementation and the C++ entry.
 #include "ops/decode.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
+#include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
+#include "ops/forced_kernel.h"
 
 namespace lazy::ops {
 
@@ -61,6 +64,73 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
 // A gradient is refused when it is asked for.
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogradNotImplementedFallback()); }
+
+// The CPU implementation checks lengths and pages, then runs the kernel. float64 runs the reference.
+
+namespace {
+
+void check_values(const AttentionArguments& a, const DecodeNumbers& numbers) {
+  const auto& [lengths, table, counts] = numbers;
+  const int64_t rows = a.q.size(1), page = table.defined() ? a.k.size(1) : 1;
+  const int64_t capacity = table.defined() ? table.size(1) * page : a.k.size(1);
+  for (int64_t b = 0; b < lengths.numel(); ++b) {
+    const int64_t length = lengths.const_data_ptr<int64_t>()[b];
+    LAZY_EXPECT(length >= 0 && length <= capacity, "cache_lengths from 0 to the capacity of ", capacity,
+                ", received cache_lengths[", b, "] = ", length);
+    if (counts.defined()) {
+      const int64_t count = counts.const_data_ptr<int64_t>()[b];
+      LAZY_EXPECT(count >= rows, "visible_count of at least q's rows, ", rows, ", received visible_count[", b,
+                  "] = ", count);
+    }
+    if (!table.defined()) continue;
+    const int64_t* pages = table.const_data_ptr<int64_t>() + b * table.size(1);
+    for (int64_t n = 0; n < (length + page - 1) / page; ++n) {
+      LAZY_EXPECT(pages[n] >= 0 && pages[n] < a.k.size(0), "block_table from 0 to ", a.k.size(0) - 1,
+                  ", received block_table[", b, "][", n, "] = ", pages[n]);
+    }
+  }
+}
+
+void run(const kernels::Problem& p, const kernels::Decode<float>& d) { kernels::decode(p, d); }
+void run(const kernels::Problem& p, const kernels::Decode<double>& d) { kernels::reference::decode(p, d); }
+
+template <typename Real>
+void decode(const kernels::Problem& p, const AttentionArguments& a, const DecodeNumbers& numbers,
+            AttentionOutputs& outputs) {
+  auto& [out, lse, stats] = outputs;
+  InputPointers<Real, kernels::Decode<Real>> filled(a);
+  numbers.set(filled.arguments, a.k);
+  set_outputs<Real>(filled.arguments, out, lse, stats);
+  run(p, filled.arguments);
+}
+
+AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
+  const OptionalTensor none;
+  const AttentionArguments a LAZY_DECODE_PACK(none);
+  check_decode(a, cache_lengths, block_table, visible_count);
+  if (reference_is_forced(a)) {
+    return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+  }
+  const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
+  check_values(a, numbers);
+  at::Tensor cu_q, cu_k;
+  kernels::Problem p = attention_problem(a, cu_q, cu_k);
+  p.threads = at::get_num_threads();
+  AttentionOutputs outputs = empty_outputs(a, return_stats);
+  if (p.dtype == kernels::DType::f64) {
+    decode<double>(p, a, numbers, outputs);
+  } else {
+    const std::string unmet = kernels::unmet_condition(p);
+    LAZY_EXPECT(unmet.empty(), unmet);
+    decode<float>(p, a, numbers, outputs);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("decode", decode_cpu); }
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                         const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,

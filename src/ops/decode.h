@@ -8,8 +8,8 @@
 
 namespace lazy::ops {
 
-// Up to here decode serves rows that meet a cache: a few read it where it lies, many are worth a copy of it in the
-// products' order. python/lazy_attention/decoding.py has the same number.
+// Up to this many query rows per sequence use lazy::decode, which reads the cache in place; for more rows
+// lazy::attention, which packs the keys first, is faster. python/lazy_attention/decoding.py has the same number.
 constexpr int64_t kFewRows = 8;
 
 // q               (batch, rows, heads, head_dim): each sequence's newest tokens, whose keys the cache already holds
@@ -17,11 +17,10 @@ constexpr int64_t kFewRows = 8;
 // v_cache         the same with value_dim
 // cache_lengths   (batch) int32 or int64: keys in each sequence's cache, at most its capacity
 // block_table     (batch, pages of a sequence at most) int32 or int64: key j of sequence b is token j % page_size of
-// page
-//                 block_table[b][j / page_size]. Entries beyond a sequence's length are not looked at.
+//                 page block_table[b][j / page_size]. Entries beyond a sequence's length are not read.
 // visible_count   (batch) int32 or int64, at least `rows`: the count that the offset tau / i and sigmoid's -ln(i) use
-// for the
-//                 newest row, where a cache has evicted keys (StreamingLLM); default: the keys that the row sees
+// for
+//                 the newest row, where a cache has evicted keys (StreamingLLM); default: the keys that the row sees
 // options         as for attention; cu_seqlens must be undefined
 // Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a
 // cache holds beyond its length is never read. Returns out (batch, rows, heads, value_dim), lse and stats as attention

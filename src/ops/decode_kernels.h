@@ -22,8 +22,8 @@ namespace lazy::ops {
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
 
-// The numbers that decode is told, as its kernels want them: contiguous int64 on their own device; undefined when not
-// given.
+// cache_lengths, block_table and visible_count for the kernels: contiguous int64 on their own device; undefined when
+// not given.
 struct DecodeNumbers {
   at::Tensor lengths, table, counts;
   DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table,

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "case.h"
-#include "cuda/run_decode_cuda.h"
+#include "cuda/run_cuda.h"
 #include "device.h"
 
 namespace lazy::kernels::test {

@@ -2,7 +2,6 @@
 #include <stdexcept>
 
 #include "cuda/run_cuda.h"
-#include "cuda/run_decode_cuda.h"
 
 namespace lazy::kernels::test {
 

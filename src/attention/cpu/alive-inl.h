@@ -1,5 +1,5 @@
-// The weighted sum over alive columns only. Rows go in pairs: the columns where either row is alive are gathered into
-// short lists that stay in L1, so that a row of V is read once for two rows of weights and no n x n list exists.
+// The weighted sum over alive columns only. Rows are processed in pairs: the columns where either row is alive are
+// gathered into short lists that stay in L1, so a row of V is read once for two rows of weights.
 #if defined(LAZY_ATTENTION_CPU_ALIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_ALIVE_INL_H_
 #undef LAZY_ATTENTION_CPU_ALIVE_INL_H_
@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// Below this share of alive pairs the pairs' lists are shorter than the dense register blocks' work.
+// Below this share of alive pairs the lists are faster than the dense register blocks.
 constexpr double kDenseShare = 0.55;
 
 struct AliveList {

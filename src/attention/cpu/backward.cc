@@ -33,7 +33,7 @@ int64_t split_count(const Problem& p, const Schedule& schedule) {
   return std::clamp<int64_t>(std::min((63 + units) / units, longest * (p.heads / p.kv_heads) / 1024), 1, 16);
 }
 
-// Sums over everything that a head meets, in order of sequence and split.
+// Gradients of the per-head parameters, summed in order of sequence and split.
 struct ParameterSums {
   std::vector<double> bias;     // (heads, W)
   std::vector<double> scalars;  // (heads, 3)
@@ -49,7 +49,7 @@ void write_parameters(const Problem& p, const Backward<float>& a, const Paramete
   for (size_t n = 0; n < sums.bias.size(); ++n) a.d_distance_bias[n] = static_cast<float>(sums.bias[n]);
 }
 
-// Sequences that have queries but no keys, or keys but no queries.
+// Gradients of sequences that have queries but no keys, or keys but no queries.
 void write_empty(const Problem& p, const Backward<float>& a) {
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence s = sequence(p, n);

@@ -1,5 +1,5 @@
-// Backward of one block of rows. Two strips: scores become weights, dO . V^T becomes the gradient of the scores; the
-// whole row is at hand, so its delta = sum p g is summed directly and nothing that the forward computed is needed.
+// Backward of one block of rows with two strips (rows x keys): scores become weights, dO . V^T becomes the gradient of
+// the scores. Whole rows are in memory, so delta = sum p g is summed directly and no result of the forward is needed.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"

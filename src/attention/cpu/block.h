@@ -47,8 +47,8 @@ inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int
 inline size_t strip_stride(size_t columns) { return columns + 16; }
 
 constexpr int64_t kMostRows = 60;
-// Rows a block has: as many as keep the strips within L2, a multiple of 6 (the register block's rows), at most 60
-// (columns of a strip are then a 64-bit mask).
+// Rows of a block: as many as keep the strips of scores within L2, a multiple of 6 (the register block's rows), at most
+// kMostRows.
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
 
 // Bias over signed distance e = key - position, -W < e < W, at [W - 1 + e]: the score of a row adds a contiguous span.

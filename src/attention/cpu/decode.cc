@@ -1,5 +1,6 @@
-// Decode: the keys of a sequence are split into spans, spans go to threads. Scores of all spans, then whole rows
-// through their normalizer, then the weighted sums of all spans, added in order: no second pass over K, no rescaling.
+// Decode: the keys of a sequence are split into spans, which threads process in parallel. First the scores of all
+// spans, then the normalizer over whole rows, then the weighted sums of all spans, added in order. K is read once and
+// nothing is rescaled.
 #include "lazy/decode.h"
 
 #include <omp.h>
@@ -13,7 +14,7 @@ using namespace cpu;
 
 namespace {
 
-constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are worked on together up to 64 MiB of scores
+constexpr int64_t kScoreFloats = int64_t{16} << 20;  // sequences are processed together up to 64 MiB of scores
 
 struct Span {
   size_t sequence;
@@ -21,7 +22,7 @@ struct Span {
   float* out;          // (rows, v_stride)
 };
 
-// A few hundred keys a span keep the threads even; no more than 64 spans a sequence keep the sums small.
+// A few hundred keys per span balance the threads; at most 64 spans per sequence keep the partial sums small.
 int64_t span_keys(int64_t keys) {
   return static_cast<int64_t>(round_up(static_cast<size_t>(std::max<int64_t>(512, (keys + 63) / 64)), kKeyChunk));
 }

@@ -1,4 +1,4 @@
-// Decode's vector code: scores straight from the cache's rows, and weighted sums over the rows of V that are alive.
+// Decode's vector code: scores directly from the cache's rows, and weighted sums over the alive rows of V.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/decode_block.cc"
@@ -101,7 +101,7 @@ HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const 
   for (int64_t h = 0; h < p.kv_heads; h += step) function(KvHeads{h, h + step});
 }
 
-// Rows can be read as whole vectors where they lie.
+// Whether rows can be read in place as whole vectors.
 bool whole_vectors(const ConstView& cache, int64_t dim) {
   return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0;
 }
@@ -321,7 +321,7 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
       }
     });
   };
-  // The alive rows are few and far between, where no hardware prefetcher follows: they are asked for one list ahead.
+  // Alive rows are sparse, so the hardware prefetchers do not follow: they are prefetched one list ahead.
   AliveRows lists[2];
   lists[1].list.count = 0;
   int next = 0;

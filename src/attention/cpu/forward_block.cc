@@ -1,4 +1,4 @@
-// Forward of one block of rows: scores into a strip, the rows' normalizer, the weighted sum.
+// Forward of one block of rows: a strip of scores (rows x keys), the rows' normalizer, the weighted sum of values.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/forward_block.cc"

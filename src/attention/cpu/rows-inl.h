@@ -39,7 +39,7 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
 
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
-// Adds what depends on the distance, and hides what the row does not see but its whole vectors contain.
+// Adds distance bias and ALiBi, and sets the columns that the row does not see to -inf within its whole vectors.
 inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
   const F f;
   const int64_t w = p.bias_window;

@@ -1,5 +1,5 @@
-// How a problem is divided: units (one kv head of one sequence), groups of units whose packed keys fit the memory
-// budget, row blocks within a unit. The division depends on the problem alone, never on the number of threads.
+// How a problem is divided into work: units (one kv head of one sequence), groups of units whose packed keys fit the
+// memory budget, row blocks within a unit. The division depends on the problem only, not on the number of threads.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -51,9 +51,8 @@ HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias,
 // Throws std::invalid_argument when the problem is not served.
 void require_served(const Problem& p);
 
-// Memory that a kernel needs while it runs. Kept by the thread that asked and used again by its next call, because
-// fresh pages cost as much as the arithmetic at short lengths; advised to be huge pages, because the strips are walked
-// down their columns.
+// A kernel's scratch memory. The calling thread keeps it for its next call, because page faults cost as much as the
+// arithmetic at short lengths. Huge pages are advised, because strips of scores are read down their columns.
 class Scratch {
  public:
   Scratch() = default;
@@ -61,9 +60,9 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // `count` floats, 64-byte aligned, contents unspecified. Invalidates what this object gave before.
+  // `count` floats, 64-byte aligned, uninitialized. Invalidates the previous result.
   float* get(size_t count);
-  // Returns memory beyond what is worth keeping (64 MiB) to the system.
+  // Returns the memory to the system if it is more than 64 MiB.
   void trim();
 
  private:

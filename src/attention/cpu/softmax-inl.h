@@ -99,10 +99,10 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, con
 }
 
 // s: scores in, weights out. g: gradient of the weights in, of the scores out.
-//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g      (SPEC section 2)
-// Probabilities come from the row's maximum and sum as in the forward, not from lse: the alive pairs are then the
-// forward's to the bit, and lse's own rounding, which g - sum p g would magnify where one key holds nearly all of the
-// mass, does not enter.
+//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
+// Probabilities are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are then
+// bit-identical to the forward's, and the rounding of lse does not enter, which g - sum p g would magnify when one key
+// holds nearly all of the mass.
 inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
                                                          float* s, float* g) {
   const F f;

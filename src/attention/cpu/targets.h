@@ -1,5 +1,5 @@
-// Which instruction sets the kernels are compiled for; the best one present is chosen at run time. Few, because each is
-// a copy of the code: the compiler's baseline, AVX2 and AVX-512. Highway's scalable targets cannot hold register
+// The instruction sets that the kernels are compiled for: the compiler's baseline, AVX2 and AVX-512, few because each
+// is a copy of the code. The best one present is chosen at run time. Highway's scalable targets cannot hold register
 // blocks.
 #pragma once
 #include "hwy/detect_targets.h"

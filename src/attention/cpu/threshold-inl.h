@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// What lies above theta: how many, sum of the excess, sum of its squares.
+// Scores above theta: their number, the sum of the excess, the sum of its squares.
 struct Above {
   size_t count = 0;
   double sum = 0, squares = 0;

@@ -226,7 +226,8 @@ void forward_cuda(const Problem& p, const Forward<float>& a, const CudaCall& cal
   switch (served(p, r, call)) {
     case CudaKernel::hopper:
       if (cuda::fits_single_pass(r)) return cuda::hopper_forward_single_pass(r, stream);
-      return cuda::require(cuda::hopper_forward(traits(p.normalizer).family, p.head_dim), "the hopper kernel")(r, stream);
+      return cuda::require(cuda::hopper_forward(traits(p.normalizer).family, p.head_dim), "the hopper kernel")(r,
+                                                                                                               stream);
     case CudaKernel::portable:
       return cuda::require(cuda::portable_forward(traits(p.normalizer).family, p.head_dim), "the portable kernel")(
           r, stream);

@@ -46,16 +46,16 @@ void divide(Params& p) {
   const int value_keys = keys(kValueBytes / 2 / size);
   p.scan = std::min({value_keys, 32768 / size, 1024 / power});
   p.chunks = value_keys / p.scan;
-  p.most_parts = static_cast<int>(divide_up(p.columns, p.part));
-  p.apart = in_family<NormalizerFamily::threshold>(p.normalizer) || reach / p.part > kFewParts;
+  p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
+  p.separate_states = in_family<NormalizerFamily::threshold>(p.normalizer) || reach / p.part > kFewParts;
   // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
   while (spans() > 512 || (spans() > 1 && tiles * spans() > kItems)) p.chunks *= 2;
-  p.most_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
+  p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
   p.value_bytes = round_up(std::max(list_bytes(p.scan, power), rows * p.value_dim * 4), 16);
   // Rounds of whole sequences where one fits, else of tiles of one; alike in size.
-  p.kept_rows = rows;
+  p.score_rows = rows;
   const int64_t of_sequence = int64_t{p.kv_heads} * p.tiles;
   const int64_t at_once = std::max<int64_t>(kRoundScores / (int64_t{rows} * p.columns), 1);
   const int64_t sequences = std::clamp<int64_t>(at_once / of_sequence, 1, 65535);
@@ -67,11 +67,11 @@ void divide(Params& p) {
 size_t lay_out(Params& p, void* base) {
   Arena arena(base);
   const int64_t rows = int64_t{p.batch} * p.heads * p.q_length;
-  arena.take(p.scores, int64_t{p.round_sequences} * p.round_tiles * p.kept_rows * p.columns);
-  arena.take(p.parts, rows * p.most_parts);
+  arena.take(p.scores, int64_t{p.round_sequences} * p.round_tiles * p.score_rows * p.columns);
+  arena.take(p.parts, rows * p.max_parts);
   arena.take(p.states, rows);
-  arena.take(p.sums, rows * p.most_spans * p.value_dim);
-  arena.take(p.masses, rows * p.most_spans);
+  arena.take(p.sums, rows * p.max_spans * p.value_dim);
+  arena.take(p.masses, rows * p.max_spans);
   arena.take(p.firsts, rows);
   return arena.used();
 }

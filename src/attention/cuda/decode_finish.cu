@@ -109,17 +109,17 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   __shared__ Above room[kStateWarps];
   wait_for_launcher();
   let_next_start();
-  const int tile = blockIdx.x / p.kept_rows, r = blockIdx.x - tile * p.kept_rows, lane = threadIdx.x % 32;
+  const int tile = blockIdx.x / p.score_rows, r = blockIdx.x - tile * p.score_rows, lane = threadIdx.x % 32;
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
-  const float2* part = p.parts + (t.row + r) * p.most_parts;
+  const float2* part = p.parts + (t.row + r) * p.max_parts;
   const float2 mine = warp_merge(merge_parts(part, part_count(p, t.sequence), threadIdx.x, kStateThreads));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
   const float2 all = warp_merge(parts[lane]);  // of every warp alike
   float lse;
-  const RowState state =
-      in_family<NormalizerFamily::threshold>(p.normalizer) ? threshold_state(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
+  const RowState state = in_family<NormalizerFamily::threshold>(p.normalizer) ? threshold_state(p, t, r, all, lse, room)
+                                                                              : finish_state(p, t, r, all, lse);
   if (threadIdx.x == 0) keep_state(p, t, r, state, lse);
 }
 
@@ -129,7 +129,7 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   float mass = 0;
   int alive = 0;
   for (int n = lane; n < spans; n += 32) {
-    const float2 x = __ldcg(p.masses + static_cast<int64_t>(row) * p.most_spans + n);
+    const float2 x = __ldcg(p.masses + static_cast<int64_t>(row) * p.max_spans + n);
     mass += x.x;
     alive += __float_as_int(x.y);
   }
@@ -159,10 +159,10 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
   const int batch = row / p.q_length / p.heads;
   const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,
             d = threadIdx.x - group * p.value_dim;
-  const Sequence s = look_at(p, batch);
+  const Sequence s = read_sequence(p, batch);
   const int spans = span_count(p, s);
   if (group < groups) {
-    const float* from = p.sums + static_cast<int64_t>(row) * p.most_spans * p.value_dim + d;
+    const float* from = p.sums + static_cast<int64_t>(row) * p.max_spans * p.value_dim + d;
     float sum = 0;
 #pragma unroll 8
     for (int n = group; n < spans; n += groups) sum += __ldcg(from + static_cast<int64_t>(n) * p.value_dim);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
 }  // namespace
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream) {
-  const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.kept_rows);
+  const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.score_rows);
   const dim3 grid(rows, static_cast<unsigned>(sequences));
   start<make_states>(p, grid, kStateThreads, 0, true, stream);
 }

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
   const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
   if (count <= 0) return;
-  float2* const part = p.parts + t.row * p.most_parts + index;
+  float2* const part = p.parts + t.row * p.max_parts + index;
   Products::template key_part<PAGED>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
 // stands beyond t.rows is never used.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
   const int lane = threadIdx.x % 32;
-  if (p.apart) {
+  if (p.separate_states) {
     static_assert(sizeof(RowState) == 2 * sizeof(int4) && 2 * kRows <= kThreads);
     if (threadIdx.x < 2 * t.rows) {
       reinterpret_cast<int4*>(states)[threadIdx.x] =
@@ -35,7 +35,7 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
   }
   const int parts = part_count(p, t.sequence);
   for (int r = threadIdx.x / 32; r < t.rows; r += kWarps) {
-    const float2 all = warp_merge(merge_parts(p.parts + (t.row + r) * p.most_parts, parts, lane, 32));
+    const float2 all = warp_merge(merge_parts(p.parts + (t.row + r) * p.max_parts, parts, lane, 32));
     if (lane != 0) continue;
     float lse;
     const RowState state = finish_state(p, t, r, all, lse);
@@ -80,12 +80,12 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   const int numbers = t.rows * p.value_dim;
   sums.store(p, t, all + warp * numbers);
   __syncthreads();
-  float* to = p.sums + (t.row * p.most_spans + span) * p.value_dim;
+  float* to = p.sums + (t.row * p.max_spans + span) * p.value_dim;
   for (int n = threadIdx.x; n < numbers; n += kThreads) {
     float sum = 0;
     for (int w = 0; w < kWarps; ++w) sum += all[w * numbers + n];
     const int r = n / p.value_dim, d = n - r * p.value_dim;
-    to[static_cast<int64_t>(r) * p.most_spans * p.value_dim + d] = sum / states[r].lift;
+    to[static_cast<int64_t>(r) * p.max_spans * p.value_dim + d] = sum / states[r].weight_scale;
   }
   if (p.stats && threadIdx.x < t.rows) {
     const int r = threadIdx.x;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
       sum += masses[w][r];
       count += alive[w][r];
     }
-    p.masses[(t.row + r) * p.most_spans + span] = {sum, __int_as_float(count)};
+    p.masses[(t.row + r) * p.max_spans + span] = {sum, __int_as_float(count)};
   }
 }
 
@@ -103,7 +103,7 @@ template <typename Products>
 void launch(Params p, cudaStream_t stream) {
   const int tiles = p.kv_heads * p.tiles;  // of a sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
-  bool behind = false;  // an own kernel
+  bool after_own = false;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {
     const int sequences = std::min(p.round_sequences, p.batch - p.round_batch);
     for (p.round_tile = 0; p.round_tile < tiles; p.round_tile += tiles_at_once) {
@@ -113,13 +113,13 @@ void launch(Params p, cudaStream_t stream) {
                     static_cast<unsigned>(sequences));
       };
       if (p.block_table) {
-        start<make_scores<Products, true>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, behind, stream);
+        start<make_scores<Products, true>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
       } else {
-        start<make_scores<Products, false>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, behind, stream);
+        start<make_scores<Products, false>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
       }
-      if (p.apart) launch_states(p, sequences, stream);
-      start<sum_values<Products>>(p, grid(p.most_spans), kThreads, kWarps * p.value_bytes, true, stream);
-      behind = true;
+      if (p.separate_states) launch_states(p, sequences, stream);
+      start<sum_values<Products>>(p, grid(p.max_spans), kThreads, kWarps * p.value_bytes, true, stream);
+      after_own = true;
     }
   }
   launch_sums(p, stream);

@@ -1,4 +1,4 @@
-// Memory as decode uses it: a cache is read once; what one kernel leaves for the next stays in the second-level cache.
+// Memory accesses of decode: the KV cache is read once and evicted first, intermediate results stay in L2.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -41,8 +41,8 @@ __device__ inline uint4 load_shared(uint32_t from) {
   return x;
 }
 
-// A kernel that was launched to start early waits here for all that the one before it has written; and that one lets
-// it.
+// Programmatic dependent launch: a kernel that was launched early waits here for the writes of the kernel before it,
+// which allows the early start.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

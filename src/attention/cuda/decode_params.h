@@ -1,11 +1,10 @@
-// What the decode kernels receive, by value, and how their work is divided.
+// The decode kernels' arguments, passed by value, and how their work is divided.
 //
 // Query rows that share a kv head are worked on in tiles of kRows. Kernels follow one another:
 //   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
 //   states  a block a row, from scores to weights; only for thresholds and very many parts;
-//   values  a block has a span of chunks * kWarps * scan keys of a tile. It makes its rows' states itself where no
-//   kernel
-//           did, lists the keys that carry weight and sums their rows of V;
+//   values  a block has a span of chunks * kWarps * scan keys of a tile. It computes its rows' states unless the states
+//           kernel did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
 // The first three run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
@@ -27,12 +26,12 @@ struct Sequence {
 
 // From a row's score to its weight.
 struct alignas(16) RowState {
-  float largest;   // score
-  float inverse;   // 1 / sum of exponentials; the threshold of sparsemax and entmax15
-  float offset;    // elastic: tau / c or tau; sigmoid: beta
-  float dead;      // softmax and its like: weights up to this are none
-  float lift;      // a power of two that keeps weights in the range of fp16
-  int begin, end;  // visible keys
+  float largest;       // score
+  float inverse;       // 1 / sum of exponentials; the threshold of sparsemax and entmax15
+  float offset;        // elastic: tau / c or tau; sigmoid: beta
+  float dead;          // softmax and its like: weights up to this are none
+  float weight_scale;  // a power of two that keeps weights in the range of fp16
+  int begin, end;      // visible keys
   int unused;
 };
 
@@ -71,24 +70,24 @@ struct Params {
   int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
   int part, scan, chunks;            // keys of a warp, as above; all follow from the problem's shape
   int columns;                       // of a row of scores
-  int most_parts, most_spans;        // of a row at most
-  bool apart;                        // the states kernel runs
-  int kept_rows;                     // rows of scores a tile
+  int max_parts, max_spans;          // of a row at most
+  bool separate_states;              // the states kernel runs
+  int score_rows;                    // rows of scores a tile
   int key_bytes, value_bytes;        // shared memory of a warp
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
   int round_batch, round_tile;       // its first ones
 
   // The workspace. Rows count as in lse: (batch, heads, q_length).
   float* scores;     // (rows of a round, columns); key j of a sequence is column j - first
-  float2* parts;     // (rows, most_parts): largest score, sum of exponentials relative to it
+  float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
-  float* sums;       // (rows, most_spans, value_dim): weighted sums of V
-  float2* masses;    // (rows, most_spans): sum of weights; alive keys, an int
+  float* sums;       // (rows, max_spans, value_dim): weighted sums of V
+  float2* masses;    // (rows, max_spans): sum of weights; alive keys, an int
   float* firsts;     // (rows): weight on the first key, where it is visible
 };
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
-void decode_plain(const Params& p, cudaStream_t stream);  // every problem, fp32 arithmetic
+void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
 
 void launch_states(const Params& p, int sequences, cudaStream_t stream);  // of the round
 void launch_sums(const Params& p, cudaStream_t stream);                   // of all rows
@@ -98,9 +97,10 @@ void launch_sums(const Params& p, cudaStream_t stream);                   // of 
 constexpr int kSharedMost = 96 << 10;  // of a block; every GPU from sm_80 on has as much
 constexpr int kSharedPercent = 57;     // 132 KiB on sm_90; loads in flight need the rest
 
-// behind: an own kernel, which lets this one start before it ends where the machine code can wait for it (sm_90).
+// after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
+// (programmatic dependent launch), where the machine code can wait for it (sm_90).
 template <auto kernel>
-void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool behind, cudaStream_t stream) {
+void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
   static const bool can_wait = [] {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMost), "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
@@ -122,7 +122,7 @@ void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool behin
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = behind && can_wait && major >= 9 ? 1 : 0;
+  config.numAttrs = after_own && can_wait && major >= 9 ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, p), "decode");
 }
 

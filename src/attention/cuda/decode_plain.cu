@@ -1,5 +1,5 @@
-// Decode's two products in fp32 arithmetic, a warp at a time: every type, head size and stride. Lane n holds dimensions
-// n, n + 32, ...
+// Decode's two products in fp32 arithmetic, one warp at a time: every type, head size and stride. Lane n holds
+// dimensions n, n + 32, ...
 #include "attention/cuda/decode_kernels.cuh"
 
 namespace lazy::kernels::cuda::decoding {
@@ -81,7 +81,7 @@ struct Plain {
     __syncwarp();
     for (int r = 0; r < t.rows; ++r) {
       finish_scores(p, t, r, begin, count, m.offsets, m.dots + r * m.stride,
-                    part + static_cast<int64_t>(r) * p.most_parts);
+                    part + static_cast<int64_t>(r) * p.max_parts);
     }
   }
 

@@ -51,7 +51,7 @@ struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys at a time; of V in flight: 256 bytes a lane
 
-  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.most_parts] for every row. Keys come through
+  // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.max_parts] for every row. Keys come through
   // the ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A
   // is 16 keys by 16 dimensions, B the rows. Lane (g, c) has dimensions 8 c ... 8 c + 7 of every 32, of keys g and g +
   // 8 and of row g.
@@ -82,7 +82,7 @@ struct TensorCores {
     const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(m.ring));
     const bool inside = lane % kChunks * 8 < p.head_dim;
     if constexpr (!PAGED) k += plain_offset(p.k, t.batch, begin);
-    auto bring = [&](int unit) {
+    auto issue_copy = [&](int unit) {
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         const int row = (32 / kChunks) * i + lane / kChunks, n = kPad * unit + row;
@@ -101,7 +101,7 @@ struct TensorCores {
       commit_copies();
     };
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) bring(i);
+    for (int i = 0; i < kStages; ++i) issue_copy(i);
     uint4 q[kLoads];
     load_row(p, t, g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
@@ -124,7 +124,7 @@ struct TensorCores {
           mma<T>(s[i], {a.z, b.z, a.w, b.w}, q[n].z, q[n].w);
         }
         __syncwarp();
-        bring(unit + kStages);  // beyond the last unit: zeros that nobody reads
+        issue_copy(unit + kStages);  // beyond the last unit: zeros that nobody reads
       }
       const int key = begin + kPad * first;
       if (key >= simple.begin && key + kPad * kDepth <= simple.end) {
@@ -171,7 +171,7 @@ struct TensorCores {
       const float base = most == -INFINITY ? 0 : most;
       float all = sum[r] * __expf(largest[r] - base);
       for (int step = 4; step < 32; step *= 2) all += __shfl_xor_sync(~0u, all, step);
-      if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.most_parts] = {most, all};
+      if (g == 0 && stored[r]) part[static_cast<int64_t>(2 * c + r) * p.max_parts] = {most, all};
     }
     wait_for_copies<0>();
   }

@@ -1,4 +1,4 @@
-// Decode's rows: where they stand, what they see, where a key lies, and the way from a score to a weight.
+// Decode's query rows: positions, visible keys, addresses of keys, and the conversion of a score to a weight.
 #pragma once
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
@@ -30,7 +30,7 @@ __device__ inline Keys visible(const Params& p, int length, int query) {
   return {begin, end};
 }
 
-__device__ inline Sequence look_at(const Params& p, int b) {
+__device__ inline Sequence read_sequence(const Params& p, int b) {
   const int64_t length = p.lengths[b];
   const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
   if (!good) return {-1, 0, 0};
@@ -48,8 +48,8 @@ __device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
   t.first = n % p.tiles * kRows;
   t.rows = min(p.rows - t.first, kRows);
   t.row = (static_cast<int64_t>(t.batch) * p.kv_heads + t.kv_head) * p.rows + t.first;
-  t.kept = (static_cast<int64_t>(sequence) * p.round_tiles + tile) * p.kept_rows;
-  t.sequence = look_at(p, t.batch);
+  t.kept = (static_cast<int64_t>(sequence) * p.round_tiles + tile) * p.score_rows;
+  t.sequence = read_sequence(p, t.batch);
   return t;
 }
 
@@ -160,7 +160,7 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
   if (p.dtype == DType::f16) {
     // Weights are at most `most`: lifted they stay below 2^15, and what fp16's two parts of them lose is below 2^-38.
     const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
-    state.lift = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
+    state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
   return state;
 }

@@ -120,8 +120,8 @@ __device__ int list_alive(const Params& p, const RowTile& t, const RowState* sta
       for (int r = 0; r < R; ++r) {
         const bool there = n < count && r < rows && key >= state[r].begin && key < state[r].end;
         const Normalizer known = F == NormalizerFamily::exponential ? Normalizer::softmax
-                                 : F == NormalizerFamily::sigmoid    ? Normalizer::sigmoid
-                                                            : p.normalizer;
+                                 : F == NormalizerFamily::sigmoid   ? Normalizer::sigmoid
+                                                                    : p.normalizer;
         const Weighed w = weigh(known, state[r], score[i][r]);
         weight[r] = there ? w.weight : 0;
         if (p.stats) {
@@ -136,7 +136,7 @@ __device__ int list_alive(const Params& p, const RowTile& t, const RowState* sta
         list.at[place] = at[i];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          if (r < rows) list.weight[r * list.stride + place] = weight[r] * state[r].lift;
+          if (r < rows) list.weight[r * list.stride + place] = weight[r] * state[r].weight_scale;
         }
       }
       listed += __popc(mask);
@@ -169,7 +169,8 @@ __device__ inline int list_keys(const Params& p, const RowTile& t, const RowStat
       p.firsts[t.row + r] = weigh(p.normalizer, state[r], __ldcg(p.scores + (t.kept + r) * p.columns)).weight;
     }
   }
-  if (in_family<NormalizerFamily::threshold>(p.normalizer)) return list_alive<8, NormalizerFamily::threshold>(p, t, state, begin, count, list, mass, alive);
+  if (in_family<NormalizerFamily::threshold>(p.normalizer))
+    return list_alive<8, NormalizerFamily::threshold>(p, t, state, begin, count, list, mass, alive);
   if (p.normalizer == Normalizer::sigmoid) {
     return list_alive<8, NormalizerFamily::sigmoid>(p, t, state, begin, count, list, mass, alive);
   }

@@ -26,9 +26,9 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
-// A ring of buffers: the n-th use of it takes stage n % STAGES, in the phase n / STAGES % 2.
+// Barriers of a circular buffer of STAGES stages: use n takes stage n % STAGES in phase n / STAGES % 2.
 template <int STAGES>
-struct Ring {
+struct Pipeline {
   uint64_t full[STAGES], empty[STAGES];
   __device__ void init(int consumers) {
     for (int n = 0; n < STAGES; ++n) {
@@ -64,33 +64,33 @@ template <int pending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Keeps the compiler from moving what reads these numbers to before this place, or what makes them to after it.
+// Keeps the compiler from moving reads of these registers before this point, or their computation after it.
 template <int A>
-__device__ void settle(float (&c)[A]) {
+__device__ void fence_registers(float (&c)[A]) {
 #pragma unroll
   for (int n = 0; n < A; ++n) asm volatile("" : "+f"(c[n]));
 }
 
 template <int registers>
-__device__ void fewer_registers() {
+__device__ void dealloc_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 template <int registers>
-__device__ void more_registers() {
+__device__ void alloc_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
 // Descriptor of a tile of 128-byte rows in shared memory, 128-byte swizzle, aligned to 1024 bytes. Eight rows are 1024
-// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. The lower
-// half alone depends on the address: it is made once, and units(bytes) added to it, so that nothing but the product
-// stands between one wgmma and the next.
-__device__ inline uint32_t tile_start(uint32_t address, uint32_t next = 16) {
+// bytes; `next` is the distance in bytes to the next 64 columns, for a transposed operand wider than that. Only the
+// lower half depends on the address. It is computed once and descriptor_units(bytes) is added to it, so that no other
+// instructions separate one wgmma from the next.
+__device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16) {
   return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
-__device__ constexpr uint32_t units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
+__device__ constexpr uint32_t descriptor_units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
 
-// x in the lower half, what is negative as zero; a NaN stays one.
+// Packs max(x, 0) and max(y, 0), x in the lower half; a NaN stays a NaN.
 template <typename T>
 __device__ uint32_t pack_positive(float x, float y) {
   uint32_t r;
@@ -102,10 +102,10 @@ __device__ uint32_t pack_positive(float x, float y) {
   return r;
 }
 
-// Warpgroups of consumers issue their products in turns, so that one computes while another multiplies. Each takes
-// `left` turns; named barriers 1 to GROUPS pass the turn on.
+// Consumer warpgroups issue their matrix products in turn, so that one computes exponentials while another multiplies.
+// Each takes `left` turns; named barriers 1 to GROUPS pass the turn on.
 template <int GROUPS>
-struct Turns {
+struct PingPongBarrier {
   int group, left;
   __device__ void start() {
     if (left > 0 && group == GROUPS - 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
@@ -125,7 +125,7 @@ __device__ inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) 
                : "memory");
 }
 
-// x, which is the same for the whole warp, in a form that tells the compiler so.
+// x, which is equal in all lanes of the warp, as a value that the compiler knows to be uniform.
 __device__ inline int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 
 // The calling thread's warpgroup.

@@ -6,8 +6,8 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// Softmax's first kernel of the Hopper backward where nothing in fp32 is asked of it: center = dO . o from the
-// forward's output. Its rounding is of the size of the gradients' own.
+// First kernel of softmax's Hopper backward when no fp32 gradients (bias, sink) are wanted: center = dO . o from the
+// forward's output, whose rounding is of the size of the 16-bit gradients' own.
 template <typename T>
 __device__ float dot8(const uint4& a, const uint4& b) {
   const T *x = reinterpret_cast<const T*>(&a), *y = reinterpret_cast<const T*>(&b);
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(256) backward_delta(const __grid_constant__ Pa
   }
 }
 
-// Up to this many keys softmax's centers are summed in fp32 too: with few keys one may hold nearly all of the mass of
-// every row, and g - center is then nothing but rounding.
+// Up to this many keys softmax's centers are summed in fp32 too: one of few keys may hold nearly all of the mass of
+// every row, and g - center would then consist of rounding errors.
 constexpr int kFewKeys = 256;
 
 template <typename T, int D, bool SOFTMAX>

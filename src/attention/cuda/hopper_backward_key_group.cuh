@@ -1,7 +1,8 @@
-// A block of the Hopper backward's second kernel: its shared memory, the producer, and a warpgroup's 64 keys.
+// A block of the Hopper backward's second kernel: its shared memory, the producer warp, and a consumer warpgroup's 64
+// keys.
 #pragma once
-#include "attention/cuda/hopper_backward_sums.cuh"
 #include "attention/cuda/hopper_backward_rows.cuh"
+#include "attention/cuda/hopper_backward_sums.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
@@ -20,11 +21,11 @@ struct BackwardKeysShape {
 template <int D>
 struct BackwardKeysShared {
   uint64_t kv_full;
-  Ring<BackwardKeysShape<D>::stages> rows;
-  Ring<2> ds;
+  Pipeline<BackwardKeysShape<D>::stages> rows;
+  Pipeline<2> ds;
 };
 
-// Places in the block's dynamic shared memory.
+// Layout of the block's dynamic shared memory.
 template <int D>
 struct BackwardKeysMemory {
   using S = BackwardKeysShape<D>;
@@ -59,11 +60,11 @@ struct Step {
   }
 };
 
-// The producer's one thread. row_tile: the document's first of row_tiles.
+// The producer thread. row_tile: the document's first of row_tiles.
 template <int D>
-__device__ void bring_rows(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step, int steps,
-                           const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<D>& sm,
-                           const BackwardKeysMemory<D>& memory) {
+__device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step,
+                                  int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<D>& sm,
+                                  const BackwardKeysMemory<D>& memory) {
   using S = BackwardKeysShape<D>;
   barrier_expect(&sm.kv_full, 2 * S::kv_bytes);
   for (int half = 0; half < S::halves; ++half) {
@@ -89,7 +90,7 @@ __device__ void bring_rows(const Params& p, const BackwardMaps& maps, const Tile
 }
 
 // A warpgroup's 64 keys. Accumulator 4 n + 2 h + e of a transposed tile belongs to key() + 8 h and row 8 n + column() +
-// e. Sums of dK and dV leave few registers: what a step can find anew from the thread's number is not kept.
+// e. The accumulators of dK and dV leave few registers, so indices are recomputed in every step.
 template <typename T, int D, bool SOFTMAX>
 struct KeyGroup {
   using S = BackwardKeysShape<D>;
@@ -110,7 +111,7 @@ struct KeyGroup {
   }
   // Where the warpgroup's part of a tile starts, in units: found anew as well, or a descriptor a product would be kept.
   __device__ uint32_t own(int bytes) const {
-    uint32_t x = group * units(bytes);
+    uint32_t x = group * descriptor_units(bytes);
     asm volatile("" : "+r"(x));
     return x;
   }
@@ -131,44 +132,46 @@ struct KeyGroup {
   // them.
   __device__ void issue_scores(float (&s)[A], int step, int steps) {
     if (step < steps) sm.rows.wait_full(step);
-    const uint32_t tile = tile_start(shared_address(memory.q)) + step % S::stages * units(S::q_bytes);
+    const uint32_t tile = descriptor_base(shared_address(memory.q)) + step % S::stages * descriptor_units(S::q_bytes);
     if constexpr (keep_left) {
       issue_product<T, D, M>(s, k, tile);
     } else {
-      issue_product<T, D, N, M>(s, tile_start(shared_address(memory.k)) + own(64 * 128), tile);
+      issue_product<T, D, N, M>(s, descriptor_base(shared_address(memory.k)) + own(64 * 128), tile);
     }
   }
   __device__ void issue_gradients(float (&g)[A], int step) {
-    const uint32_t tile = tile_start(shared_address(memory.d_out)) + step % S::stages * units(S::q_bytes);
+    const uint32_t tile =
+        descriptor_base(shared_address(memory.d_out)) + step % S::stages * descriptor_units(S::q_bytes);
     if constexpr (keep_left) {
       issue_product<T, D, M>(g, v, tile);
     } else {
-      issue_product<T, D, N, M>(g, tile_start(shared_address(memory.v)) + own(64 * 128), tile);
+      issue_product<T, D, N, M>(g, descriptor_base(shared_address(memory.v)) + own(64 * 128), tile);
     }
   }
   // dV and dK of a step.
   __device__ void issue_sums(float (&d_v)[D / 2], float (&d_k)[D / 2], const uint32_t (&weights)[M / 16][4],
                              const uint32_t (&ds)[M / 16][4], int step) {
-    const uint32_t stage = step % S::stages * units(S::q_bytes);
+    const uint32_t stage = step % S::stages * descriptor_units(S::q_bytes);
     // Rows run along the inner axis.
-    const uint32_t q = tile_start(shared_address(memory.q), M * 128) + stage;
-    const uint32_t d_out = tile_start(shared_address(memory.d_out), M * 128) + stage;
+    const uint32_t q = descriptor_base(shared_address(memory.q), M * 128) + stage;
+    const uint32_t d_out = descriptor_base(shared_address(memory.d_out), M * 128) + stage;
     wgmma_fence();
 #pragma unroll
-    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_v, weights[n], descriptor(d_out + units(n * 2048)), 1);
+    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_v, weights[n], descriptor(d_out + descriptor_units(n * 2048)), 1);
     wgmma_commit();
 #pragma unroll
-    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + units(n * 2048)), 1);
+    for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + descriptor_units(n * 2048)), 1);
     wgmma_commit();
   }
   // The warpgroup's half of the dims of dQ, over all keys.
   __device__ void issue_dq(float (&d_q)[D / 4], int step) {
-    const uint32_t tile = tile_start(shared_address(memory.ds)) + step % 2 * units(S::ds_bytes);
-    const uint32_t half = tile_start(shared_address(memory.k), N * 128) + own(D == 128 ? N * 128 : 64);
+    const uint32_t tile = descriptor_base(shared_address(memory.ds)) + step % 2 * descriptor_units(S::ds_bytes);
+    const uint32_t half = descriptor_base(shared_address(memory.k), N * 128) + own(D == 128 ? N * 128 : 64);
     wgmma_fence();
 #pragma unroll
     for (int n = 0; n < N / 16; ++n) {
-      wgmma<T, 1, 1>(d_q, descriptor(tile + units(n * 2048)), descriptor(half + units(n * 2048)), n > 0);
+      wgmma<T, 1, 1>(d_q, descriptor(tile + descriptor_units(n * 2048)), descriptor(half + descriptor_units(n * 2048)),
+                     n > 0);
     }
     wgmma_commit();
   }

@@ -1,8 +1,8 @@
 // Second kernel of the Hopper backward: a block keeps 128 keys, 64 a warpgroup, and sweeps over the rows (of every head
 // of the group) that see them, 64 at a time. Scores are transposed, keys x rows, so that weights and ds are the left
-// sides of dV and dK as the accumulators hold them; ds goes to shared memory for dQ alone, which needs that of all
-// keys: each warpgroup makes half of its dims, one step late, so that neither waits for the other and one computes
-// while the other multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
+// sides of dV and dK as the accumulators hold them; ds goes to shared memory only for dQ, which needs the ds of all
+// keys: each warpgroup computes half of the dims of dQ, one step late, so that neither waits for the other and one
+// computes exponentials while the other multiplies. SOFTMAX: a row's state is backward_delta's, not backward_rows'.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
@@ -50,13 +50,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
   Step now{0, kv_head * heads, rows.begin};
 
   if (group == 0) {  // the producer
-    fewer_registers<24>();
+    dealloc_registers<24>();
     if (threadIdx.x != 0 || steps == 0) return;  // a copy still under way would meet the zeros that are stored
-    bring_rows<D>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
+    produce_row_tiles<D>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;
   }
 
-  more_registers<240>();
+  alloc_registers<240>();
   const int thread = threadIdx.x - 128;
   KeyGroup<T, D, SOFTMAX> b{p, t, sm, memory, group - 1, thread};
   Diagonals diagonals{memory.diagonals, p.bias_window};
@@ -93,13 +93,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     float s[A], g[A], d_q[D / 4];
     auto finish_products = [&](const Step& step) {  // s becomes f, g is the weights' gradients
       wgmma_wait<1>();
-      settle(s);
+      fence_registers(s);
       b.exponentials(s, b.add_biases(s, step), step.index);
-      settle(s);
+      fence_registers(s);
       // Has passed already: its branch keeps the compiler from moving the second wait to before the exponentials.
       sm.rows.wait_full(step.index);
       wgmma_wait<0>();
-      settle(g);
+      fence_registers(g);
     };
     barrier_wait(&sm.kv_full, 0);
     b.load_keys();
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
       } else {
         wgmma_wait<2>();
       }
-      settle(d_q);
+      fence_registers(d_q);
       if (step > 0) drain(now.before(rows), d_q);
       if constexpr (D == 64) {
         wgmma_wait<1>();
@@ -160,9 +160,9 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     sm.ds.wait_full(now.index);
     b.issue_dq(d_q, now.index);
     wgmma_wait<0>();
-    settle(d_q);
-    settle(d_k);
-    settle(d_v);
+    fence_registers(d_q);
+    fence_registers(d_k);
+    fence_registers(d_v);
     consumer_barrier();  // the step before is drained by all
     drain(now, d_q);
   }

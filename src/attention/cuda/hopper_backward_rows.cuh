@@ -1,6 +1,6 @@
-// First kernel of the Hopper backward: as portable_backward_rows.cuh, a sweep rebuilds a row's weights and sums what
-// its gradient needs. While a warpgroup sums one tile of keys, the products of its next tile are under way. Softmax is
-// elastic with an offset of zero; it comes here where gradients in fp32 are asked for (bias, sink).
+// First kernel of the Hopper backward: as in portable_backward_rows.cuh, a sweep recomputes a row's weights and sums
+// the row statistics of its gradient. While a warpgroup sums one tile of keys, the products of its next tile are in
+// flight. Softmax is elastic with an offset of zero; it uses this kernel when fp32 gradients (bias, sink) are wanted.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -22,14 +22,14 @@ struct BackwardRowsShape {
 template <int D>
 struct BackwardRowsShared {
   uint64_t rows_full;
-  Ring<BackwardRowsShape<D>::stages> tiles;
+  Pipeline<BackwardRowsShape<D>::stages> tiles;
   float warp_sums[2][8];  // of d_tau, d_sink
 };
 
-// The producer's one thread.
+// The producer thread.
 template <int D>
-__device__ void bring_keys(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
-                           BackwardRowsShared<D>& sm, char* memory) {
+__device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
+                                  BackwardRowsShared<D>& sm, char* memory) {
   using S = BackwardRowsShape<D>;
   barrier_expect(&sm.rows_full, 2 * S::q_bytes);
   for (int half = 0; half < S::halves; ++half) {
@@ -54,7 +54,7 @@ __device__ void bring_keys(const BackwardMaps& maps, const Tile& t, int kv_head,
   }
 }
 
-// What a thread sums over its share of two rows: f, f g and g (of alive keys) of weights.cuh.
+// A thread's partial sums of two rows: f, f g and g (of alive keys) as defined in weights.cuh.
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
@@ -78,9 +78,9 @@ struct GradientSums {
       fg[h] += fg_part[h][0] + fg_part[h][1];
       g[h] += g_part[h][0] + g_part[h][1];
     }
-    settle(f);  // or the compiler would leave a part for after the next wait
-    settle(fg);
-    settle(g);
+    fence_registers(f);  // or the compiler would leave a part for after the next wait
+    fence_registers(fg);
+    fence_registers(g);
   }
 };
 
@@ -91,7 +91,7 @@ struct BackwardRows : RowGroup {
   static constexpr bool keep_d_out = D == 64;  // there are registers for it
   BackwardRowsShared<D>& sm;
   uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
-  uint32_t s_do, sk, sv;  // tile_start of the rows' d_out, of keys, of values
+  uint32_t s_do, sk, sv;  // descriptor_base of the rows' d_out, of keys, of values
   float tau, lse2[2], dead[2];
   GradientSums sums;
 
@@ -100,7 +100,7 @@ struct BackwardRows : RowGroup {
   // s and g of the n-th tile. Past the warpgroup's last one the products are of whatever lies there, and nobody reads
   // them: so no branch stands around them.
   __device__ void issue(float (&s)[A], float (&g)[A], int n) {
-    const uint32_t stage = n % S::stages * units(S::tile_bytes);
+    const uint32_t stage = n % S::stages * descriptor_units(S::tile_bytes);
     issue_product<T, D, N>(s, q, sk + stage);
     if constexpr (keep_d_out) {
       issue_product<T, D, N>(g, d_out, sv + stage);
@@ -120,8 +120,8 @@ struct BackwardRows : RowGroup {
   __device__ void wait(float (&s)[A], float (&g)[A], int n) {
     if (n + 1 < tiles.end) sm.tiles.wait_full(n + 1);
     wgmma_wait<0>();
-    settle(s);
-    settle(g);
+    fence_registers(s);
+    fence_registers(g);
     if (n < tiles.end) release(n);
   }
   __device__ void add(float (&s)[A], float (&g)[A], int n) {
@@ -187,12 +187,12 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   __syncthreads();
   const int group = warpgroup();
   if (group == 0) {  // the producer
-    fewer_registers<24>();
+    dealloc_registers<24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
-    bring_keys<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
+    produce_key_tiles<D>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
     return;
   }
-  more_registers<240>();
+  alloc_registers<240>();
   const bool elastic = p.normalizer == Normalizer::elastic, has_sink = p.normalizer == Normalizer::softmax_sink;
   BackwardRows<T, D> b(p, t, sm);
   const int offset_rows = (group - 1) * 64;
@@ -209,9 +209,9 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (span.tiles > 0) {
     barrier_wait(&sm.rows_full, 0);
     const uint32_t rows = shared_address(memory) + offset_rows * 128, keys = shared_address(memory) + 2 * S::q_bytes;
-    b.s_do = tile_start(rows + S::q_bytes);
-    b.sk = tile_start(keys);
-    b.sv = tile_start(keys + S::stages * S::tile_bytes);
+    b.s_do = descriptor_base(rows + S::q_bytes);
+    b.sk = descriptor_base(keys);
+    b.sv = descriptor_base(keys + S::stages * S::tile_bytes);
     load_left<D, S::M>(b.q, rows);
     if constexpr (BackwardRows<T, D>::keep_d_out) load_left<D, S::M>(b.d_out, rows + S::q_bytes);
     b.sweep(span.tiles);

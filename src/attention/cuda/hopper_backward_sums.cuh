@@ -4,9 +4,9 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// Gradient of the distance bias within a block of keys: sums of ds along diagonals. A warp sums those of its 16 keys x
-// 64 rows in a scratch of its own; the four parts of a warpgroup are put together one step later, when a barrier that
-// ds needs anyway has passed. All in a fixed order.
+// Gradient of the distance bias within a block of keys: sums of ds along diagonals. Each warp sums the
+// diagonals of its 16 keys x 64 rows in its own scratch memory; a warpgroup's four parts are added one step later,
+// after a barrier that ds needs anyway. The order of all sums is fixed.
 struct Diagonals {
   static constexpr int width = 80;  // a warp's diagonals (79), row - key from -15 on
   static constexpr int scratch = 8 * width + 8, parts = 2 * 8 * width, floats = 8 * scratch + parts;
@@ -68,8 +68,8 @@ struct Diagonals {
   }
 };
 
-// dQ on Hopper: fp32 sums to which every block of keys adds, and the kernel that makes d_q of them. The sums lie as the
-// products' accumulators do: a thread's numbers are four in a row.
+// dQ: fp32 sums to which every block of keys adds atomically, and the kernel that converts them to d_q. The sums are
+// laid out like the products' accumulators: four consecutive numbers per thread.
 __device__ inline void reduce_add(float* to, float a, float b, float c, float d) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }

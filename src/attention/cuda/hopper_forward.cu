@@ -1,4 +1,4 @@
-// Forward on Hopper: one warp moves tiles by TMA, warpgroups of 64 rows compute with wgmma.
+// Forward on Hopper: a producer warp loads tiles by TMA, consumer warpgroups of 64 rows compute with wgmma.
 #include "attention/cuda/hopper_forward_elastic.cuh"
 #include "attention/cuda/hopper_forward_softmax.cuh"
 #include "attention/cuda/launchers.h"
@@ -9,10 +9,10 @@ namespace hopper {
 
 enum class Sweep { elastic, elastic_stats, softmax };
 
-// The producer's one thread: queries, then tiles in the order in which the consumers want them.
+// The producer thread: loads the queries, then tiles in the order in which the consumers use them.
 template <int D, Sweep SWEEP>
-__device__ void bring_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span, ForwardShared<D>& sm,
-                            char* memory) {
+__device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span,
+                              ForwardShared<D>& sm, char* memory) {
   using S = ForwardShape<D>;
   char* const k_tiles = memory + S::q_bytes;
   char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
@@ -76,28 +76,28 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   __syncthreads();
   const int group = warpgroup();
   if (group == 0) {  // the producer
-    fewer_registers<S::consumers == 3 ? 32 : 24>();
+    dealloc_registers<S::consumers == 3 ? 32 : 24>();
     if (threadIdx.x != 0 || span.tiles == 0) return;
-    bring_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
+    produce_tiles<D, SWEEP>(maps, t, t.head / (p.heads / p.kv_heads), span, sm, memory);
     return;
   }
 
-  more_registers<S::registers>();
+  alloc_registers<S::registers>();
   Consumer<T, D> b{p, t, sm};
   const int offset_rows = (group - 1) * 64;
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
   b.template cut<N>(span.begin);
   b.count = span.tiles;
   if constexpr (SWEEP == Sweep::softmax) {
-    b.turns.group = group - 1;
-    b.turns.left = span.tiles;
-    b.turns.start();
+    b.order.group = group - 1;
+    b.order.left = span.tiles;
+    b.order.start();
   }
   b.q = shared_address(memory) + offset_rows * 128;
   b.k = shared_address(memory) + S::q_bytes;
-  b.sq = tile_start(b.q);
-  b.sk = tile_start(b.k);
-  b.sv = tile_start(b.k + S::k_stages * S::tile_bytes, N * 128);
+  b.sq = descriptor_base(b.q);
+  b.sk = descriptor_base(b.k);
+  b.sv = descriptor_base(b.k + S::k_stages * S::tile_bytes, N * 128);
   RowResults r;
   float o[D / 2];
 #pragma unroll

@@ -1,5 +1,6 @@
-// A warpgroup of the Hopper forward: 64 rows, tiles of N keys that a producer warp brings in two rings, K and V. Every
-// warpgroup of a block goes through every tile, to release it, and computes those that its rows see.
+// A consumer warpgroup of the Hopper forward: 64 rows, and tiles of N keys that the producer warp loads into two
+// circular buffers, K and V. Every warpgroup of a block passes every tile, to release it, and computes those that its
+// rows see.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -23,8 +24,8 @@ template <int D>
 struct ForwardShared {
   using S = ForwardShape<D>;
   alignas(8) uint64_t q_full;
-  Ring<S::k_stages> k;
-  Ring<S::v_stages> v;
+  Pipeline<S::k_stages> k;
+  Pipeline<S::v_stages> v;
 };
 
 // What a thread's two rows leave beside their output. The statistics are the thread's own shares, summed at the end.
@@ -62,16 +63,16 @@ struct Consumer : RowGroup {
   using S = ForwardShape<D>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
   ForwardShared<D>& sm;
-  Turns<S::consumers> turns;  // softmax's; elastic is faster without
-  int count;                  // tiles of the block
-  uint32_t q, k, sq, sk, sv;  // addresses of the warpgroup's queries, of keys; tile_start of them, of values
+  PingPongBarrier<S::consumers> order;  // softmax's; elastic is faster without
+  int count;                            // tiles of the block
+  uint32_t q, k, sq, sk, sv;  // addresses of the warpgroup's queries, of keys; descriptor_base of them, of values
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // `use` counts what went through a ring. Every warp releases for itself.
+  // `use` counts the tiles that went through a buffer. Every warp releases for itself.
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
-    issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * units(S::tile_bytes));
+    issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * descriptor_units(S::tile_bytes));
   }
   __device__ void release_k(int use) {
     if (lane == 0) barrier_arrive(&sm.k.empty[use % S::k_stages]);
@@ -83,10 +84,10 @@ struct Consumer : RowGroup {
   // o += weights V.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
     sm.v.wait_full(use);
-    const uint32_t tile = sv + use % S::v_stages * units(S::tile_bytes);
+    const uint32_t tile = sv + use % S::v_stages * descriptor_units(S::tile_bytes);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, weights[k], descriptor(tile + units(k * 2048)), 1);
+    for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, weights[k], descriptor(tile + descriptor_units(k * 2048)), 1);
     wgmma_commit();
   }
   __device__ void release_v(int use) {
@@ -96,9 +97,9 @@ struct Consumer : RowGroup {
     sm.v.wait_full(use);
     release_v(use);
   }
-  __device__ void skip_turn() {
-    turns.wait();
-    turns.pass();
+  __device__ void skip_order() {
+    order.wait();
+    order.pass();
   }
   // Adds biases and masks to the scores of a tile where it needs them; the factor that makes them units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
@@ -108,7 +109,7 @@ struct Consumer : RowGroup {
   }
 };
 
-// Weights as the left side of a product, what is negative as zero.
+// Weights as the left operand of a product, negative ones as zero.
 template <typename T, int N>
 __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N / 2]) {
 #pragma unroll
@@ -164,7 +165,7 @@ struct Weigher {
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        settle(total[h]);  // the compiler would make these sums after the loop
+        fence_registers(total[h]);  // the compiler would make these sums after the loop
         r.total[h] += total[h][0] + total[h][1];
       }
       if constexpr (!kCountsPacked) add_alive(alive);

@@ -1,6 +1,7 @@
-// Elastic's two sweeps. The first, from the diagonal back, takes scores for the row's sum; the second, the other way,
-// takes them again for weights = max(p + offset, 0) and their sum over V. Three products and two exponentials a pair,
-// where softmax attention needs two and one; where the sweeps meet, a tile's scores serve both.
+// Elastic's two sweeps over the keys. The first, from the diagonal back, computes scores for the row's sum; the second,
+// in the other direction, recomputes them for weights = max(p + offset, 0) and their sum over V. That is three products
+// and two exponentials per pair, where softmax attention needs two and one. The tile where the sweeps meet is computed
+// once.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 

@@ -1,6 +1,6 @@
-// Elastic's forward of at most 256 keys: scores and exponentials are computed once. A warpgroup's unnormalized
-// probabilities, in fp32, wait for the row's sum in the accumulators of their scores. Blocks stay and take one row tile
-// after another, so that the next one's keys are on their way while this one's values are multiplied.
+// Elastic's forward for at most 256 keys, single pass: scores and exponentials are computed once. A warpgroup holds its
+// unnormalized probabilities, in fp32, in the score accumulators until the row's sum is known. Blocks are persistent
+// and take one row tile after another, so that the next tile's keys load while this one's values are multiplied.
 #include <algorithm>
 
 #include "attention/cuda/hopper_forward_elastic.cuh"
@@ -17,14 +17,14 @@ constexpr int kBytes = kQueryBytes + STAGES * kTileBytes + kOutBytes + 1024;
 inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window + 2 * kPad : 0; }
 
 struct Shared {
-  Ring<1> q;
-  Ring<STAGES> kv;           // of a row tile all keys, first to last, then all values, last to first
+  Pipeline<1> q;
+  Pipeline<STAGES> kv;       // of a row tile all keys, first to last, then all values, last to first
   Tile tiles[THREADS / 32];  // each warp's own, kept here, not in registers
 };
 
-// The n-th row tile of this block. First whole heads, row tile by row tile from the last: neighbours share their keys;
-// then what is left is dealt out, the longest rows first.
-struct Deal {
+// Tile scheduler of the persistent blocks: the n-th row tile of this block. First whole heads, row tile by row tile
+// from the last, so that neighbours share their keys; the remaining tiles are distributed, the longest rows first.
+struct TileScheduler {
   int tiles, heads;  // heads: of all batches
   __device__ bool find(int n, int& tile, int& head) const {
     const int blocks = gridDim.x, whole = heads / blocks;
@@ -43,7 +43,7 @@ struct Deal {
   }
 };
 
-// What a row tile needs of keys: tiles of N from `begin` on.
+// The keys of a row tile: tiles of N from `begin` on.
 struct Item {
   Span span;
   // All lanes of a warp call. False for a tile that no document has.
@@ -62,12 +62,12 @@ struct Item {
   }
 };
 
-__device__ inline void bring_tiles(const Params& p, const ForwardMaps& maps, const Deal& deal, Shared& sm,
-                                   char* memory) {
+__device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, const TileScheduler& scheduler,
+                                     Shared& sm, char* memory) {
   Tile& t = sm.tiles[0];
   char* const ring = memory + kQueryBytes;
   int tile, head, use = 0, q_use = 0;
-  for (int n = 0; deal.find(n, tile, head); ++n) {
+  for (int n = 0; scheduler.find(n, tile, head); ++n) {
     Item item;
     if (!item.start(p, tile, head, t) || item.span.tiles == 0) continue;
     const int tiles = item.span.tiles;
@@ -96,7 +96,7 @@ __device__ inline void bring_tiles(const Params& p, const ForwardMaps& maps, con
 template <typename T>
 struct Rows : RowGroup {
   Shared& sm;
-  uint32_t sq, sk, sv;  // tile_start of the group's queries, of the ring as keys and as values
+  uint32_t sq, sk, sv;  // descriptor_base of the group's queries, of the ring as keys and as values
   int count, use;       // tiles of the block; uses of the ring before them
   float base[2], sum[2], bases[TILES][2];
 
@@ -117,7 +117,7 @@ struct Rows : RowGroup {
     sm.kv.wait_full(at);
 #pragma unroll
     for (int n = 0; n < A; ++n) s[n] = 0;  // costs nothing; without it s is kept from one row tile to the next
-    issue_product<T, D, M, N>(s, sq, sk + stage(at) * units(kTileBytes));
+    issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
   }
   // Biases and masks; the factor that makes scores units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
@@ -126,7 +126,7 @@ struct Rows : RowGroup {
 
   // s becomes exp2(s c - base), the base being the largest score that the thread has met in its row.
   __device__ void use_scores(float (&s)[A], int r) {
-    settle(s);
+    fence_registers(s);
     const int tile = own(r);
     release(use + tile);
     const float c = finish_tile(s, tile);
@@ -152,7 +152,7 @@ struct Rows : RowGroup {
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] += (part[h][0] + part[h][1]) + (part[h][2] + part[h][3]);
-    settle(s);  // before the next wait, that is, under the product which that waits for
+    fence_registers(s);  // before the next wait, that is, under the product which that waits for
   }
 
   // o += weights V. Values come from the last tile to the first.
@@ -160,10 +160,11 @@ struct Rows : RowGroup {
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {  // r = 0: o = weights V
     const int at = value_use(r);
     sm.kv.wait_full(at);
-    const uint32_t tile = sv + stage(at) * units(kTileBytes);
+    const uint32_t tile = sv + stage(at) * descriptor_units(kTileBytes);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < N / 16; ++k) wgmma<T, 1>(o, weights[k], descriptor(tile + units(k * 2048)), r > 0 || k > 0);
+    for (int k = 0; k < N / 16; ++k)
+      wgmma<T, 1>(o, weights[k], descriptor(tile + descriptor_units(k * 2048)), r > 0 || k > 0);
     wgmma_commit();
   }
 };
@@ -220,7 +221,7 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
     b.release(b.value_use(0));
   }
   wgmma_wait<0>();
-  settle(o);
+  fence_registers(o);
   b.release(b.value_use(OWN - 1));
   weigher.finish(b, o, inverse, offset);
 }
@@ -262,23 +263,23 @@ __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  const Deal deal{tiles, p.batch * p.heads};
+  const TileScheduler scheduler{tiles, p.batch * p.heads};
   const int group = warpgroup() - 1;
   if (group < 0) {  // the producer
-    fewer_registers<24>();
-    if (threadIdx.x < 32) bring_tiles(p, maps, deal, sm, memory);
+    dealloc_registers<24>();
+    if (threadIdx.x < 32) produce_tiles(p, maps, scheduler, sm, memory);
     return;
   }
 
-  more_registers<240>();
+  alloc_registers<240>();
   Tile& t = sm.tiles[threadIdx.x / 32];
   Rows<T> b{p, t, sm};
-  b.sq = tile_start(shared_address(memory) + group * 64 * 128);
-  b.sk = tile_start(shared_address(memory) + kQueryBytes);
-  b.sv = tile_start(shared_address(memory) + kQueryBytes, N * 128);
+  b.sq = descriptor_base(shared_address(memory) + group * 64 * 128);
+  b.sk = descriptor_base(shared_address(memory) + kQueryBytes);
+  b.sv = descriptor_base(shared_address(memory) + kQueryBytes, N * 128);
   b.use = 0;
   int tile, head, q_use = 0, shown = -1;
-  for (int n = 0; deal.find(n, tile, head); ++n) {
+  for (int n = 0; scheduler.find(n, tile, head); ++n) {
     Item item;
     if (!item.start(p, tile, head, t)) continue;
     if (p.bias_window > 0 && t.head != shown) {

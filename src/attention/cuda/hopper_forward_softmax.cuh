@@ -1,6 +1,6 @@
-// One sweep for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is a
-// maximum that was: it is renewed, and the output scaled to it, only when a sum of weights leaves what fp16 can hold.
-// Most tiles so cost nothing but the exponentials and their sums.
+// Single pass for softmax and softmax_sink, from the diagonal back. Weights are exp2(s - base), where the base is an
+// earlier running maximum. It is renewed, and the accumulators rescaled, only when a sum of weights exceeds the range
+// of fp16, so most tiles cost only the exponentials and their sums.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
@@ -74,7 +74,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   const int begin = lo < hi ? count - hi : count, end = count - lo;
 #pragma unroll 1
   for (int n = 0; n < begin; ++n) {
-    b.skip_turn();
+    b.skip_order();
     b.skip_k(n);
     b.skip_v(n);
   }
@@ -94,18 +94,18 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
 #pragma unroll
     for (int n = 0; n < D / 2; ++n) o[n] *= shrink[n / 2 % 2];
   };
-  b.turns.wait();
+  b.order.wait();
   b.issue_scores(s, begin);
-  b.turns.pass();
+  b.order.pass();
   wgmma_wait<0>();
   b.release_k(begin);
   raise(finish(begin));
   pack_weights<T, N>(weights, s);
   for (int n = begin + 1; n < end; ++n) {
-    b.turns.wait();
+    b.order.wait();
     b.issue_scores(s, n);
     b.issue_sum(o, weights, n - 1);
-    b.turns.pass();
+    b.order.pass();
     wgmma_wait<1>();
     float part[2];
     exponentials(s, finish(n), base, part);
@@ -127,7 +127,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   b.release_v(end - 1);
 #pragma unroll 1
   for (int n = end; n < count; ++n) {
-    b.skip_turn();
+    b.skip_order();
     b.skip_k(n);
     b.skip_v(n);
   }

@@ -1,4 +1,4 @@
-// What the Hopper kernels share: a warpgroup's 64 rows, their scores, products of tiles.
+// Shared by the Hopper kernels: a warpgroup's 64 rows, their scores, products of tiles.
 #pragma once
 #include "attention/cuda/hopper.cuh"
 #include "attention/cuda/portable.cuh"
@@ -9,9 +9,9 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// What the backward's second kernel knows of rows: for each tile of 64 rows four numbers a row, the 64 of a kind
-// together. Elastic: lse in units of log2, 1 / norm, center, offset; softmax: lse2, factor, center. `tiles` of a head
-// and batch; `tile` counts those of earlier documents.
+// Row statistics for the backward's second kernel: per tile of 64 rows, four arrays of 64 numbers. Elastic: lse in
+// units of log2, 1 / norm, center, offset; softmax: lse2, factor, center. `tiles`: of one head and batch entry; `tile`
+// counts the tiles of earlier documents too.
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
@@ -35,7 +35,7 @@ __device__ inline void fill_table(const Params& p, int head, float* table, int p
   }
 }
 
-// c (64 x 2 A) = X Y^T over D: tiles (tile_start) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one
+// c (64 x 2 A) = X Y^T over D: tiles (descriptor_base) of 64-column halves of X_ROWS and Y_ROWS rows. Committed as one
 // group.
 template <typename T, int D, int X_ROWS, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
@@ -43,8 +43,8 @@ __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
     const int half = d / 4, inside = d % 4 * 32;
-    wgmma<T, 0, 0>(c, descriptor(x + units(half * X_ROWS * 128 + inside)),
-                   descriptor(y + units(half * Y_ROWS * 128 + inside)), d > 0);
+    wgmma<T, 0, 0>(c, descriptor(x + descriptor_units(half * X_ROWS * 128 + inside)),
+                   descriptor(y + descriptor_units(half * Y_ROWS * 128 + inside)), d > 0);
   }
   wgmma_commit();
 }
@@ -65,7 +65,7 @@ __device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uin
   wgmma_fence();
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
-    wgmma<T, 0>(c, x[d], descriptor(y + units(d / 4 * Y_ROWS * 128 + d % 4 * 32)), d > 0);
+    wgmma<T, 0>(c, x[d], descriptor(y + descriptor_units(d / 4 * Y_ROWS * 128 + d % 4 * 32)), d > 0);
   }
   wgmma_commit();
 }
@@ -113,7 +113,7 @@ struct RowGroup {
   }
   __device__ int row(int h) const { return position - t.shift() + 8 * h; }
 
-  // What row(h) sees. Found anew wherever it is asked for: registers kept for it would be missed in the loops.
+  // The keys that row(h) sees. Recomputed at every use: registers held for it would be missing in the loops.
   __device__ Keys keys(int h) const {
     int at = row(h);
     asm volatile("" : "+r"(at));
@@ -142,10 +142,10 @@ struct RowGroup {
   template <int N>
   __device__ float finish(float (&s)[N / 2], int key) {
     const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;
-    const bool add_here = table && nearest < p.bias_window && farthest >= 0;
+    const bool has_bias = table && nearest < p.bias_window && farthest >= 0;
     const bool full = common.begin <= key && common.end >= key + N;
-    if (!add_here && full) return factor;
-    if (add_here) {
+    if (!has_bias && full) return factor;
+    if (has_bias) {
       // Row r + 8 at column block n meets the distances of row r at block n - 1.
       const float* at = table + position - key - 2 * (lane % 4);
       float upper[2] = {at[8], at[7]};
@@ -163,7 +163,7 @@ struct RowGroup {
     if (!full) {
       hide<N>(s, key, -INFINITY);
     }
-    return add_here ? 1 : factor;
+    return has_bias ? 1 : factor;
   }
 };
 

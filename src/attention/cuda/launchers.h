@@ -47,7 +47,8 @@ template <CudaKernel KERNEL, typename Launcher, template <NormalizerFamily, int>
 Launcher find_launcher(NormalizerFamily family, int64_t head_size) {
   static constexpr auto launchers = []<size_t... I>(std::index_sequence<I...>) {
     return std::array<Launcher, sizeof...(I)>{entry_launcher<KERNEL, Launcher, Kernel, I>()...};
-  }(std::make_index_sequence<std::size(kTensorCoreKernels)>());
+  }
+  (std::make_index_sequence<std::size(kTensorCoreKernels)>());
   const KernelEntry* entry = find_entry(KERNEL, family, head_size);
   return entry ? launchers[entry - kTensorCoreKernels] : nullptr;
 }
@@ -57,7 +58,8 @@ template <typename Function>
 void with_head_size_limit(int64_t dim, const Function& function) {
   const bool found = [&]<size_t... I>(std::index_sequence<I...>) {
     return ((dim <= kHeadSizeLimits[I] && (function(std::integral_constant<int, kHeadSizeLimits[I]>()), true)) || ...);
-  }(std::make_index_sequence<std::size(kHeadSizeLimits)>());
+  }
+  (std::make_index_sequence<std::size(kHeadSizeLimits)>());
   if (!found) throw std::logic_error("no instantiation serves head size " + std::to_string(dim));
 }
 

@@ -103,7 +103,7 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 // Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-constexpr int kPortableKeys = 64;        // keys of a block of the portable backward: one slab of bias sums each
-constexpr int kHopperKeys = 128;         // the same of the Hopper backward
+constexpr int kPortableKeys = 64;  // keys of a block of the portable backward: one slab of bias sums each
+constexpr int kHopperKeys = 128;   // the same of the Hopper backward
 
 }  // namespace lazy::kernels::cuda

@@ -12,12 +12,12 @@ namespace plain {
 // A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are
 // large. lse is what the caller gets. low: what the threshold of sparsemax and entmax15 has below its last digit;
 // weights are its differences to scores, and their sum is one to more digits than the threshold has.
-struct Anchors {
+struct RowStatistics {
   float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
 
-__device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
-                                Anchors& out) {
+__device__ void softmax_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                                   RowStatistics& out) {
   float largest[4], sum[4];
   const bool has_sink = p.normalizer == Normalizer::softmax_sink;
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ void softmax_anchors(const Params& p, const Tile& t, Shared& sm, cons
 // reaches. A thread reads no more than what it wrote.
 constexpr int kTileBytes = kTile * kTile * sizeof(float);
 
-struct KeptScores {
+struct ScoreCache {
   float* room;
   int tiles;
 
@@ -71,8 +71,8 @@ struct KeptScores {
 };
 
 // Those of the n-th tile, which begins at `key`, kept before or computed again; all threads of the block ask together.
-__device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const KeptScores& kept,
-                             int n, int key, float (&s)[4][4]) {
+__device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const ScoreCache& kept,
+                              int n, int key, float (&s)[4][4]) {
   if (!kept.has(n)) return tile_scores(p, t, sm, row, key, s);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -83,8 +83,8 @@ __device__ void scores_again(const Params& p, const Tile& t, Shared& sm, const R
 
 // Newton's method for the threshold t of  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x relative to the row's largest: the
 // left side is convex and falling, so from t = -1 the steps rise to the root and never pass it, but for rounding.
-__device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
-                               const KeptScores& kept, Anchors& out) {
+__device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                                     const ScoreCache& kept, RowStatistics& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   float largest[4], threshold[4], low[4];
 #pragma unroll
@@ -102,12 +102,12 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
       largest[i] = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
     }
   }
-  constexpr int kMostSteps = 64;
-  for (int step = 0; step < kMostSteps; ++step) {
+  constexpr int kMaxSteps = 64;
+  for (int step = 0; step < kMaxSteps; ++step) {
     float count[4] = {}, first[4] = {}, second[4] = {};
     for (int key = keys.begin; key < keys.end; key += kTile) {
       float s[4][4];
-      scores_again(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
+      cached_scores(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -151,10 +151,10 @@ __device__ void sparse_anchors(const Params& p, const Tile& t, Shared& sm, const
 }
 
 template <int N>
-__global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kept_tiles) {
+__global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
   __shared__ Shared sm;
   extern __shared__ float room[];
-  const KeptScores kept{room, kept_tiles};
+  const ScoreCache kept{room, cached_tiles};
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / tiles;
@@ -163,23 +163,23 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kep
   Row row[4];
   make_rows(p, t, row);
   const Keys keys = tile_keys(p, t);
-  Anchors anchors{};
-  if (in_family<NormalizerFamily::exponential>(p.normalizer)) softmax_anchors(p, t, sm, row, keys, anchors);
+  RowStatistics statistics{};
+  if (in_family<NormalizerFamily::exponential>(p.normalizer)) softmax_statistics(p, t, sm, row, keys, statistics);
   if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
-    sparse_anchors(p, t, sm, row, keys, kept, anchors);
+    threshold_statistics(p, t, sm, row, keys, kept, statistics);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) row[i].offset = anchors.low[i];
+    for (int i = 0; i < 4; ++i) row[i].offset = statistics.low[i];
   }
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, kv_head = t.head / (p.heads / p.kv_heads);
   float acc[N][4][4] = {}, total[4] = {}, alive[4] = {}, first[4] = {};
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
-    scores_again(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
+    cached_scores(p, t, sm, row, kept, (key - keys.begin) / kTile, key, s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const Weight w = weigh(p, row[i], s[i][j] - anchors.largest[i], anchors.anchor[i], anchors.inverse[i]);
+        const Weight w = weigh(p, row[i], s[i][j] - statistics.largest[i], statistics.anchor[i], statistics.inverse[i]);
         s[i][j] = w.weight;
         total[i] += w.weight;
         alive[i] += w.alive;
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kep
     alive[i] = row_sum(alive[i]);
     if (t.first + 4 * ty + i >= t.q_length || tx != 0) continue;
     const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
-    if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : anchors.lse[i];
+    if (p.lse) p.lse[index] = p.normalizer == Normalizer::sigmoid ? 0 : statistics.lse[i];
     if (p.stats) {
       p.stats[index] = first[i];  // tx = 0 holds key 0
       p.stats[part + index] = 1 - total[i];
@@ -209,19 +209,19 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int kep
 }
 
 // How many tiles of keys find room: those of a sequence, as far as a block's shared memory reaches.
-inline int kept_tiles(const Params& p) {
-  constexpr int kMost = 8;  // 512 keys, 128 KiB
+inline int cached_tiles(const Params& p) {
+  constexpr int kMax = 8;  // 512 keys, 128 KiB
   if (p.normalizer != Normalizer::sparsemax && p.normalizer != Normalizer::entmax15) return 0;
   int device = 0, most = 0;
   check(cudaGetDevice(&device), "plain forward");
   check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "plain forward");
   const int room = (most - static_cast<int>(sizeof(Shared)) - 1024) / kTileBytes;
-  return std::clamp(static_cast<int>((p.k_length + kTile - 1) / kTile), 0, std::min(room, kMost));
+  return std::clamp(static_cast<int>((p.k_length + kTile - 1) / kTile), 0, std::min(room, kMax));
 }
 
 template <int N>
 void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
-  const int kept = kept_tiles(p);
+  const int kept = cached_tiles(p);
   if (kept > 0) {
     check(cudaFuncSetAttribute(forward<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * kTileBytes),
           "plain forward");
@@ -235,8 +235,8 @@ void plain_forward(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid(tiles * p.batch, p.heads);
   if (grid.x * grid.y == 0) return;
-  with_head_size_limit(
-      p.value_dim, [&](auto size) { plain::launch_forward<size / plain::kTile>(p, grid, tiles, stream); });
+  with_head_size_limit(p.value_dim,
+                       [&](auto size) { plain::launch_forward<size / plain::kTile>(p, grid, tiles, stream); });
   check_launch("plain forward");
 }
 

@@ -1,4 +1,4 @@
-// What the portable kernels share: tiles in shared memory, products of tiles, what is added to scores by distance.
+// Shared by the portable tensor-core kernels: tiles in shared memory, products of tiles, the scores' positional bias.
 //
 // Letters of shapes: M rows of a tile's left side (16 a warp and MI), N its columns, D the head size.
 #pragma once
@@ -96,23 +96,23 @@ __device__ void clear(float (&x)[A][B][C]) {
   }
 }
 
-// What is added to a score at this (signed) distance, times `unit`: distance bias and ALiBi.
-__device__ inline float added(const Params& p, int head, int distance, float unit) {
+// The positional bias of a score at this (signed) distance, times `unit`: distance bias and ALiBi.
+__device__ inline float score_bias(const Params& p, int head, int distance, float unit) {
   distance = abs(distance);
   float x = distance < p.bias_window ? p.distance_bias[static_cast<int64_t>(head) * p.bias_window + distance] : 0;
   if (p.alibi_slopes) x -= p.alibi_slopes[head] * static_cast<float>(distance);
   return x * unit;
 }
 
-// Does any pair of rows [row, row + M) and keys [key, key + N) get something added?
-__device__ inline bool anything_added(const Params& p, const Tile& t, int row, int M, int key, int N) {
+// Whether any pair of rows [row, row + M) and keys [key, key + N) has a positional bias.
+__device__ inline bool any_score_bias(const Params& p, const Tile& t, int row, int M, int key, int N) {
   if (p.alibi_slopes) return true;
   const int nearest = row + t.shift() - (key + N - 1);  // signed distances from nearest to farthest
   const int farthest = row + M - 1 + t.shift() - key;
   return p.bias_window > 0 && nearest < p.bias_window && farthest > -p.bias_window;
 }
 
-// Does every row of [row, row + M) (those that exist) see every key of [key, key + N)?
+// Whether every existing row of [row, row + M) sees every key of [key, key + N).
 __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int M, int key, int N) {
   const int last = min(row + M, t.q_length) - 1;
   return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;

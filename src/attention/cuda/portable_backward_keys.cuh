@@ -13,7 +13,7 @@ template <int D>
 struct BackwardKeysShape {
   // At head size 256 a warp's dK and dV would not fit in registers: two warps share keys, each with half of the dims.
   static constexpr int N = kPortableKeys, M = D <= 96 ? 64 : D == 128 ? 32 : 16, halves = D == 256 ? 2 : 1;
-  static constexpr int warps = 4 * halves, threads = 32 * warps, added = M + N;
+  static constexpr int warps = 4 * halves, threads = 32 * warps, bias_entries = M + N;
   static constexpr int own = D / halves;                                // dims of dK and dV a warp keeps
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
   static constexpr int ds_step = M + 1;                                 // of the fp32 tile
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
   char* const ds_tile = memory + (2 * N + 4 * M) * D * 2;
   const uint32_t s_ds = shared_address(ds_tile);
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes);
-  float* const row_state = add + 2 * S::added;  // [stage][anchor, norm, center, offset][M]
+  float* const row_state = add + 2 * S::bias_entries;  // [stage][anchor, norm, center, offset][M]
   float* const bias_sums = row_state + 2 * 4 * M;
   __shared__ float warp_sums[S::warps];
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
                                    count);
   }
 
-  float next_state[4], next_add[2];
+  float next_state[4], next_biases[2];
   auto fetch = [&](int step, int stage) {
     const int head = kv_head * group + step / row_tiles, first = row_begin + step % row_tiles * M;
     load_tile<T, M, D, S::threads>(sq + stage * M * D * 2,
@@ -81,15 +81,15 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
         next_state[1] = p.row_norm[index];
         next_state[2] = p.row_center[index];
         if (F == NormalizerFamily::sigmoid || p.normalizer == Normalizer::elastic) {
-          next_state[3] = form_offset<F>(p, visible(p, t, row), F == NormalizerFamily::sigmoid ? 0 : p.tau[head]);
+          next_state[3] = family_offset<F>(p, visible(p, t, row), F == NormalizerFamily::sigmoid ? 0 : p.tau[head]);
         }
         if (F == NormalizerFamily::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
       }
     }
-    if (anything_added(p, t, first, M, key0, N)) {
+    if (any_score_bias(p, t, first, M, key0, N)) {
       for (int n = 0; n < 2; ++n) {
         const int x = threadIdx.x + n * S::threads;
-        if (x < S::added) next_add[n] = added(p, head, first + t.shift() - key0 + x - (N - 1), unit);
+        if (x < S::bias_entries) next_biases[n] = score_bias(p, head, first + t.shift() - key0 + x - (N - 1), unit);
       }
     }
   };
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     }
     for (int n = 0; n < 2; ++n) {
       const int x = threadIdx.x + n * S::threads;
-      if (x < S::added) add[stage * S::added + x] = next_add[n];
+      if (x < S::bias_entries) add[stage * S::bias_entries + x] = next_biases[n];
     }
   };
 
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     clear(g);
     product_nt<T, D, 1, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
     product_nt<T, D, 1, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2);
-    const bool add_here = anything_added(p, t, first, M, key0, N), full = all_visible(p, t, first, M, key0, N);
+    const bool has_bias = any_score_bias(p, t, first, M, key0, N), full = all_visible(p, t, first, M, key0, N);
     const float lowest = p.normalizer != Normalizer::elastic || p.tau[head] >= 0 ? -1 : 0;
     const float c = p.scale * unit;
     const float* state = row_state + stage * 4 * M;
@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
         for (int e = x; e < 4; e += 2) {
           const int key = warp_key + lane / 4 + 8 * (e / 2);
           float score = s[0][n][e] * c;
-          if (add_here) score += add[stage * S::added + column - key + N - 1];
-          Pair pair = make_pair<F>(score - anchor, norm, offset, lowest, squared);
+          if (has_bias) score += add[stage * S::bias_entries + column - key + N - 1];
+          PairWeight pair = pair_weight<F>(score - anchor, norm, offset, lowest, squared);
           if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
             pair.factor = 0;
             pair.alive = false;

@@ -1,5 +1,5 @@
-// First kernel of the backward on tensor cores: a sweep over a row's keys rebuilds its weights and sums what its
-// gradient needs, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs
+// First kernel of the backward on tensor cores: a sweep over a row's keys recomputes its weights and the row statistics
+// of its gradient, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs
 // in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
 // accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
@@ -10,7 +10,7 @@ namespace lazy::kernels::cuda::portable {
 
 template <int D>
 struct BackwardRowsShape {
-  static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, added = M + N;
+  static constexpr int MI = 1, warps = 4, threads = 128, M = 64, N = D == 256 ? 16 : 64, bias_entries = M + N;
 };
 
 template <typename T, int D, NormalizerFamily F>
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(0, h) < t.q_length ? row_anchor<F>(p, row_index(p, t, t.head, b.row(0, h))) : 0;
     anchor[h] = lse > -INFINITY ? lse : 0;
-    offset[h] = form_offset<F>(p, b.keys[0][h], tau);
+    offset[h] = family_offset<F>(p, b.keys[0][h], tau);
   }
   // Sigmoid's weights do not depend on each other: its center is zero.
   if constexpr (F != NormalizerFamily::sigmoid)
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
       for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
+          const PairWeight x = pair_weight<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
           const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
           const float dw = alive ? g[0][n][e] : 0;
           f_sum[e / 2] += x.factor;
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
     const float inverse = empty || sum == 0 ? 0 : 1 / sum;
     // A row's only key has p = 1 whatever its score, and ds = 0 exactly: norm 0 says so.
-    const bool alone = keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
+    const bool alone =
+        keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
     norm[h] = alone ? 0 : F == NormalizerFamily::exponential ? inverse : 1;
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
@@ -105,7 +106,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const Pair x = make_pair<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), norm[e / 2], offset[e / 2], lowest, squared);
+        const PairWeight x =
+            pair_weight<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), norm[e / 2], offset[e / 2], lowest, squared);
         s[0][n][e] = x.factor * ((x.alive ? g[0][n][e] : 0) - center[e / 2]);
       }
     }

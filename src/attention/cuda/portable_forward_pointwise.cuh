@@ -1,5 +1,5 @@
-// Forward on tensor cores where a weight is a function of a score and one number of its row: sparsemax and entmax-1.5
-// after sweeps for the threshold, sigmoid at once.
+// Forward on tensor cores for families whose weight is a function of the score and the row's statistics: sparsemax and
+// entmax-1.5 after sweeps for the threshold, sigmoid at once.
 #pragma once
 #include "attention/cuda/portable_forward_rows.cuh"
 #include "attention/cuda/portable_weights.cuh"
@@ -17,7 +17,7 @@ struct Threshold {
 
 template <typename T, int D, int MI = ForwardShape<D>::MI>
 __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared, Threshold<MI>& out) {
-  constexpr int NT = ForwardShape<D>::N / 16, kMostSteps = 64;
+  constexpr int NT = ForwardShape<D>::N / 16, kMaxSteps = 64;
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -50,7 +50,7 @@ __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared,
     }
   }
   bool open = true;  // some row of the warp still moves
-  for (int step = 0; step < kMostSteps; ++step) {
+  for (int step = 0; step < kMaxSteps; ++step) {
     float slope[MI][2] = {}, sum[MI][2] = {};
     b.sweep(false, [&](int key, int stage) {
       if (!open) return;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) offset[m][h] = form_offset<F>(p, b.keys[m][h], 0);
+    for (int h = 0; h < 2; ++h) offset[m][h] = family_offset<F>(p, b.keys[m][h], 0);
   }
   b.sweep(true, [&](int key, int stage) {
     float s[MI][2 * NT][4];
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
         for (int e = 0; e < 4; ++e) {
           const int h = e / 2;
           const float d = (fmaf(s[m][n][e], c, -threshold.largest[m][h]) - threshold.value[m][h]) - threshold.low[m][h];
-          const Pair x = make_pair<F>(d, 1, offset[m][h], 0, squared);
+          const PairWeight x = pair_weight<F>(d, 1, offset[m][h], 0, squared);
           if (p.stats) {
             alive[m][h] += x.alive && s[m][n][e] != -INFINITY ? 1.0f : 0.0f;
             total[m][h] += x.weight;
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
     for (int h = 0; h < 2; ++h) {
       const bool empty = b.keys[m][h].begin >= b.keys[m][h].end;
       lse[m][h] = F == NormalizerFamily::sigmoid ? 0
-                  : empty            ? -INFINITY
-                                     : threshold.largest[m][h] + (threshold.value[m][h] + threshold.low[m][h]);
+                  : empty                        ? -INFINITY
+                          : threshold.largest[m][h] + (threshold.value[m][h] + threshold.low[m][h]);
     }
   }
   finish_rows(b, memory, o, lse, first, total, alive);

@@ -1,4 +1,4 @@
-// What the portable forward kernels share: their tiles, how rows leave, their launch.
+// Shared by the portable forward kernels: tile shapes, epilogue, launch.
 #pragma once
 #include "attention/cuda/portable_rows.cuh"
 
@@ -8,7 +8,7 @@ template <int D>
 struct ForwardShape {
   static constexpr int MI = D == 256 ? 1 : 2, N = D == 256 ? 32 : 64, warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
-  static constexpr int added = M + N;  // entries of a tile's table of what is added by distance
+  static constexpr int bias_entries = M + N;  // entries of a tile's table of what is added by distance
 };
 
 // Writes outputs, lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive

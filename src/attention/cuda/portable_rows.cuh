@@ -1,5 +1,5 @@
-// A block of query rows that sweeps over its keys: what the portable forward and the first kernel of the backward
-// share.
+// The mainloop of a block of query rows over its keys, shared by the portable forward and the first kernel of the
+// backward.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
@@ -18,10 +18,10 @@ struct RowSweep {
   int warp_row, lane;  // warp_row: the warp's first row within the tile
   Keys span;           // keys of the tile, begin a multiple of N
   Keys keys[MI][2];    // of the thread's rows
-  float add_next[2];
+  float next_biases[2];
 
   // Shared memory: queries at `base`, then `keep` bytes of the caller's, then keys, values, tables.
-  static constexpr int bytes = (M + 4 * N) * D * 2 + 2 * S::added * 4;
+  static constexpr int bytes = (M + 4 * N) * D * 2 + 2 * S::bias_entries * 4;
   __device__ bool start(char* memory, int keep, int tiles) {
     t.head = blockIdx.y;
     t.batch = blockIdx.x / tiles;
@@ -81,17 +81,17 @@ struct RowSweep {
       load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
     copies_commit();
     // Entry x serves row - key = x - (N - 1), both counted within the tile.
-    if (anything_added(p, t, t.first, M, key, N)) {
+    if (any_score_bias(p, t, t.first, M, key, N)) {
       for (int n = 0; n < 2; ++n) {
         const int x = threadIdx.x + n * S::threads;
-        if (x < S::added) add_next[n] = added(p, t.head, t.first + t.shift() - key + x - (N - 1), unit);
+        if (x < S::bias_entries) next_biases[n] = score_bias(p, t.head, t.first + t.shift() - key + x - (N - 1), unit);
       }
     }
   }
-  __device__ void publish_added(int stage) {
+  __device__ void publish_biases(int stage) {
     for (int n = 0; n < 2; ++n) {
       const int x = threadIdx.x + n * S::threads;
-      if (x < S::added) add[stage * S::added + x] = add_next[n];
+      if (x < S::bias_entries) add[stage * S::bias_entries + x] = next_biases[n];
     }
   }
 
@@ -102,16 +102,16 @@ struct RowSweep {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
     const float c = p.scale * unit;
-    const bool add_here = anything_added(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
-    if (!add_here && full && c > 0) return c;
-    const float* table = add + stage * S::added + N - 1 + warp_row + lane / 4 - 2 * (lane % 4);
+    const bool has_bias = any_score_bias(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
+    if (!has_bias && full && c > 0) return c;
+    const float* table = add + stage * S::bias_entries + N - 1 + warp_row + lane / 4 - 2 * (lane % 4);
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
       for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          s[m][n][e] = s[m][n][e] * c + (add_here ? table[16 * m + e / 2 * 8 - 8 * n - e % 2] : 0);
+          s[m][n][e] = s[m][n][e] * c + (has_bias ? table[16 * m + e / 2 * 8 - 8 * n - e % 2] : 0);
         }
       }
     }
@@ -136,14 +136,14 @@ struct RowSweep {
     __syncthreads();  // the buffers may still be read
     if (span.begin >= span.end) return;
     fetch(span.begin, 0, values);
-    publish_added(0);
+    publish_biases(0);
     int stage = 0;
     for (int key = span.begin; key < span.end; key += N, stage ^= 1) {
       copies_wait<0>();
       __syncthreads();
       if (key + N < span.end) fetch(key + N, stage ^ 1, values);
       work(key, stage);
-      if (key + N < span.end) publish_added(stage ^ 1);
+      if (key + N < span.end) publish_biases(stage ^ 1);
     }
   }
 };

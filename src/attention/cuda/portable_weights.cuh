@@ -1,4 +1,4 @@
-// What a normalizer makes of a pair in the portable kernels: weights.cuh, with the choice made when they are compiled.
+// From a score to a weight in the portable kernels: weights.cuh with the normalizer's family as a template parameter.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
@@ -11,7 +11,7 @@ __device__ float score_unit(const Params& p) {
   return kLog2e;
 }
 
-// What a row's scores are compared with: its lse or threshold, as the forward leaves it, in the same unit.
+// The row statistic that scores are relative to: lse or threshold, as the forward stores it, in the scores' unit.
 template <NormalizerFamily F>
 __device__ float row_anchor(const Params& p, int64_t index) {
   if constexpr (F == NormalizerFamily::sigmoid) return 0;  // has none, and p.lse may be null
@@ -20,7 +20,7 @@ __device__ float row_anchor(const Params& p, int64_t index) {
 
 // elastic: what is added to the probability; sigmoid: to the score; `tau` is the head's.
 template <NormalizerFamily F>
-__device__ float form_offset(const Params& p, const Keys& keys, float tau) {
+__device__ float family_offset(const Params& p, const Keys& keys, float tau) {
   if constexpr (F == NormalizerFamily::threshold) return 0;
   if constexpr (F == NormalizerFamily::sigmoid) {
     const auto count = static_cast<float>(max(keys.end - keys.begin, 1));
@@ -31,7 +31,7 @@ __device__ float form_offset(const Params& p, const Keys& keys, float tau) {
 
 __device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // of x in units of log2
 
-struct Pair {
+struct PairWeight {
   float weight, factor;  // factor is f of weights.cuh; a weight below zero stands for zero
   bool alive;
 };
@@ -39,7 +39,7 @@ struct Pair {
 // d: score minus anchor, -inf where masked. A NaN is alive, and its weight NaN. lowest: what the sum of probability and
 // offset must be above (exponential). squared: entmax15.
 template <NormalizerFamily F>
-__device__ Pair make_pair(float d, float norm, float offset, float lowest, bool squared) {
+__device__ PairWeight pair_weight(float d, float norm, float offset, float lowest, bool squared) {
   if constexpr (F == NormalizerFamily::threshold) {
     const float z = positive(d);
     return {squared ? z * z : z, (squared ? z : z > 0 ? 1.0f : z) * norm, !(d <= 0)};

@@ -1,4 +1,4 @@
-// Which tokens a thread block works on, and which keys a row sees (lazy/visibility.h, in 32 bits on the device).
+// The tokens that a thread block works on, and the keys that a row sees (lazy/visibility.h in 32 bits on the device).
 #pragma once
 #include "attention/cuda/params.h"
 

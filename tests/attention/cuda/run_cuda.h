@@ -1,4 +1,4 @@
-// Runs a case of tests/attention on the GPU: copies in, poisons outputs and workspace with NaN, copies back.
+// Runs attention and decode cases on the GPU: copies in, poisons outputs and workspace with NaN, copies back.
 #pragma once
 #include <string>
 
@@ -17,5 +17,13 @@ std::string why_no_gpu();  // "no NVIDIA GPU", or that this build has no CUDA ke
 // What run_cuda(shape, inputs) uses.
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);
+
+// Bytes behind the pointers of the caches and the output; everything else follows from the Problem.
+struct DecodeBytes {
+  size_t q = 0, k = 0, v = 0, out = 0;
+};
+
+void run_decode_cuda(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
+                     const DecodeBytes& bytes, CudaKernel kernel = CudaKernel::automatic);
 
 }  // namespace lazy::kernels::test
