@@ -32,6 +32,11 @@ class ConfigSection {
   std::string string(const std::string& key, const std::string& fallback);
   std::string required_string(const std::string& key);
   std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed);
+  // The value of an enumeration, by its name in `table` (core/enum_table.h).
+  template <class Table>
+  typename Table::Value choice(const std::string& key, typename Table::Value fallback, const Table& table) {
+    return *table.find(choice(key, table.name(fallback), table.names()));
+  }
   std::vector<std::string> strings(const std::string& key,
                                    const std::vector<std::string>& fallback);                // also one string
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "data/json_summary.h"
+#include "core/json_field.h"
 
 namespace lazy {
 namespace fs = std::filesystem;

@@ -1,8 +1,11 @@
 // tokenizer.json of tokenizers that come from SentencePiece (Llama 2, Mistral): BPE over characters with byte fallback
 // and a symbol for the space. Folders that transformers saves often have no tokenizer.model beside it.
+#include <fmt/format.h>
+
 #include <unordered_map>
 
 #include "core/checksum.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "data/tokenizers/sentencepiece_bpe.h"
@@ -31,73 +34,72 @@ struct Spaces {
   bool even_before_space = false;  // Prepend always adds the prefix, Metaspace only where the text has no leading space
 };
 
-void read_normalizer(const Node& node, Spaces& spaces) {
+void read_normalizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return;
-  const std::string type = node.at("type").string();
+  const std::string type = node.find("type").string();
   if (type == "Sequence") {
-    const Node list = node.at("normalizers");
+    const JsonField list = node.find("normalizers");
     for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), spaces);
   } else if (type == "Prepend") {
-    if (node.at("prepend").string() != kSpaceSymbol) node.at("prepend").expected("\"\u2581\"");
+    if (node.find("prepend").string() != kSpaceSymbol) node.find("prepend").wrong("\"\u2581\"");
     spaces.prefix = Prefix::every;
     spaces.even_before_space = true;
   } else if (type == "Replace") {
-    const Node pattern = node.at("pattern");
-    if (!pattern.present() || pattern.at("String").string() != " ") pattern.expected("{\"String\": \" \"}");
-    if (node.at("content").string() != kSpaceSymbol) node.at("content").expected("\"\u2581\"");
+    const JsonField pattern = node.find("pattern");
+    if (!pattern.present() || pattern.find("String").string() != " ") pattern.wrong("{\"String\": \" \"}");
+    if (node.find("content").string() != kSpaceSymbol) node.find("content").wrong("\"\u2581\"");
     spaces.symbol = true;
   } else {
-    node.at("type").expected("Prepend, Replace or Sequence (others are not supported with byte_fallback)");
+    node.find("type").wrong("Prepend, Replace or Sequence (others are not supported with byte_fallback)");
   }
 }
 
-void read_pre_tokenizer(const Node& node, Spaces& spaces) {
+void read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return;
-  if (node.at("type").string() != "Metaspace")
-    node.at("type").expected("\"Metaspace\" (others are not supported with byte_fallback)");
-  if (node.at("replacement").string() != kSpaceSymbol) node.at("replacement").expected("\"\u2581\"");
+  if (node.find("type").string() != "Metaspace")
+    node.find("type").wrong("\"Metaspace\" (others are not supported with byte_fallback)");
+  if (node.find("replacement").string() != kSpaceSymbol) node.find("replacement").wrong("\"\u2581\"");
   spaces.symbol = true;
-  std::string scheme = node.at("add_prefix_space").boolean(true) ? "always" : "never";
-  if (const Node given = node.at("prepend_scheme"); given.present()) scheme = given.string();
+  std::string scheme = node.find("add_prefix_space").boolean(true) ? "always" : "never";
+  if (const JsonField given = node.find("prepend_scheme"); given.present()) scheme = given.string();
   if (scheme != "always" && scheme != "first" && scheme != "never")
-    node.at("prepend_scheme").expected("always, first or never");
+    node.find("prepend_scheme").wrong("always, first or never");
   if (spaces.prefix == Prefix::never && scheme != "never")
     spaces.prefix = scheme == "first" ? Prefix::first : Prefix::every;
 }
 
-Pieces read_pieces(const Node& model, BpeDefinition& definition) {
-  const Node vocab = model.at("vocab");
-  if (!vocab.present() || !vocab.json->is_object() || vocab.json->empty())
-    vocab.expected("an object of tokens and ids");
-  if (model.at("ignore_merges").boolean(false))
-    model.at("ignore_merges").expected("false (true is not supported with byte_fallback)");
+Pieces read_pieces(const JsonField& model, BpeDefinition& definition) {
+  const JsonField vocab = model.find("vocab");
+  if (!vocab.present() || !vocab.json().is_object() || vocab.json().empty()) vocab.wrong("an object of tokens and ids");
+  if (model.find("ignore_merges").boolean(false))
+    model.find("ignore_merges").wrong("false (true is not supported with byte_fallback)");
   std::unordered_map<std::string, int32_t> ids;
   Pieces out;
-  for (const auto& [token, value] : vocab.json->items()) {
-    const Node entry{&value, vocab.place + ": \"" + token + "\""};
+  for (const auto& [token, value] : vocab.json().items()) {
+    const JsonField entry("tokenizer", value, vocab.file(), vocab.name() + ": \"" + token + "\"");
     if (!value.is_number_integer() || value < 0 || value >= (1 << 24) || token.empty())
-      entry.expected("a text and an id from 0 to 2^24 - 1");
+      entry.wrong("a text and an id from 0 to 2^24 - 1");
     const auto id = value.get<size_t>();
     if (id >= out.pieces.size()) out.pieces.resize(id + 1, {"", 0, false});
-    if (!out.pieces[id].text.empty()) entry.expected("an id of its own");
+    if (!out.pieces[id].text.empty()) entry.wrong("an id of its own");
     out.pieces[id] = {token, 0, true};
     ids.emplace(token, static_cast<int32_t>(id));
   }
   out.byte_of.assign(out.pieces.size(), -1);
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = ids.find(fmt::format("<0x{:02X}>", byte));
-    if (found == ids.end()) vocab.expected(fmt::format("a token <0x{:02X}>, as for every byte (byte_fallback)", byte));
+    if (found == ids.end()) vocab.wrong(fmt::format("a token <0x{:02X}>, as for every byte (byte_fallback)", byte));
     out.byte_ids.push_back(found->second);
     out.byte_of[found->second] = byte;
     out.pieces[found->second].normal = false;
   }
-  const Node merges = model.at("merges");
+  const JsonField merges = model.find("merges");
   for (size_t i = 0; i < merges.size(); ++i) {
-    const Node entry = merges.at(i);
+    const JsonField entry = merges.at(i);
     const auto [left, right] = read_merge(entry);
     const auto id = [&](const std::string& token) {
       const auto found = ids.find(token);
-      if (found == ids.end()) entry.expected("tokens of the vocabulary with their sum");
+      if (found == ids.end()) entry.wrong("tokens of the vocabulary with their sum");
       return found->second;
     };
     out.merges.push_back({id(left), id(right), id(left + right), static_cast<uint32_t>(i)});
@@ -187,18 +189,18 @@ class SentencePieceJson final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_sentencepiece_json(TokenizerJson file) {
   BpeDefinition definition;
-  const Node root = file.root(), model = root.at("model");
-  if (const Node type = model.at("type"); type.present() && type.string() != "BPE") type.expected("\"BPE\"");
+  const JsonField root = file.root(), model = root.find("model");
+  if (const JsonField type = model.find("type"); type.present() && type.string() != "BPE") type.wrong("\"BPE\"");
   Spaces spaces;
-  read_normalizer(root.at("normalizer"), spaces);
-  read_pre_tokenizer(root.at("pre_tokenizer"), spaces);
+  read_normalizer(root.find("normalizer"), spaces);
+  read_pre_tokenizer(root.find("pre_tokenizer"), spaces);
   if (!spaces.symbol)
-    root.at("pre_tokenizer").expected("Metaspace, or a normalizer that replaces spaces (byte_fallback)");
+    root.find("pre_tokenizer").wrong("Metaspace, or a normalizer that replaces spaces (byte_fallback)");
   Pieces pieces = read_pieces(model, definition);
-  read_added_tokens(root.at("added_tokens"), definition);
+  read_added_tokens(root.find("added_tokens"), definition);
   for (size_t i = 0; i < definition.added.size(); ++i) {
     if (definition.added[i].normalized)
-      root.at("added_tokens").at(i).at("normalized").expected("false (byte_fallback)");
+      root.find("added_tokens").at(i).find("normalized").wrong("false (byte_fallback)");
   }
   definition.files["tokenizer.json"] = std::move(file.text);
   read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);

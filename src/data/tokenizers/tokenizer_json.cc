@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "core/error.h"
 #include "core/file.h"
 #include "data/tokenizers/unicode.h"
 #include "data/tokenizers/vocabulary.h"
@@ -25,39 +26,39 @@ bool TokenizerJson::is_sentencepiece() const {
   return fallback != model->end() && *fallback == true;
 }
 
-void read_added_tokens(const Node& list, BpeDefinition& definition) {
+void read_added_tokens(const JsonField& list, BpeDefinition& definition) {
   if (!list.present()) return;
   for (size_t i = 0; i < list.size(); ++i) {
-    const Node entry = list.at(i);
-    const Node id = entry.at("id");
-    if (!id.present() || !id.json->is_number_integer() || *id.json < 0 || *id.json >= (1 << 24)) {
-      id.expected("a number from 0 to 2^24 - 1");
+    const JsonField entry = list.at(i);
+    const JsonField id = entry.find("id");
+    if (!id.present() || !id.json().is_number_integer() || id.json() < 0 || id.json() >= (1 << 24)) {
+      id.wrong("a number from 0 to 2^24 - 1");
     }
-    if (entry.at("single_word").boolean(false)) entry.at("single_word").expected("false (true is not supported)");
+    if (entry.find("single_word").boolean(false)) entry.find("single_word").wrong("false (true is not supported)");
     AddedToken token;
-    token.id = id.json->get<int32_t>();
-    token.content = entry.at("content").string();
-    if (token.content.empty()) entry.at("content").expected("a text");
-    token.lstrip = entry.at("lstrip").boolean(false);
-    token.rstrip = entry.at("rstrip").boolean(false);
-    token.special = entry.at("special").boolean(false);
-    token.normalized = entry.at("normalized").boolean(!token.special);
+    token.id = id.json().get<int32_t>();
+    token.content = entry.find("content").string();
+    if (token.content.empty()) entry.find("content").wrong("a text");
+    token.lstrip = entry.find("lstrip").boolean(false);
+    token.rstrip = entry.find("rstrip").boolean(false);
+    token.special = entry.find("special").boolean(false);
+    token.normalized = entry.find("normalized").boolean(!token.special);
     if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
     definition.tokens[token.id] = token.content;
     definition.added.push_back(std::move(token));
   }
 }
 
-std::pair<std::string, std::string> read_merge(const Node& entry) {
-  if (!entry.json->is_string()) {
-    if (!entry.json->is_array() || entry.json->size() != 2) entry.expected("a pair of tokens");
+std::pair<std::string, std::string> read_merge(const JsonField& entry) {
+  if (!entry.json().is_string()) {
+    if (!entry.json().is_array() || entry.json().size() != 2) entry.wrong("a pair of tokens");
     return {entry.at(0).string(), entry.at(1).string()};
   }
-  const std::string& text = entry.json->get_ref<const std::string&>();
+  const std::string& text = entry.json().get_ref<const std::string&>();
   const size_t space = text.find(' ');
   if (space == 0 || space == std::string::npos || space + 1 == text.size() ||
       text.find(' ', space + 1) != std::string::npos) {
-    entry.expected("two tokens with a space between them");
+    entry.wrong("two tokens with a space between them");
   }
   return {text.substr(0, space), text.substr(space + 1)};
 }
@@ -65,61 +66,61 @@ std::pair<std::string, std::string> read_merge(const Node& entry) {
 // Byte-level BPE. Settings beyond what is implemented are errors, never silent differences.
 namespace {
 
-void read_normalizer(const Node& node, BpeDefinition& definition) {
+void read_normalizer(const JsonField& node, BpeDefinition& definition) {
   if (!node.present()) return;
-  const std::string type = node.at("type").string();
+  const std::string type = node.find("type").string();
   if (type == "Sequence") {
-    const Node list = node.at("normalizers");
+    const JsonField list = node.find("normalizers");
     for (size_t i = 0; i < list.size(); ++i) read_normalizer(list.at(i), definition);
   } else if (type == "NFC") {
-    if (!has_nfc()) node.at("type").expected("no normalizer (NFC needs a build with libutf8proc)");
+    if (!has_nfc()) node.find("type").wrong("no normalizer (NFC needs a build with libutf8proc)");
     definition.nfc = true;
   } else {
-    node.at("type").expected("\"NFC\" or \"Sequence\" (others are not supported)");
+    node.find("type").wrong("\"NFC\" or \"Sequence\" (others are not supported)");
   }
 }
 
-void read_split(const Node& node, BpeDefinition& definition) {
-  const Node pattern = node.at("pattern");
-  if (!pattern.present()) pattern.expected("a pattern");
+void read_split(const JsonField& node, BpeDefinition& definition) {
+  const JsonField pattern = node.find("pattern");
+  if (!pattern.present()) pattern.wrong("a pattern");
   std::string regex;
-  if (const Node found = pattern.at("Regex"); found.present()) {
+  if (const JsonField found = pattern.find("Regex"); found.present()) {
     regex = found.string();
-  } else if (const Node text = pattern.at("String"); text.present()) {
+  } else if (const JsonField text = pattern.find("String"); text.present()) {
     for (const char c : text.string()) {
       if (!std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80) regex += '\\';
       regex += c;
     }
   } else {
-    pattern.expected("{\"Regex\": ...} or {\"String\": ...}");
+    pattern.wrong("{\"Regex\": ...} or {\"String\": ...}");
   }
-  const std::string behavior = node.at("behavior").string();
-  const bool invert = node.at("invert").boolean(false);
+  const std::string behavior = node.find("behavior").string();
+  const bool invert = node.find("invert").boolean(false);
   if (behavior == "Removed" && invert) {
-    definition.pre_tokenizer.add_split(regex, pattern.place, true);
+    definition.pre_tokenizer.add_split(regex, pattern.place(), true);
   } else if (behavior == "Isolated") {
-    definition.pre_tokenizer.add_split(regex, pattern.place, false);
+    definition.pre_tokenizer.add_split(regex, pattern.place(), false);
   } else {
-    node.at("behavior").expected("\"Isolated\", or \"Removed\" with invert (others are not supported)");
+    node.find("behavior").wrong("\"Isolated\", or \"Removed\" with invert (others are not supported)");
   }
 }
 
 // True when the step was ByteLevel.
-bool read_pre_tokenizer(const Node& node, BpeDefinition& definition) {
-  if (!node.present()) node.expected("a pre-tokenizer that ends in ByteLevel");
-  const std::string type = node.at("type").string();
+bool read_pre_tokenizer(const JsonField& node, BpeDefinition& definition) {
+  if (!node.present()) node.wrong("a pre-tokenizer that ends in ByteLevel");
+  const std::string type = node.find("type").string();
   if (type == "Sequence") {
-    const Node list = node.at("pretokenizers");
+    const JsonField list = node.find("pretokenizers");
     bool byte_level = false;
     for (size_t i = 0; i < list.size(); ++i) {
-      if (byte_level) list.at(i).expected("nothing after ByteLevel");
+      if (byte_level) list.at(i).wrong("nothing after ByteLevel");
       byte_level = read_pre_tokenizer(list.at(i), definition);
     }
     return byte_level;
   }
   if (type == "ByteLevel") {
-    if (node.at("add_prefix_space").boolean(true)) definition.pre_tokenizer.add_prefix_space();
-    if (node.at("use_regex").boolean(true)) {
+    if (node.find("add_prefix_space").boolean(true)) definition.pre_tokenizer.add_prefix_space();
+    if (node.find("use_regex").boolean(true)) {
       definition.pre_tokenizer.add_split(kGpt2Pattern, "GPT-2's pattern", false);
     }
     return true;
@@ -127,39 +128,39 @@ bool read_pre_tokenizer(const Node& node, BpeDefinition& definition) {
   if (type == "Split") {
     read_split(node, definition);
   } else if (type == "Digits") {
-    const bool single = node.at("individual_digits").boolean(false);
-    definition.pre_tokenizer.add_split(single ? R"(\p{N})" : R"(\p{N}+)", node.place, false);
+    const bool single = node.find("individual_digits").boolean(false);
+    definition.pre_tokenizer.add_split(single ? R"(\p{N})" : R"(\p{N}+)", node.place(), false);
   } else {
-    node.at("type").expected("ByteLevel, Split, Digits or Sequence (others are not supported)");
+    node.find("type").wrong("ByteLevel, Split, Digits or Sequence (others are not supported)");
   }
   return false;
 }
 
-void read_model(const Node& model, BpeDefinition& definition) {
-  if (!model.present()) model.expected("an object");
-  if (const Node type = model.at("type"); type.present() && type.string() != "BPE") type.expected("\"BPE\"");
+void read_model(const JsonField& model, BpeDefinition& definition) {
+  if (!model.present()) model.wrong("an object");
+  if (const JsonField type = model.find("type"); type.present() && type.string() != "BPE") type.wrong("\"BPE\"");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const Node affix = model.at(key); affix.present() && !affix.string().empty()) {
-      affix.expected("null (affixes are not supported)");
+    if (const JsonField affix = model.find(key); affix.present() && !affix.string().empty()) {
+      affix.wrong("null (affixes are not supported)");
     }
   }
-  if (const Node dropout = model.at("dropout"); dropout.present() && *dropout.json != 0.0) {
-    dropout.expected("null (dropout is not supported)");
+  if (const JsonField dropout = model.find("dropout"); dropout.present() && dropout.json() != 0.0) {
+    dropout.wrong("null (dropout is not supported)");
   }
-  if (model.at("byte_fallback").boolean(false)) {
-    model.at("byte_fallback").expected("false (this is not byte-level BPE; use the model's tokenizer.model)");
+  if (model.find("byte_fallback").boolean(false)) {
+    model.find("byte_fallback").wrong("false (this is not byte-level BPE; use the model's tokenizer.model)");
   }
-  definition.ignore_merges = model.at("ignore_merges").boolean(false);
-  const Node vocab = model.at("vocab");
-  if (!vocab.present()) vocab.expected("an object of tokens and ids");
-  BpeVocabulary vocabulary(*vocab.json, vocab.place, definition);
-  const Node merges = model.at("merges");
+  definition.ignore_merges = model.find("ignore_merges").boolean(false);
+  const JsonField vocab = model.find("vocab");
+  if (!vocab.present()) vocab.wrong("an object of tokens and ids");
+  BpeVocabulary vocabulary(vocab.json(), vocab.place(), definition);
+  const JsonField merges = model.find("merges");
   const size_t count = merges.size();
   definition.merges.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    const Node entry = merges.at(i);
+    const JsonField entry = merges.at(i);
     const auto [left, right] = read_merge(entry);
-    vocabulary.add_merge(left, right, entry.place);
+    vocabulary.add_merge(left, right, entry.place());
   }
 }
 
@@ -167,13 +168,13 @@ void read_model(const Node& model, BpeDefinition& definition) {
 
 BpeDefinition read_byte_level(TokenizerJson file) {
   BpeDefinition definition;
-  const Node root = file.root();
-  read_model(root.at("model"), definition);
-  read_normalizer(root.at("normalizer"), definition);
-  if (!read_pre_tokenizer(root.at("pre_tokenizer"), definition)) {
-    root.at("pre_tokenizer").expected("a pre-tokenizer that ends in ByteLevel");
+  const JsonField root = file.root();
+  read_model(root.find("model"), definition);
+  read_normalizer(root.find("normalizer"), definition);
+  if (!read_pre_tokenizer(root.find("pre_tokenizer"), definition)) {
+    root.find("pre_tokenizer").wrong("a pre-tokenizer that ends in ByteLevel");
   }
-  read_added_tokens(root.at("added_tokens"), definition);
+  read_added_tokens(root.find("added_tokens"), definition);
   definition.files["tokenizer.json"] = std::move(file.text);
   read_special_tokens(file.path.parent_path(), "PreTrainedTokenizerFast", definition);
   return definition;

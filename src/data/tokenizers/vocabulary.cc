@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "data/json_summary.h"
+#include "core/json_field.h"
 #include "data/tokenizers/unicode.h"
 
 namespace lazy {
