@@ -16,7 +16,7 @@
 #include "model/language_model.h"
 #include "repro/configs.h"
 #include "model/device.h"
-#include "train/memory.h"
+#include "train/profiling.h"
 
 namespace lazy::benchmarks {
 namespace {
@@ -62,9 +62,9 @@ int64_t state_bytes(const KVCache& cache) {
   return sum;
 }
 
-class Subject {
+class MeasureInputs {
  public:
-  Subject(const ModelConfig& config, const MixersBenchmark& o)
+  MeasureInputs(const ModelConfig& config, const MixersBenchmark& o)
       : model_(config, 42), device_(o.device == "cuda" ? at::Device(at::kCUDA, 0) : at::kCPU), tokens_(o.tokens) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
@@ -121,7 +121,7 @@ class Subject {
   KVCache cache_;
 };
 
-nlohmann::json measure(Subject& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
+nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
   subject.take_length(length);
   train::memory_use(subject.device());  // from here on
   const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
@@ -166,7 +166,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   std::map<int64_t, nlohmann::json> twin;
   const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   for (const std::string& name : names) {
-    Subject subject(shape(name, shipped.at(name), o.layers, longest), o);
+    MeasureInputs subject(shape(name, shipped.at(name), o.layers, longest), o);
     for (const int64_t length : o.lengths) {
       nlohmann::json row = measure(subject, name, o, length);
       if (name == kTwin) twin[length] = row;

@@ -19,13 +19,13 @@
 #include "data/sequences.h"
 #include "model/language_model.h"
 #include "train/batches.h"
-#include "train/distributed/data_parallel.h"
-#include "train/distributed/launch.h"
-#include "train/machine.h"
-#include "train/memory.h"
+#include "distributed/data_parallel.h"
+#include "distributed/launch.h"
+#include "model/device.h"
+#include "train/profiling.h"
 #include "train/optimizer.h"
 #include "train/throughput.h"
-#include "train/trace.h"
+#include "train/profiling.h"
 
 namespace lazy::benchmarks {
 
@@ -65,13 +65,13 @@ struct Parts {
 
 class Training {
  public:
-  Training(const TrainBenchmark& o, train::Communicator& communicator, at::Device device)
+  Training(const TrainBenchmark& o, distributed::Communicator& communicator, at::Device device)
       : o_(o), device_(device), communicator_(communicator), model_(o.model, 42) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
     model_.set_checkpointing(checkpointing_from(o.checkpointing));
-    data_parallel_.emplace(model_, communicator_, train::sharding_from(o.data_parallel));
-    optimizer_.emplace(data_parallel_->optimized(), train::AdamWOptions{});
+    data_parallel_.emplace(model_, communicator_, distributed::sharding_from(o.data_parallel));
+    optimizer_.emplace(data_parallel_->optimizer_parameters(), train::AdamWOptions{});
     if (o.corpus.empty()) {
       random_.ids = at::randint(0, o.model.vocab_size, {o.batch, o.length}, at::TensorOptions(at::kLong)).to(device_);
       random_.labels = at::roll(random_.ids, -1, 1);
@@ -94,7 +94,7 @@ class Training {
       moments.push_back(clock.now());
       loss = model_.loss(batch.ids, batch.labels);
       moments.push_back(clock.now());
-      data_parallel_->backward_begins(micro + 1 == o_.accumulation);
+      data_parallel_->begin_backward(micro + 1 == o_.accumulation);
       (micro_batches > 1 ? loss / micro_batches : loss).backward();
       moments.push_back(clock.now());
     }
@@ -105,8 +105,8 @@ class Training {
     if (data_parallel_->sharded()) norm = std::sqrt(communicator_.sum({norm * norm})[0]);
     optimizer_->step(1e-4, norm, 1.0);
     const auto updated = clock.now();
-    data_parallel_->weights_changed();
-    data_parallel_->drop_gradients();
+    data_parallel_->weights_updated();
+    data_parallel_->zero_grad();
     const auto end = clock.now();
     if (parts) {
       for (size_t n = 0; n < moments.size(); n += 3) {
@@ -121,7 +121,7 @@ class Training {
   }
   at::Device device() const { return device_; }
   // Seconds waited for the other ranks amid forward and backward so far: full sharding gathers weights there.
-  double waited() const { return data_parallel_->waited(); }
+  double waited() const { return data_parallel_->seconds_waited(); }
 
  private:
   void read_from(const std::string& corpus) {
@@ -139,9 +139,9 @@ class Training {
 
   TrainBenchmark o_;
   at::Device device_;
-  train::Communicator& communicator_;
+  distributed::Communicator& communicator_;
   LanguageModel model_;
-  std::optional<train::DataParallel> data_parallel_;
+  std::optional<distributed::DataParallel> data_parallel_;
   std::optional<train::AdamW> optimizer_;
   train::Batch random_;
   std::optional<Sequences> sequences_;
@@ -206,7 +206,7 @@ void print(const TrainBenchmark& o, const Json& result) {
   }
 }
 
-Json measure(const TrainBenchmark& o, train::Communicator& communicator, at::Device device) {
+Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, at::Device device) {
   const auto begin = lazy::Clock::now();
   Training training(o, communicator, device);
   double loss = training.step();
@@ -221,7 +221,7 @@ Json measure(const TrainBenchmark& o, train::Communicator& communicator, at::Dev
   if (!std::isfinite(loss)) fail_run("bench train", "the loss is {}", loss);
   const double steps = static_cast<double>(o.steps), tokens = static_cast<double>(o.batch * o.length * o.accumulation);
   const double rate = steps * tokens / seconds, flops = train::flops_per_token(o.model, o.length);
-  const double peak = o.dtype == "bf16" ? train::peak_bf16_tflops(o.device) : 0;
+  const double peak = o.dtype == "bf16" ? peak_bf16_tflops(o.device) : 0;
   double memory_gib = 0;
   for (const auto& [key, value] : train::memory_use(device)) {
     if (key == "memory/max_reserved(GiB)") memory_gib = value;
@@ -257,13 +257,13 @@ Json measure(const TrainBenchmark& o, train::Communicator& communicator, at::Dev
 
 nlohmann::json run_train(const TrainBenchmark& options) {
   TrainBenchmark o = options;
-  o.device = train::resolve_device(o.device);
-  o.dtype = train::resolve_dtype(o.dtype, o.device);
+  o.device = resolve_device(o.device);
+  o.dtype = resolve_dtype(o.dtype, o.device);
   Json result;
-  train::as_rank(train::world_from_environment(), o.device, std::chrono::minutes(10),
-                 [&](train::Communicator& communicator, at::Device device) {
+  distributed::run_as_rank(distributed::rank_info_from_environment(), o.device, std::chrono::minutes(10),
+                 [&](distributed::Communicator& communicator, at::Device device) {
                    const Json measured = measure(o, communicator, device);
-                   if (!communicator.first()) return;
+                   if (!communicator.is_rank0()) return;
                    print(o, measured);
                    result = measured;
                  });

@@ -17,7 +17,6 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "lazy/kernel_table.h"
 #include "model/checkpoint_names.h"
 #include "model/config.h"
 #include "model/parameter_shapes.h"

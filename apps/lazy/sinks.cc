@@ -83,7 +83,7 @@ void measure(const SinksArguments& a) {
     run.folder = a.model;
     run.name = fs::weakly_canonical(a.model).filename().string();
     run.sinks = lazy::report::parse_sinks(json, a.model);
-    run.kind = config.attention.normalizer == Normalizer::elastic ? "lazy" : config.attention.normalizer;
+    run.kind = config.attention.normalizer == lazy::Normalizer::elastic ? "lazy" : name(config.attention.normalizer);
     run.learned = lazy::sinks::learned_parameters(a.model);
     lazy::write_file_atomic(a.report, lazy::report::render({run}, {command_line(a), lazy::today()}));
   }

@@ -256,7 +256,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   for (const Window& w : windows) check(w, model.config().vocab_size);
   // Dynamic RoPE scaling takes the cache's size for the length, so that every sequence has to go through the cache.
-  if (options.cache && model.config().positions.rope_scaling.type != "dynamic") return score_streaming(model, windows, options);
+  if (options.cache && model.config().positions.rope_scaling.type != "dynamic")
+    return score_streaming(model, windows, options);
   return model.config().all_attention() ? score_in_order(model, windows, options)
                                         : score_by_length(model, windows, options);
 }

@@ -27,13 +27,13 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   r_proj = attention + "r_proj.weight";  // the three as Transformer-XL's own program abbreviates them
   content_bias = attention + "r_w_bias";
   position_bias = attention + "r_r_bias";
-  if (config.mixer == "ttt_linear" || config.mixer == "ttt_mlp") {  // ttt-lm-pytorch
+  if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {  // ttt-lm-pytorch
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";
     mlp_norm = "ffn_norm.weight";
   }
-  if (config.mixer == "mamba2") {
-    embedding = config.family == kNativeMamba2 ? "backbone.embedding.weight" : "backbone.embeddings.weight";
+  if (config.mixer.type == MixerType::mamba2) {
+    embedding = config.family == ModelFamily::state_spaces ? "backbone.embedding.weight" : "backbone.embeddings.weight";
     layers = "backbone.layers.";
     mixer_norm = "norm.weight";
     final_norm = "backbone.norm_f.weight";

@@ -12,22 +12,18 @@
 #include "model/families/family.h"
 #include "model/limits.h"
 #include "model/mixers/config.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
 namespace {
-
-const std::vector<std::string> kPositions = {"rope", "none", "learned", "sinusoidal", "alibi", "transformer_xl"};
-const std::vector<std::string> kNormalizers = {"softmax",  "elastic", "sparsemax",
-                                               "entmax15", "sigmoid", "softmax_sink"};
 
 void check(bool ok, const char* field, const std::string& expected, double found) {
   if (!ok) fail("model", "{}: expected {}, found {}", field, expected, found);
 }
 
 void check_rope_scaling(const ModelConfig& c) {
-  const ops::RopeScaling& s = c.rope_scaling;
+  const ops::RopeScaling& s = c.positions.rope_scaling;
   if (s.type == "none") return;
   const std::vector<std::string> known = {"linear", "dynamic", "llama3", "yarn"};
   if (std::find(known.begin(), known.end(), s.type) == known.end()) {
@@ -55,47 +51,50 @@ void check_rope_scaling(const ModelConfig& c) {
 }
 
 void check_relative(const ModelConfig& c) {
-  const bool relative = c.positions == "transformer_xl";
-  for (const auto& [field, value] : {std::pair{"segment_length", c.segment_length},
-                                     {"memory_length", c.memory_length},
-                                     {"clamp_length", c.clamp_length}}) {
+  const bool relative = c.positions.kind == PositionKind::transformer_xl;
+  for (const auto& [field, value] : {std::pair{"segment_length", c.positions.segment_length},
+                                     {"memory_length", c.positions.memory_length},
+                                     {"clamp_length", c.positions.clamp_length}}) {
     check_whole(value, field, 0, c.max_length);
     if (value > 0 && !relative)
-      fail("model", "{}: expected 0, positions {} have none, found {}", field, c.positions, value);
+      fail("model", "{}: expected 0, positions {} have none, found {}", field, name(c.positions.kind), value);
   }
   if (!relative) return;
-  if (c.memory_length > 0 && c.segment_length == 0) {
+  if (c.positions.memory_length > 0 && c.positions.segment_length == 0) {
     fail("model", "memory_length: expected 0 without segment_length (the text is one segment), found {}",
-         c.memory_length);
+         c.positions.memory_length);
   }
   if (c.hidden_size % 2 != 0)
     fail("model", "hidden_size: expected an even number (sines and cosines of distances), found {}", c.hidden_size);
-  if (c.normalizer == "sparsemax" || c.normalizer == "entmax15") {
+  if (c.attention.normalizer == Normalizer::sparsemax || c.attention.normalizer == Normalizer::entmax15) {
     fail("model",
          "normalizer: expected softmax, elastic, sigmoid or softmax_sink with positions transformer_xl, found {}",
-         c.normalizer);
+         name(c.attention.normalizer));
   }
 }
 
 }  // namespace
 
-bool ModelConfig::has_offset() const { return normalizer == "elastic"; }
-bool ModelConfig::has_sink() const { return normalizer == "softmax_sink"; }
+bool ModelConfig::has_offset() const { return attention.normalizer == Normalizer::elastic; }
+bool ModelConfig::has_sink() const { return attention.normalizer == Normalizer::softmax_sink; }
 int64_t ModelConfig::rotary_dim() const {
-  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  return static_cast<int64_t>(static_cast<double>(attention.head_dim) * positions.partial_rotary_factor);
 }
-bool ModelConfig::has_plain_rope() const { return rotates() && partial_rotary_factor == 1 && !rope_interleaved; }
+bool ModelConfig::has_plain_rope() const {
+  return rotates() && positions.partial_rotary_factor == 1 && !positions.rope_interleaved;
+}
 bool ModelConfig::is_plain_llama() const {
-  return all_attention() && normalizer == "softmax" && distance_bias_window == 0 && window < 0 && has_plain_rope();
+  return all_attention() && attention.normalizer == Normalizer::softmax && attention.distance_bias_window == 0 &&
+         attention.window < 0 && has_plain_rope();
 }
 
 Rope rope_at(const ModelConfig& c, int64_t length) {
   if (!c.rotates()) return {};
-  Rope rope{c.rope_base, c.rope_scaling, c.rotary_dim(), c.rope_interleaved};
-  if (c.rope_scaling.type != "dynamic") return rope;
-  const double dims = static_cast<double>(c.rotary_dim()), factor = c.rope_scaling.factor;
-  const double longer = static_cast<double>(std::max(length, c.rope_scaling.original_length)) /
-                        static_cast<double>(c.rope_scaling.original_length);
+  Rope rope{c.positions.rope_base, c.positions.rope_scaling, c.rotary_dim(), c.positions.rope_interleaved};
+  if (c.positions.rope_scaling.type != "dynamic") return rope;
+  const double dims = static_cast<double>(c.rotary_dim()), factor = c.positions.rope_scaling.factor;
+  const double longer = static_cast<double>(std::max(length, c.positions.rope_scaling.original_length)) /
+                        static_cast<double>(c.positions.rope_scaling.original_length);
   rope.base *= std::pow(factor * longer - (factor - 1), dims / (dims - 2));
   rope.scaling = {};
   return rope;
@@ -103,44 +102,54 @@ Rope rope_at(const ModelConfig& c, int64_t length) {
 std::string ModelConfig::architecture() const {
   if (!all_attention()) return mixer_kind(*this).architecture;
   if (const Family* laid_out = family_of(*this)) return laid_out->architecture;
-  const bool biased = attention_bias && output_bias, bare = !attention_bias && !output_bias;
-  if (normalizer != "softmax" || distance_bias_window > 0 || !has_plain_rope()) return "LazyForCausalLM";
-  if (family == "llama" && (biased || bare) && !qk_norm && window < 0) return "LlamaForCausalLM";
-  if (family == "mistral" && bare && !qk_norm && full_layers.empty()) return "MistralForCausalLM";
-  if (family == "qwen2" && attention_bias && !output_bias && !qk_norm) return "Qwen2ForCausalLM";
-  if (family == "qwen3" && (biased || bare) && qk_norm) return "Qwen3ForCausalLM";
+  const bool biased = attention.qkv_bias && attention.output_bias, bare = !attention.qkv_bias && !attention.output_bias;
+  if (attention.normalizer != Normalizer::softmax || attention.distance_bias_window > 0 || !has_plain_rope())
+    return "LazyForCausalLM";
+  if (family == ModelFamily::llama && (biased || bare) && !attention.qk_norm && attention.window < 0)
+    return "LlamaForCausalLM";
+  if (family == ModelFamily::mistral && bare && !attention.qk_norm && attention.full_layers.empty())
+    return "MistralForCausalLM";
+  if (family == ModelFamily::qwen2 && attention.qkv_bias && !attention.output_bias && !attention.qk_norm)
+    return "Qwen2ForCausalLM";
+  if (family == ModelFamily::qwen3 && (biased || bare) && attention.qk_norm) return "Qwen3ForCausalLM";
   return "LazyForCausalLM";
 }
 
-std::string ModelConfig::mixer_of(int64_t layer) const {
-  return std::binary_search(attention_layers.begin(), attention_layers.end(), layer) ? "attention" : mixer;
+MixerType ModelConfig::mixer_of(int64_t layer) const {
+  return std::binary_search(mixer.attention_layers.begin(), mixer.attention_layers.end(), layer) ? MixerType::attention
+                                                                                     : mixer.type;
 }
 
-bool ModelConfig::attends() const { return all_attention() || !attention_layers.empty() || mixer_kind(*this).window; }
+bool ModelConfig::attends() const {
+  return all_attention() || !mixer.attention_layers.empty() || mixer_kind(*this).window;
+}
 
 int64_t ModelConfig::num_kv_cache_layers() const {
-  if (positions == "transformer_xl" && (segment_length > 0 || window > 0)) return 0;
+  if (positions.kind == PositionKind::transformer_xl && (positions.segment_length > 0 || attention.window > 0))
+    return 0;
   if (all_attention()) return num_layers;
-  const auto attending = static_cast<int64_t>(attention_layers.size());
+  const auto attending = static_cast<int64_t>(mixer.attention_layers.size());
   // Titans keeps keys of a window, or, without one, of all tokens; MAC those of its segment.
-  const bool all = mixer_kind(*this).window && mixer != "titans_mac" && window < 0;
+  const bool all = mixer_kind(*this).window && mixer.type != MixerType::titans_mac && attention.window < 0;
   return all ? num_layers : attending;
 }
 
 int64_t ModelConfig::window_of(int64_t layer) const {
-  return std::binary_search(full_layers.begin(), full_layers.end(), layer) ? -1 : window;
+  return std::binary_search(attention.full_layers.begin(), attention.full_layers.end(), layer) ? -1 : attention.window;
 }
 
-bool ModelConfig::is_lazy() const { return normalizer == "elastic" && distance_bias_window > 0; }
+bool ModelConfig::is_lazy() const {
+  return attention.normalizer == Normalizer::elastic && attention.distance_bias_window > 0;
+}
 std::string ModelConfig::kind() const {
-  if (!all_attention()) return mixer;
-  if (family_of(*this)) return family;
-  return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : normalizer;
+  if (!all_attention()) return name(mixer.type);
+  if (family_of(*this)) return name(family);
+  return is_lazy() ? "lazy" : is_plain_llama() ? "transformer" : name(attention.normalizer);
 }
 
 double ModelConfig::score_scale(int64_t layer) const {
-  const double scale = scale_scores ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1;
-  return scale_by_layer ? scale / static_cast<double>(layer + 1) : scale;
+  const double scale = attention.scale_scores ? 1 / std::sqrt(static_cast<double>(attention.head_dim)) : 1;
+  return attention.scale_by_layer ? scale / static_cast<double>(layer + 1) : scale;
 }
 
 double ModelConfig::init_std_of(const std::string& name) const {
@@ -150,9 +159,9 @@ double ModelConfig::init_std_of(const std::string& name) const {
 }
 
 int64_t ModelConfig::intermediate() const {
-  if (intermediate_size > 0) return intermediate_size;
-  if (mlp_kind != "swiglu") return static_cast<int64_t>(static_cast<double>(hidden_size) * hidden_ratio);
-  const auto raw = static_cast<int64_t>(static_cast<double>(hidden_size) * hidden_ratio * 2 / 3);
+  if (mlp.intermediate_size > 0) return mlp.intermediate_size;
+  if (mlp.kind != MlpKind::swiglu) return static_cast<int64_t>(static_cast<double>(hidden_size) * mlp.hidden_ratio);
+  const auto raw = static_cast<int64_t>(static_cast<double>(hidden_size) * mlp.hidden_ratio * 2 / 3);
   return (raw + 255) / 256 * 256;
 }
 
@@ -161,61 +170,56 @@ void ModelConfig::validate() const {
   check_whole(vocab_size, "vocab_size", 1, int64_t{1} << 24);
   check_whole(hidden_size, "hidden_size", 1, int64_t{1} << 20);
   check_whole(num_layers, "num_hidden_layers", 1, 1 << 14);
-  check_whole(num_heads, "num_heads", 1, 1 << 14);
-  check_whole(num_kv_heads, "num_kv_heads", 1, num_heads);
-  check_whole(head_dim, "head_dim", 2, 1 << 14);
-  check_whole(intermediate_size, "intermediate_size", 0, int64_t{1} << 24);
+  check_whole(attention.num_heads, "num_heads", 1, 1 << 14);
+  check_whole(attention.num_kv_heads, "num_kv_heads", 1, attention.num_heads);
+  check_whole(attention.head_dim, "head_dim", 2, 1 << 14);
+  check_whole(mlp.intermediate_size, "intermediate_size", 0, int64_t{1} << 24);
   check_whole(max_length, "max_position_embeddings", 1, int64_t{1} << 30);
-  check_whole(distance_bias_window, "distance_bias_window", 0, int64_t{1} << 24);
-  if (num_heads % num_kv_heads != 0) {
-    fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", num_heads, num_kv_heads);
+  check_whole(attention.distance_bias_window, "distance_bias_window", 0, int64_t{1} << 24);
+  if (attention.num_heads % attention.num_kv_heads != 0) {
+    fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", attention.num_heads,
+         attention.num_kv_heads);
   }
-  if (rotates() && head_dim % 2 != 0)
-    fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", head_dim);
-  if (std::find(kPositions.begin(), kPositions.end(), positions) == kPositions.end()) {
-    fail("model", "positions: expected one of {}, found '{}'", fmt::join(kPositions, ", "), positions);
-  }
-  check(partial_rotary_factor > 0 && partial_rotary_factor <= 1, "partial_rotary_factor", "more than 0 and at most 1",
-        partial_rotary_factor);
+  if (rotates() && attention.head_dim % 2 != 0)
+    fail("model", "head_dim: expected an even number (RoPE rotates pairs), found {}", attention.head_dim);
+  check(positions.partial_rotary_factor > 0 && positions.partial_rotary_factor <= 1, "partial_rotary_factor",
+        "more than 0 and at most 1", positions.partial_rotary_factor);
   if (rotates() && (rotary_dim() < 2 || rotary_dim() % 2 != 0)) {
-    fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}", head_dim,
-         rotary_dim());
+    fail("model", "partial_rotary_factor: expected an even number of head_dim's {} dimensions, found {}",
+         attention.head_dim, rotary_dim());
   }
-  if (window != -1 && window < 1) fail("model", "window_size: expected -1 (none) or at least 1, found {}", window);
-  check(std::isfinite(hidden_ratio) && hidden_ratio > 0 && hidden_ratio <= 1024, "hidden_ratio", "0 to 1024",
-        hidden_ratio);
-  if (intermediate_size == 0)
+  if (attention.window != -1 && attention.window < 1)
+    fail("model", "window_size: expected -1 (none) or at least 1, found {}", attention.window);
+  check(std::isfinite(mlp.hidden_ratio) && mlp.hidden_ratio > 0 && mlp.hidden_ratio <= 1024, "hidden_ratio",
+        "0 to 1024", mlp.hidden_ratio);
+  if (mlp.intermediate_size == 0)
     check_whole(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
-  check(norm_eps > 0 && norm_eps < 1, "norm_eps", "a number between 0 and 1", norm_eps);
-  check(rope_base == 0 || (std::isfinite(rope_base) && rope_base > 1), "rope_theta", "more than 1, or 0 for none",
-        rope_base);
-  check(std::isfinite(offset_init), "offset_init", "a finite number", offset_init);
+  check(norm.eps > 0 && norm.eps < 1, "norm_eps", "a number between 0 and 1", norm.eps);
+  check(positions.rope_base == 0 || (std::isfinite(positions.rope_base) && positions.rope_base > 1), "rope_theta",
+        "more than 1, or 0 for none", positions.rope_base);
+  check(std::isfinite(attention.offset_init), "offset_init", "a finite number", attention.offset_init);
   check(std::isfinite(init_std) && init_std >= 0, "initializer_range", "at least 0", init_std);
-  check(std::isfinite(distance_bias_init_std) && distance_bias_init_std >= 0, "distance_bias_init_std", "at least 0",
-        distance_bias_init_std);
-  if (std::find(kNormalizers.begin(), kNormalizers.end(), normalizer) == kNormalizers.end()) {
-    fail("model", "normalizer: expected one of {}, found '{}'", fmt::join(kNormalizers, ", "), normalizer);
-  }
+  check(std::isfinite(attention.distance_bias_init_std) && attention.distance_bias_init_std >= 0,
+        "distance_bias_init_std", "at least 0", attention.distance_bias_init_std);
   check_relative(*this);
   if (adaptive.used) adaptive.validate(vocab_size);
   check_rope_scaling(*this);
-  if (rope_scaling.type != "none" && !rotates())
-    fail("model", "rope_scaling: expected none without RoPE, found {}", rope_scaling.type);
-  for (const int64_t layer : full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
+  if (positions.rope_scaling.type != "none" && !rotates())
+    fail("model", "rope_scaling: expected none without RoPE, found {}", positions.rope_scaling.type);
+  for (const int64_t layer : attention.full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(*this);
-  } else if (norm != "rms" || mlp_kind != "swiglu" || mlp_bias || !query_bias || !scale_scores || scale_by_layer ||
-             post_norm || !final_norm || adaptive.used || shared_relative_biases) {
-    fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", family);
+  } else if (norm.kind != NormKind::rms || mlp.kind != MlpKind::swiglu || mlp.bias || !attention.query_bias ||
+             !attention.scale_scores || attention.scale_by_layer || norm.post_norm || !norm.final_norm ||
+             adaptive.used || positions.shared_relative_biases) {
+    fail("model", "family: expected a family with LayerNorm, an ungated MLP and scaled scores, found {}", name(family));
   }
-  if ((attention_bias || output_bias || qk_norm || !full_layers.empty()) && architecture() == "LazyForCausalLM") {
+  if ((attention.qkv_bias || attention.output_bias || attention.qk_norm || !attention.full_layers.empty()) &&
+      architecture() == "LazyForCausalLM") {
     fail("model", "attention_bias, qk_norm, layer_types: expected none of them in a {} model of family {}, found some",
-         kind(), family);
+         kind(), name(family));
   }
   if (!all_attention()) check_mixer(*this);
-  if (offset != "per_visible" && offset != "constant") {
-    fail("model", "offset: expected per_visible or constant, found '{}'", offset);
-  }
 }
 
 ModelConfig ModelConfig::from_toml(Config& config) {
@@ -223,12 +227,12 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   ModelConfig m;
   const std::string kind = s.choice("kind", "lazy", model_kinds());
   if (kind == "lazy") {
-    m.normalizer = "elastic";
-    m.distance_bias_window = 512;
-    m.rope_base = 1.5e5;
+    m.attention.normalizer = Normalizer::elastic;
+    m.attention.distance_bias_window = 512;
+    m.positions.rope_base = 1.5e5;
   } else if (const Family* family = find_family(kind)) {
     family->defaults(m);
-    m.query_bias = s.boolean("query_bias", m.query_bias);
+    m.attention.query_bias = s.boolean("query_bias", m.attention.query_bias);
   } else if (const MixerKind* mixer = find_mixer(kind)) {
     use_mixer(m, *mixer);
   }
@@ -238,47 +242,47 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   if (!m.all_attention()) {
     read_mixer(config, m);
     refuse_attention_keys(config, m);
-    m.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
+    m.attention.num_heads = m.hidden_size % 64 == 0 ? m.hidden_size / 64 : 1;
     infer_mixer_sizes(m);
   } else {
     refuse_mixer_keys(config, kind);
   }
-  m.num_heads = s.integer("num_heads", m.num_heads, 1);
-  m.num_kv_heads = s.integer("num_kv_heads", m.num_heads, 1);
-  const bool divides = m.hidden_size % m.num_heads == 0;
+  m.attention.num_heads = s.integer("num_heads", m.attention.num_heads, 1);
+  m.attention.num_kv_heads = s.integer("num_kv_heads", m.attention.num_heads, 1);
+  const bool divides = m.hidden_size % m.attention.num_heads == 0;
   if (!divides && !s.has("head_dim")) {
     fail("model", "{}: model.num_heads: expected a divisor of hidden_size ({}) or an explicit head_dim, found {}",
-         s.where("num_heads"), m.hidden_size, m.num_heads);
+         s.where("num_heads"), m.hidden_size, m.attention.num_heads);
   }
-  m.head_dim = s.integer("head_dim", m.hidden_size / m.num_heads, 1);
-  m.hidden_ratio = s.number("hidden_ratio", m.hidden_ratio);
-  m.intermediate_size = s.integer("intermediate_size", 0, 0);
-  if (!m.mlp && (m.intermediate_size > 0 || s.has("hidden_ratio"))) {
-    const char* key = m.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
+  m.attention.head_dim = s.integer("head_dim", m.hidden_size / m.attention.num_heads, 1);
+  m.mlp.hidden_ratio = s.number("hidden_ratio", m.mlp.hidden_ratio);
+  m.mlp.intermediate_size = s.integer("intermediate_size", 0, 0);
+  if (!m.mlp.enabled && (m.mlp.intermediate_size > 0 || s.has("hidden_ratio"))) {
+    const char* key = m.mlp.intermediate_size > 0 ? "intermediate_size" : "hidden_ratio";
     fail("model", "{}: {}: expected none (or intermediate_size 0), {} has no MLP whose width it could be", s.where(key),
-         key, m.mixer);
+         key, name(m.mixer.type));
   }
   m.tie_embeddings = s.boolean("tie_word_embeddings", m.tie_embeddings);
-  m.norm_eps = s.number("norm_eps", m.norm_eps);
-  m.positions = s.choice("positions", m.positions, kPositions);
-  m.rope_base = s.number("rope_theta", m.rope_base);
-  m.partial_rotary_factor = s.number("partial_rotary_factor", m.partial_rotary_factor);
-  m.rope_interleaved = s.boolean("rope_interleaved", m.rope_interleaved);
-  m.alibi_trainable = s.boolean("alibi_trainable", m.alibi_trainable);
-  m.segment_length = s.integer("segment_length", m.segment_length, 0);
-  m.memory_length = s.integer("memory_length", m.segment_length, 0);
-  m.clamp_length = s.integer("clamp_length", m.clamp_length, 0);
+  m.norm.eps = s.number("norm_eps", m.norm.eps);
+  m.positions.kind = s.choice("positions", m.positions.kind, kPositionKinds);
+  m.positions.rope_base = s.number("rope_theta", m.positions.rope_base);
+  m.positions.partial_rotary_factor = s.number("partial_rotary_factor", m.positions.partial_rotary_factor);
+  m.positions.rope_interleaved = s.boolean("rope_interleaved", m.positions.rope_interleaved);
+  m.positions.alibi_trainable = s.boolean("alibi_trainable", m.positions.alibi_trainable);
+  m.positions.segment_length = s.integer("segment_length", m.positions.segment_length, 0);
+  m.positions.memory_length = s.integer("memory_length", m.positions.segment_length, 0);
+  m.positions.clamp_length = s.integer("clamp_length", m.positions.clamp_length, 0);
   m.max_length = s.integer("max_position_embeddings", m.max_length, 1);
-  m.window = s.integer("window_size", m.window, -1);
+  m.attention.window = s.integer("window_size", m.attention.window, -1);
   m.init_std = s.number("initializer_range", m.init_std);
   m.bos_token_id = s.integer("bos_token_id", m.bos_token_id, -1);
   m.eos_token_id = s.integer("eos_token_id", m.eos_token_id, -1);
-  m.normalizer = s.choice("normalizer", m.normalizer, kNormalizers);
-  m.offset = s.choice("offset", m.offset, {"per_visible", "constant"});
-  m.offset_trainable = s.boolean("offset_trainable", m.offset_trainable);
-  m.offset_init = s.number("offset_init", m.offset_init);
-  m.distance_bias_window = s.integer("distance_bias_window", m.distance_bias_window, 0);
-  m.distance_bias_init_std = s.number("distance_bias_init_std", m.distance_bias_init_std);
+  m.attention.normalizer = s.choice("normalizer", m.attention.normalizer, kNormalizerNames);
+  m.attention.offset = s.choice("offset", m.attention.offset, kOffsetKinds);
+  m.attention.offset_trainable = s.boolean("offset_trainable", m.attention.offset_trainable);
+  m.attention.offset_init = s.number("offset_init", m.attention.offset_init);
+  m.attention.distance_bias_window = s.integer("distance_bias_window", m.attention.distance_bias_window, 0);
+  m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
   ModelConfig check = m;
   check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: the tokenizer's, known later
   try {
@@ -286,7 +290,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   } catch (const Error& e) {
     throw Error(fmt::format("{} ({})", e.what(), config.name()));
   }
-  m.intermediate_size = m.intermediate();
+  m.mlp.intermediate_size = m.intermediate();
   return m;
 }
 

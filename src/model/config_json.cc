@@ -10,7 +10,7 @@
 #include "model/families/family.h"
 #include "model/families/mamba2_native.h"
 #include "model/mixers/config.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
@@ -34,12 +34,12 @@ FamilyDefaults family_defaults(const std::string& type) {
 }
 
 void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) {
-  m.qk_norm = type == "qwen3";
+  m.attention.qk_norm = type == "qwen3";
   if (type == "llama" || type == "qwen3") {
-    fields.boolean({"attention_bias"}, m.attention_bias);
-    m.output_bias = m.attention_bias;
+    fields.boolean({"attention_bias"}, m.attention.qkv_bias);
+    m.attention.output_bias = m.attention.qkv_bias;
   } else if (type == "qwen2") {
-    m.attention_bias = true;
+    m.attention.qkv_bias = true;
   } else if (type == "lazy_attention") {
     fields.must_be_absent("attention_bias", "biases in the projections");
   }
@@ -47,13 +47,14 @@ void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) 
 }
 
 void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfig& m) {
-  fields.required_integer({"num_attention_heads", "num_heads"}, m.num_heads);
-  m.num_kv_heads = defaults.kv_heads > 0 && !fields.has("num_key_value_heads") ? defaults.kv_heads : m.num_heads;
-  fields.integer({"num_key_value_heads", "num_kv_heads"}, m.num_kv_heads);
+  fields.required_integer({"num_attention_heads", "num_heads"}, m.attention.num_heads);
+  m.attention.num_kv_heads =
+      defaults.kv_heads > 0 && !fields.has("num_key_value_heads") ? defaults.kv_heads : m.attention.num_heads;
+  fields.integer({"num_key_value_heads", "num_kv_heads"}, m.attention.num_kv_heads);
   if (fields.find({"head_dim"})) {
-    fields.integer({"head_dim"}, m.head_dim);
+    fields.integer({"head_dim"}, m.attention.head_dim);
   } else if (defaults.head_dim > 0) {
-    m.head_dim = defaults.head_dim;
+    m.attention.head_dim = defaults.head_dim;
   } else {
     config_json::divide_heads(fields, "num_attention_heads", m);
   }
@@ -62,7 +63,7 @@ void read_heads(const Fields& fields, const FamilyDefaults& defaults, ModelConfi
 ModelConfig validated(ModelConfig m, const std::string& file) {
   try {
     m.validate();
-    m.intermediate_size = m.intermediate();
+    m.mlp.intermediate_size = m.intermediate();
   } catch (const Error& e) {
     throw Error(fmt::format("config.json: {}: {}", file, std::string(e.what()).substr(std::string("model: ").size())));
   }
@@ -82,13 +83,14 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
   } else {
     read_heads(fields, family_defaults(type), m);
   }
-  fields.number({"hidden_ratio"}, m.hidden_ratio);
-  fields.integer({"intermediate_size"}, m.intermediate_size);
-  if (!lazy && !kind && m.intermediate_size == 0) fields.required_integer({"intermediate_size"}, m.intermediate_size);
-  fields.number({"rms_norm_eps", "norm_eps"}, m.norm_eps);
+  fields.number({"hidden_ratio"}, m.mlp.hidden_ratio);
+  fields.integer({"intermediate_size"}, m.mlp.intermediate_size);
+  if (!lazy && !kind && m.mlp.intermediate_size == 0)
+    fields.required_integer({"intermediate_size"}, m.mlp.intermediate_size);
+  fields.number({"rms_norm_eps", "norm_eps"}, m.norm.eps);
   fields.integer({"max_position_embeddings"}, m.max_length);
   config_json::read_rope(fields, m);
-  if (!lazy && !kind && m.rope_base == 0)
+  if (!lazy && !kind && m.positions.rope_base == 0)
     fail(kOperation, "{}: rope_theta: expected more than 1, found 0", fields.file());
   if (!kind) config_json::read_window(fields, type, m);
   read_biases(fields, type, m);
@@ -102,36 +104,36 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
 // The fields above, and those of read_biases.
 void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_size"] = m.hidden_size;
-  if (m.mlp) out["intermediate_size"] = m.intermediate();
+  if (m.mlp.enabled) out["intermediate_size"] = m.intermediate();
   out["num_hidden_layers"] = m.num_layers;
   if (m.all_attention()) {
-    out["num_attention_heads"] = m.num_heads;
-    out["num_key_value_heads"] = m.num_kv_heads;
-    out["head_dim"] = m.head_dim;
+    out["num_attention_heads"] = m.attention.num_heads;
+    out["num_key_value_heads"] = m.attention.num_kv_heads;
+    out["head_dim"] = m.attention.head_dim;
     out["hidden_act"] = "silu";
-    out["rms_norm_eps"] = m.norm_eps;
+    out["rms_norm_eps"] = m.norm.eps;
     config_json::write_rope(m, out);
   } else {  // FLA's words
     mixer_kind(m).write(m, out);
     write_hybrid(m, out);
     out["hidden_act"] = "swish";
-    out["norm_eps"] = m.norm_eps;
+    out["norm_eps"] = m.norm.eps;
   }
   out["max_position_embeddings"] = m.max_length;
   const std::string transformers_class = m.architecture();
   const bool lazy = transformers_class == "LazyForCausalLM", llama = transformers_class == "LlamaForCausalLM";
-  if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = m.attention_bias;
+  if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = m.attention.qkv_bias;
   if (lazy || llama) out["mlp_bias"] = false;
 }
 
 }  // namespace
 
 void config_json::divide_heads(const Fields& fields, const char* name, ModelConfig& m) {
-  if (m.num_heads < 1 || m.hidden_size % m.num_heads != 0) {
+  if (m.attention.num_heads < 1 || m.hidden_size % m.attention.num_heads != 0) {
     fail(kOperation, "{}: {}: expected a divisor of hidden_size ({}), found {}", fields.file(), name, m.hidden_size,
-         m.num_heads);
+         m.attention.num_heads);
   }
-  m.head_dim = m.hidden_size / m.num_heads;
+  m.attention.head_dim = m.hidden_size / m.attention.num_heads;
 }
 
 ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
@@ -144,7 +146,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   const Family* laid_out = find_family(type);
   if (!kind && !laid_out && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
     std::vector<std::string> types = kTypes;
-    for (const Family* other : families()) types.push_back(other->model_type);
+    for (const Family* other : families()) types.push_back(name(other->family));
     for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
     fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),
          type.empty() ? "nothing" : "'" + to_valid_utf8(type.substr(0, 80)) + "'");
@@ -152,7 +154,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!laid_out || !laid_out->quantized) fields.must_be_absent("quantization_config", "quantized weights");
   const bool lazy = type == "lazy_attention";
   ModelConfig m;
-  if (!lazy && !kind) m.family = type;
+  if (!lazy && !kind) m.family = *kModelFamilies.find(type);
   if (const int64_t length = family_defaults(type).max_length; length > 0) m.max_length = length;
   if (laid_out) laid_out->defaults(m);
   fields.required_integer({"vocab_size", "n_token"}, m.vocab_size);
@@ -166,8 +168,8 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   fields.token("bos_token_id", m.bos_token_id);
   fields.token("eos_token_id", m.eos_token_id);
   if (lazy) {
-    m.normalizer = "elastic";
-    m.distance_bias_window = 512;
+    m.attention.normalizer = Normalizer::elastic;
+    m.attention.distance_bias_window = 512;
     read_lazy(fields, m);
   }
   std::string fingerprint;
@@ -193,12 +195,12 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
 }
 
 nlohmann::ordered_json ModelConfig::to_json() const {
-  if (family == kNativeMamba2) return write_native_mamba2(*this);
+  if (family == ModelFamily::state_spaces) return write_native_mamba2(*this);
   nlohmann::ordered_json out;
   const std::string transformers_class = architecture();
   const bool lazy = transformers_class == "LazyForCausalLM";
   out["architectures"] = {transformers_class};
-  out["model_type"] = !all_attention() ? mixer_kind(*this).model_type : lazy ? "lazy_attention" : family;
+  out["model_type"] = !all_attention() ? mixer_kind(*this).model_type : lazy ? "lazy_attention" : name(family);
   out["vocab_size"] = vocab_size;
   if (const Family* laid_out = family_of(*this)) {
     laid_out->write(*this, out);

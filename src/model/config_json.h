@@ -1,5 +1,6 @@
 // Typed access to the fields of config.json.
 #pragma once
+#include <fmt/ranges.h>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -62,6 +63,18 @@ class Fields {
     if (!value) return;
     if (!value->is_string()) wrong(*names.begin(), "a string", *value);
     out = value->get<std::string>();
+  }
+  // The name of a value of an enumeration.
+  template <class Table>
+  void choice(const char* name, typename Table::Value& out, const Table& table) const {
+    std::string text = table.name(out);
+    string({name}, text);
+    const auto value = table.find(text);
+    if (!value) {
+      fail(kOperation, "{}: {}: expected one of {}, found '{}'", file_, name, fmt::join(table.names(), ", "),
+           to_valid_utf8(text.substr(0, 80)));
+    }
+    out = *value;
   }
   // Llama 3 lists several end tokens; the first one is the text's.
   void token(const char* name, int64_t& out) const {

@@ -32,7 +32,7 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 // transformers 4 wrote rope_theta at the top and rope_scaling beside it; 5 writes rope_parameters, and takes
 // rope_scaling where both are there.
 void read_rope(const Fields& fields, ModelConfig& m) {
-  fields.number({"rope_theta"}, m.rope_base);
+  fields.number({"rope_theta"}, m.positions.rope_base);
   std::string model_type;
   fields.string({"model_type"}, model_type);
   if (model_type != "lazy_attention")
@@ -48,10 +48,10 @@ void read_rope(const Fields& fields, ModelConfig& m) {
       fail(kOperation, "{}: {}.{}: expected one RoPE for all layers", fields.file(), name, layers);
   }
   const Fields inner(*rope, fields.file());
-  ops::RopeScaling& s = m.rope_scaling;
+  ops::RopeScaling& s = m.positions.rope_scaling;
   std::string type = "default";
   inner.string({"rope_type", "type"}, type);
-  inner.number({"rope_theta"}, m.rope_base);
+  inner.number({"rope_theta"}, m.positions.rope_base);
   inner.must_be("partial_rotary_factor", 1);
   if (type == "default") return;
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
@@ -79,10 +79,10 @@ void read_rope(const Fields& fields, ModelConfig& m) {
 }
 
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
-  const ops::RopeScaling& s = m.rope_scaling;
-  out["rope_theta"] = m.rope_base;
+  const ops::RopeScaling& s = m.positions.rope_scaling;
+  out["rope_theta"] = m.positions.rope_base;
   if (s.type == "none") {
-    out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", m.rope_base}};
+    out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", m.positions.rope_base}};
     return;
   }
   nlohmann::ordered_json rope = {{"rope_type", s.type}, {"factor", s.factor}};
@@ -98,7 +98,7 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
     if (!s.truncate) rope["truncate"] = false;
   }
   out["rope_scaling"] = rope;
-  rope["rope_theta"] = m.rope_base;
+  rope["rope_theta"] = m.positions.rope_base;
   out["rope_parameters"] = rope;
 }
 
@@ -106,13 +106,13 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
 // switch, and serves the layers that layer_types names, or else those from max_window_layers on.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
-  if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.window);
+  if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
   const bool always = type == "mistral" || type == "gpt_oss";
   bool used = always;
   fields.boolean({"use_sliding_window"}, used);
   used |= always;
-  if (used && !fields.has("sliding_window")) m.window = type == "gpt_oss" ? 128 : 4096;
-  if (used) fields.integer({"sliding_window"}, m.window);
+  if (used && !fields.has("sliding_window")) m.attention.window = type == "gpt_oss" ? 128 : 4096;
+  if (used) fields.integer({"sliding_window"}, m.attention.window);
   if (type == "mistral") return;
   std::vector<int64_t> full;
   if (const json* types = fields.find({"layer_types"})) {
@@ -126,23 +126,23 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
       }
       if (layer.get<std::string>() == "full_attention") {
         full.push_back(static_cast<int64_t>(i));
-      } else if (m.window < 0) {
+      } else if (m.attention.window < 0) {
         fail(kOperation, "{}: layer_types: sliding_attention: expected a sliding_window in use, found none",
              fields.file());
       }
     }
-  } else if (m.window > 0 && type == "gpt_oss") {
+  } else if (m.attention.window > 0 && type == "gpt_oss") {
     for (int64_t i = 1; i < std::min(m.num_layers, int64_t{1} << 14); i += 2) full.push_back(i);
-  } else if (m.window > 0) {
+  } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
     // num_hidden_layers is not checked yet: no list as long as a damaged file may say.
     for (int64_t i = 0; i < std::min({first, m.num_layers, int64_t{1} << 14}); ++i) full.push_back(i);
   }
   if (static_cast<int64_t>(full.size()) == m.num_layers) {
-    m.window = -1;
+    m.attention.window = -1;
   } else {
-    m.full_layers = full;
+    m.attention.full_layers = full;
   }
 }
 
@@ -150,14 +150,15 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   const std::string transformers_class = m.architecture();
   if (transformers_class == "LlamaForCausalLM") return;
   if (transformers_class == "LazyForCausalLM") {
-    out["sliding_window"] = m.window;
+    out["sliding_window"] = m.attention.window;
     return;
   }
-  out["sliding_window"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nlohmann::ordered_json();
+  out["sliding_window"] =
+      m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
   if (transformers_class == "MistralForCausalLM") return;
   if (transformers_class != "GptOssForCausalLM") {
-    out["use_sliding_window"] = m.window > 0;
-    if (m.window < 0) return;
+    out["use_sliding_window"] = m.attention.window > 0;
+    if (m.attention.window < 0) return;
     int64_t first = 0;  // what transformers before 4.53 goes by
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
     out["max_window_layers"] = first;

@@ -33,7 +33,7 @@ struct LanguageModel::Impl {
   // `empty`: without memory for what is trained.
   Impl(const ModelConfig& model, at::Device where, bool empty = false) : config(model), device(where), names(model) {
     config.validate();
-    config.intermediate_size = config.intermediate();
+    config.mlp.intermediate_size = config.intermediate();
     for (ParameterShape& p : parameter_shapes(config)) shapes.emplace(p.name, std::move(p));
     const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
     const auto table = [&] {
@@ -45,15 +45,15 @@ struct LanguageModel::Impl {
     } else {
       embedding = table();
     }
-    if (config.embedding_norm) embedding_norm = make_norm(config, device);
-    if (config.positions == "learned") {
+    if (config.norm.embedding_norm) embedding_norm = make_norm(config, device);
+    if (config.positions.kind == PositionKind::learned) {
       position_table = at::zeros({config.max_length, config.hidden_size}, options).requires_grad_(true);
     }
     for (int64_t i = 0; i < config.num_layers; ++i) {
       blocks.emplace_back(config, i, device);
       if (empty) leave(blocks.back());
     }
-    if (config.final_norm) final_norm = make_norm(config, device);
+    if (config.norm.final_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings && !adaptive) head = table();
     collect();
   }
@@ -149,7 +149,7 @@ struct LanguageModel::Impl {
 
   const AttentionMixer& attention(int64_t layer) const {
     const auto* mixer = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
-    if (!mixer) fail("model", "expected attention in layer {}, found {}", layer, config.mixer_of(layer));
+    if (!mixer) fail("model", "expected attention in layer {}, found {}", layer, name(config.mixer_of(layer)));
     return *mixer;
   }
 
@@ -158,12 +158,14 @@ struct LanguageModel::Impl {
     const LayerProbes probe(options.probes, -1);
     const at::Tensor tokens =
         probe("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
-    if (config.positions != "learned" && config.positions != "sinusoidal") return tokens.to(dtype);
+    if (config.positions.kind != PositionKind::learned && config.positions.kind != PositionKind::sinusoidal)
+      return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
     const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
     const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
-    const at::Tensor positions = config.positions == "learned" ? learned_positions(position_table, places, end)
-                                                               : sinusoidal_positions(places, config.hidden_size);
+    const at::Tensor positions = config.positions.kind == PositionKind::learned
+                                     ? learned_positions(position_table, places, end)
+                                     : sinusoidal_positions(places, config.hidden_size);
     return (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
   // The loss of labels and what else ops::linear_cross_entropy says of them; hidden (tokens, hidden_size).
@@ -283,23 +285,24 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
-  const std::string& positions = config.positions;
-  if (options.cache && options.cache->streaming && positions != "rope" && positions != "none") {
-    fail("model", "a streaming cache serves RoPE or no positions, found {}", positions);
+  const PositionKind positions = config.positions.kind;
+  if (options.cache && options.cache->streaming && positions != PositionKind::rope && positions != PositionKind::none) {
+    fail("model", "a streaming cache serves RoPE or no positions, found {}", lazy::name(positions));
   }
   if (config.all_attention()) return;
   if (options.packed && options.packed->keys.defined()) {
-    fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones", config.mixer);
+    fail("model", "packed sequences: {} cannot continue another sequence, expected whole ones",
+         name(config.mixer.type));
   }
   if (options.cache && options.cache->streaming) {
-    fail("model", "a streaming cache serves models of attention alone, found {}", config.mixer);
+    fail("model", "a streaming cache serves models of attention alone, found {}", name(config.mixer.type));
   }
 }
 
 Stream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
   Stream stream;
   stream.branch = embed(ids, options);
-  if (config.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm_eps).value, {}};
+  if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
   stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
   return stream;
 }
@@ -308,7 +311,7 @@ at::Tensor LanguageModel::Impl::end(Stream stream, const ForwardOptions& options
   const LayerProbes probe(options.probes, -1);
   probe_residual(stream, probe, "final.residual");
   return probe("final.hidden",
-               config.final_norm ? normalize(stream, final_norm, config.norm_eps).value : sum_of(stream));
+               config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
 }
 
 ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
@@ -445,8 +448,8 @@ AttentionProjections LanguageModel::projections(int64_t layer) const {
   return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]),
           own(a.q_bias),         own(a.k_bias),         own(a.v_bias)};
 }
-AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
-  AttentionTerms terms = impl_->attention(layer).terms();
+ops::AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
+  ops::AttentionTerms terms = impl_->attention(layer).terms();
   for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau})
     *t = impl_->materialize(layer, *t);
   return terms;
@@ -510,7 +513,7 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  if (c.family == kNativeMamba2) {  // its program knows no other fields, and wants a tied head by name
+  if (c.family == ModelFamily::state_spaces) {  // its program knows no other fields, and wants a tied head by name
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {
     config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";

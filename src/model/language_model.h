@@ -11,40 +11,14 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/mixers/explicit_attention.h"
-#include "model/packed.h"
-#include "model/streaming_cache.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "ops/attention_weights.h"
 
 namespace lazy {
 
 class ShardHooks;
-class Probes;
 struct ShardUnit;
-
-// Keys and values of earlier tokens, one pair a layer, (batch, capacity, kv_heads, head_dim); filled up to `length`.
-// With `streaming` it holds no more than that keeps, the keys as they were before RoPE, in tensors of their own: a copy
-// of the cache is a place to come back to.
-struct KVCache {
-  std::vector<at::Tensor> keys, values;
-  // Of other mixers than attention, a list a layer: what they remember, of constant size. Never changed in place.
-  std::vector<std::vector<at::Tensor>> states;
-  int64_t length = 0;
-  std::optional<StreamingCache> streaming;
-};
-
-struct ForwardOptions {
-  KVCache* cache = nullptr;    // read and extended; positions start at cache->length
-  bool deterministic = false;  // gradients of attention
-  bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
-  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim): attention maps for
-  // pictures.
-  std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
-  const Probes* probes =
-      nullptr;  // tensors read or replaced at named places (model/probes.h); they must outlive the graph
-  const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
-  at::Tensor
-      rows;  // int64: the tokens of a packed pass whose hidden states are asked for, in this order; undefined: all
-};
 
 struct ForwardResult {
   at::Tensor hidden;              // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) of some
@@ -56,6 +30,12 @@ struct ForwardResult {
 enum class Checkpointing { none, mlp, attention, full };
 Checkpointing checkpointing_from(const std::string& name);  // "none", "mlp", "attention", "full"
 const char* name(Checkpointing checkpointing);
+
+// A layer's products into queries, keys and values, (out_features, hidden_size) fp32, and their biases; undefined if
+// the layer has none. They are the model's own tensors: changes in place change the model.
+struct AttentionProjections {
+  at::Tensor q, k, v, q_bias, k_bias, v_bias;
+};
 
 class LanguageModel {
  public:
@@ -77,8 +57,8 @@ class LanguageModel {
 
   const ModelConfig& config() const;
   // What a layer's attention is, beside queries, keys and values: normalizer, window, offset, biases of scores.
-  AttentionTerms attention_terms(int64_t layer) const;    // Error where another mixer is
-  AttentionProjections projections(int64_t layer) const;  // likewise
+  ops::AttentionTerms attention_terms(int64_t layer) const;  // Error where another mixer is
+  AttentionProjections projections(int64_t layer) const;     // likewise
   // Compute precision of activations and products; master weights stay fp32 (kFloat or kBFloat16).
   void set_compute_dtype(at::ScalarType dtype);
   at::ScalarType compute_dtype() const;

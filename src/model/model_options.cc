@@ -26,7 +26,7 @@ ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& con
   }
   scaling.type = type;
   // A model whose own positions are stretched was trained on what they were stretched from.
-  const int64_t original = config.rope_scaling.original_length;
+  const int64_t original = config.positions.rope_scaling.original_length;
   if (type != "linear") scaling.original_length = original > 0 ? original : config.max_length;
   return scaling;
 }
@@ -37,9 +37,9 @@ ModelConfig ModelOptions::apply(ModelConfig config) const {
   if (rope_base != 0) {
     if (!std::isfinite(rope_base) || rope_base <= 1)
       fail("model", "--rope-base: expected more than 1, found {}", rope_base);
-    config.rope_base = rope_base;
+    config.positions.rope_base = rope_base;
   }
-  if (!positions.empty()) config.rope_scaling = parse_positions(positions, config);
+  if (!positions.empty()) config.positions.rope_scaling = parse_positions(positions, config);
   return config;
 }
 

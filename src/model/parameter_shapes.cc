@@ -1,7 +1,7 @@
 #include "model/parameter_shapes.h"
 
 #include "model/checkpoint_names.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
@@ -14,44 +14,53 @@ int64_t ParameterShape::count() const {
 namespace {
 
 std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const CheckpointNames& names) {
-  const int64_t d = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  const int64_t d = c.hidden_size, q = c.attention.num_heads * c.attention.head_dim,
+                kv = c.attention.num_kv_heads * c.attention.head_dim;
   std::vector<ParameterShape> out = {{names.q, {q, d}}, {names.k, {kv, d}}, {names.v, {kv, d}}, {names.o, {d, q}}};
-  if (c.attention_bias) {
-    out.push_back({names.q_bias, {q}, c.query_bias});
+  if (c.attention.qkv_bias) {
+    out.push_back({names.q_bias, {q}, c.attention.query_bias});
     out.push_back({names.k_bias, {kv}});
     out.push_back({names.v_bias, {kv}});
   }
-  if (c.output_bias) out.push_back({names.o_bias, {d}});
-  if (c.qk_norm) {
-    out.push_back({names.q_norm, {c.head_dim}});
-    out.push_back({names.k_norm, {c.head_dim}});
+  if (c.attention.output_bias) out.push_back({names.o_bias, {d}});
+  if (c.attention.qk_norm) {
+    out.push_back({names.q_norm, {c.attention.head_dim}});
+    out.push_back({names.k_norm, {c.attention.head_dim}});
   }
-  if (c.distance_bias_window > 0)
-    out.push_back({names.distance_bias, {c.num_heads, c.distance_bias_window}, true, /*wide=*/true, /*decayed=*/false});
-  if (c.has_offset()) out.push_back({names.offset, {c.num_heads}, c.offset_trainable, /*wide=*/true});
-  if (c.has_sink()) out.push_back({names.sink, {c.num_heads}, true, /*wide=*/true});
-  if (c.positions == "alibi") out.push_back({names.slopes, {c.num_heads}, c.alibi_trainable, /*wide=*/true});
-  if (c.positions == "transformer_xl") {
+  if (c.attention.distance_bias_window > 0)
+    out.push_back({names.distance_bias,
+                   {c.attention.num_heads, c.attention.distance_bias_window},
+                   true,
+                   /*wide=*/true,
+                   /*decayed=*/false});
+  if (c.has_offset())
+    out.push_back({names.offset, {c.attention.num_heads}, c.attention.offset_trainable, /*wide=*/true});
+  if (c.has_sink()) out.push_back({names.sink, {c.attention.num_heads}, true, /*wide=*/true});
+  if (c.positions.kind == PositionKind::alibi)
+    out.push_back({names.slopes, {c.attention.num_heads}, c.positions.alibi_trainable, /*wide=*/true});
+  if (c.positions.kind == PositionKind::transformer_xl) {
     out.push_back({names.r_proj, {q, d}});
-    out.push_back({.name = names.content_bias, .shape = {c.num_heads, c.head_dim}, .decayed = false});
-    out.push_back({.name = names.position_bias, .shape = {c.num_heads, c.head_dim}, .decayed = false});
+    out.push_back(
+        {.name = names.content_bias, .shape = {c.attention.num_heads, c.attention.head_dim}, .decayed = false});
+    out.push_back(
+        {.name = names.position_bias, .shape = {c.attention.num_heads, c.attention.head_dim}, .decayed = false});
   }
   return out;
 }
 
 // One layer's tensors, named within it.
-std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, const std::string& mixer) {
+std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, MixerType mixer) {
   const int64_t d = c.hidden_size;
-  const bool layer_norm = c.norm == "layer";
+  const bool layer_norm = c.norm.kind == NormKind::layer;
   std::vector<ParameterShape> out = {{names.mixer_norm, {d}}};
   if (layer_norm) out.push_back({names.mixer_norm_bias, {d}});
-  for (ParameterShape& p : mixer == "attention" ? attention_shapes(c, names) : mixer_kind(c).shapes(c))
+  for (ParameterShape& p : mixer == MixerType::attention ? attention_shapes(c, names) : mixer_kind(c).shapes(c))
     out.push_back(std::move(p));
-  if (!c.mlp) return out;
+  if (!c.mlp.enabled) return out;
   out.push_back({names.mlp_norm, {d}});
   if (layer_norm) out.push_back({names.mlp_norm_bias, {d}});
-  if (c.mlp_kind == "experts") {
-    const int64_t n = c.experts, inner = c.intermediate();
+  if (c.mlp.kind == MlpKind::experts) {
+    const int64_t n = c.mlp.experts, inner = c.intermediate();
     out.push_back({names.router, {n, d}});
     out.push_back({names.router_bias, {n}});
     out.push_back({names.experts_gate_up, {n, d, 2 * inner}});
@@ -60,11 +69,11 @@ std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointN
     out.push_back({.name = names.experts_down_bias, .shape = {n, d}, .decayed = false});
     return out;
   }
-  if (c.mlp_kind == "swiglu") out.push_back({names.gate, {c.intermediate(), d}});
+  if (c.mlp.kind == MlpKind::swiglu) out.push_back({names.gate, {c.intermediate(), d}});
   out.push_back({names.up, {c.intermediate(), d}});
-  if (c.mlp_bias) out.push_back({names.up_bias, {c.intermediate()}});
+  if (c.mlp.bias) out.push_back({names.up_bias, {c.intermediate()}});
   out.push_back({names.down, {d, c.intermediate()}});
-  if (c.mlp_bias) out.push_back({names.down_bias, {d}});
+  if (c.mlp.bias) out.push_back({names.down_bias, {d}});
   return out;
 }
 
@@ -101,31 +110,31 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& c) {
   } else {
     out.push_back({names.embedding, {c.vocab_size, c.hidden_size}});
   }
-  if (c.embedding_norm) {
+  if (c.norm.embedding_norm) {
     out.push_back({names.embedding_norm, {c.hidden_size}});
     out.push_back({names.embedding_norm_bias, {c.hidden_size}});
   }
-  if (c.positions == "learned") out.push_back({names.positions, {c.max_length, c.hidden_size}});
+  if (c.positions.kind == PositionKind::learned) out.push_back({names.positions, {c.max_length, c.hidden_size}});
   for (int64_t i = 0; i < c.num_layers; ++i) {
     for (ParameterShape& p : layer_shapes(c, names, c.mixer_of(i))) {
       p.name = names.layer(i) + p.name;
       out.push_back(std::move(p));
     }
   }
-  if (c.final_norm) out.push_back({names.final_norm, {c.hidden_size}});
-  if (c.final_norm && c.norm == "layer") out.push_back({names.final_norm_bias, {c.hidden_size}});
+  if (c.norm.final_norm) out.push_back({names.final_norm, {c.hidden_size}});
+  if (c.norm.final_norm && c.norm.kind == NormKind::layer) out.push_back({names.final_norm_bias, {c.hidden_size}});
   if (!c.tie_embeddings && !c.adaptive.used) out.push_back({names.head, {c.vocab_size, c.hidden_size}});
   return out;
 }
 
 ParameterCount count_parameters(const ModelConfig& c) {
   const CheckpointNames names(c);
-  const auto of_layer = [&](const std::string& mixer) {
+  const auto of_layer = [&](MixerType mixer) {
     int64_t sum = 0;
     for (const ParameterShape& p : layer_shapes(c, names, mixer)) sum += p.trained ? p.count() : 0;
     return sum;
   };
-  const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.attention_layers.size());
+  const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.mixer.attention_layers.size());
   ParameterCount count;
   const auto of_vocabulary = [&](bool tied) {
     if (!c.adaptive.used) return (tied ? 1 : 2) * c.vocab_size * c.hidden_size;
@@ -137,15 +146,16 @@ ParameterCount count_parameters(const ModelConfig& c) {
   };
   count.embedding = of_vocabulary(true);
   count.tied = count.embedding +
-               ((!c.final_norm       ? 0
-                 : c.norm == "layer" ? 2
-                                     : 1) +
-                (c.embedding_norm ? 2 : 0)) *
+               ((!c.norm.final_norm               ? 0
+                 : c.norm.kind == NormKind::layer ? 2
+                                                  : 1) +
+                (c.norm.embedding_norm ? 2 : 0)) *
                    c.hidden_size +
-               (c.positions == "learned" ? c.max_length * c.hidden_size : 0);
-  if (attending > 0) count.tied += attending * of_layer("attention");
-  if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer);
-  if (c.shared_relative_biases) count.tied -= (c.num_layers - 1) * 2 * c.num_heads * c.head_dim;
+               (c.positions.kind == PositionKind::learned ? c.max_length * c.hidden_size : 0);
+  if (attending > 0) count.tied += attending * of_layer(MixerType::attention);
+  if (attending < c.num_layers) count.tied += (c.num_layers - attending) * of_layer(c.mixer.type);
+  if (c.positions.shared_relative_biases)
+    count.tied -= (c.num_layers - 1) * 2 * c.attention.num_heads * c.attention.head_dim;
   count.untied = count.tied + of_vocabulary(false) - count.embedding;
   count.total = c.tie_embeddings ? count.tied : count.untied;
   return count;

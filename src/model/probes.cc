@@ -52,15 +52,16 @@ bool glob_matches(const std::string& glob, const std::string& name) {
 
 std::vector<std::string> probe_names(const ModelConfig& config) {
   std::vector<std::string> names{"embedding.tokens"};
-  if (config.positions == "learned" || config.positions == "sinusoidal") names.push_back("embedding.positions");
+  if (config.positions.kind == PositionKind::learned || config.positions.kind == PositionKind::sinusoidal)
+    names.push_back("embedding.positions");
   names.push_back("embedding");
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const auto add = [&](const char* place) { names.push_back(full_name(layer, place)); };
     add("residual");
-    if (config.mixer_of(layer) == "attention") {
+    if (config.mixer_of(layer) == MixerType::attention) {
       add("attention.input");
       for (const char* place : {"attention.q.projected", "attention.k.projected", "attention.v"}) add(place);
-      if (config.qk_norm) {
+      if (config.attention.qk_norm) {
         for (const char* place : {"attention.q.normed", "attention.k.normed"}) add(place);
       }
       for (const char* place : {"attention.q", "attention.k", "attention.scores", "attention.weights",
@@ -69,7 +70,7 @@ std::vector<std::string> probe_names(const ModelConfig& config) {
     } else {
       for (const char* place : {"mixer.input", "mixer.output"}) add(place);
     }
-    if (!config.mlp) continue;
+    if (!config.mlp.enabled) continue;
     for (const char* place : {"middle", "mlp.input", "mlp.output"}) add(place);
   }
   names.insert(names.end(), {"final.residual", "final.hidden"});

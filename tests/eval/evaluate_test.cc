@@ -18,15 +18,15 @@
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
-LanguageModel tiny_model(const std::string& normalizer = "elastic", int64_t vocabulary = 300) {
+LanguageModel tiny_model(Normalizer normalizer = Normalizer::elastic, int64_t vocabulary = 300) {
   ModelConfig config = small_config(vocabulary, 48);
   config.attention.normalizer = normalizer;
-  config.attention.distance_bias_window = normalizer == "elastic" ? 16 : 0;
+  config.attention.distance_bias_window = normalizer == Normalizer::elastic ? 16 : 0;
   return LanguageModel(config, 7);
 }
 
 TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
-  for (const char* normalizer : {"softmax", "elastic"}) {
+  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::elastic}) {
     LanguageModel model = tiny_model(normalizer);
     std::vector<Window> windows;
     for (int n : {5, 40, 1, 17, 40, 3, 33}) {

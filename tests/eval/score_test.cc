@@ -37,8 +37,12 @@ ModelConfig sliding() {
 
 ModelConfig mixing(const char* kind) {
   ModelConfig config = small_config(kVocabulary);
-  config.mixer = {.type = kind, .heads = 2, .chunk = 8, .memory_expansion = 2, .segment = 8};  // several chunks in the windows below
-  config.init_std = 0.15;  // with more, MAC doubles roundings from segment to segment
+  config.mixer = {.type = kind,
+                  .heads = 2,
+                  .chunk = 8,
+                  .memory_expansion = 2,
+                  .segment = 8};  // several chunks in the windows below
+  config.init_std = 0.15;         // with more, MAC doubles roundings from segment to segment
   infer_mixer_sizes(config);
   return config;
 }
@@ -206,7 +210,12 @@ TEST(Prefix, WhatIsContainedIsComputedOnce) {
 
 // Windows scored through a streaming cache are what the model says token by token.
 TEST(StreamingScore, IsTokenByToken) {
-  ModelConfig c{.vocab_size = 61, .hidden_size = 32, .num_layers = 2, .max_length = 32, .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8}, .mlp = {.intermediate_size = 40}};
+  ModelConfig c{.vocab_size = 61,
+                .hidden_size = 32,
+                .num_layers = 2,
+                .max_length = 32,
+                .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8},
+                .mlp = {.intermediate_size = 40}};
   c.init_std = 0.2;
   c.attention.normalizer = Normalizer::elastic;
   c.attention.distance_bias_window = 10;

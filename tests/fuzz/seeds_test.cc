@@ -12,7 +12,7 @@
 #include "data/shards/corpus.h"
 #include "data/support.h"
 #include "model/config.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 #include "model/safetensors_format.h"
 #include "support/torch_file_bytes.h"
 #include "target.h"
@@ -99,9 +99,9 @@ void add_configurations(Seeds& seeds) {
     seeds["configuration"]["other-" + entry.path().stem().string()] = in_parts({read_file(entry.path()), "", ""});
   }
   for (const MixerKind* kind : mixer_kinds()) {
-    Config text = Config::parse("[model]\nkind = \"" + kind->name +
+    Config text = Config::parse(std::string("[model]\nkind = \"") + name(kind->type) +
                                 "\"\nhidden_size = 384\nattention_every = 2\nnum_hidden_layers = 4\n");
-    seeds["config_json"][kind->name] = ModelConfig::from_toml(text).to_json().dump(2);
+    seeds["config_json"][name(kind->type)] = ModelConfig::from_toml(text).to_json().dump(2);
   }
   Config gpt2 = Config::parse("[model]\nkind = \"gpt2\"\n");
   ModelConfig config = ModelConfig::from_toml(gpt2);

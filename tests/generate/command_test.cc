@@ -35,12 +35,12 @@ class Commands : public ::testing::Test {
     ModelConfig c{.vocab_size = vocabulary,
                   .hidden_size = 32,
                   .num_layers = 2,
-                  .num_heads = 2,
-                  .num_kv_heads = 2,
-                  .head_dim = 16,
-                  .intermediate_size = 48,
-                  .normalizer = "elastic",
-                  .distance_bias_window = 8};
+                  .attention = {.num_heads = 2,
+                                .num_kv_heads = 2,
+                                .head_dim = 16,
+                                .normalizer = Normalizer::elastic,
+                                .distance_bias_window = 8},
+                  .mlp = {.intermediate_size = 48}};
     c.init_std = 0.2;
     c.tokenizer_fingerprint = tokenizer->fingerprint();
     LanguageModel(c, 3).save(folder);

@@ -21,15 +21,13 @@ ModelConfig small(const char* kind) {
   ModelConfig c{.vocab_size = 259,
                 .hidden_size = 32,
                 .num_layers = 2,
-                .num_heads = 2,
-                .num_kv_heads = 2,
-                .head_dim = 16,
-                .intermediate_size = 48,
-                .max_length = 64};
+                .max_length = 64,
+                .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
+                .mlp = {.intermediate_size = 48}};
   c.init_std = 0.2;
   if (std::string(kind) == "lazy") {
-    c.normalizer = "elastic";
-    c.distance_bias_window = 12;
+    c.attention.normalizer = Normalizer::elastic;
+    c.attention.distance_bias_window = 12;
   }
   return c;
 }

@@ -23,7 +23,7 @@ folder = Path(sys.argv[1])
 ids = load_file(folder / "ids.safetensors")["ids"]
 model = AutoModelForCausalLM.from_pretrained(folder / "ours", dtype=torch.float32, attn_implementation="eager").eval()
 assert type(model).__name__ == "LlamaForCausalLM", type(model)
-assert model.config.head_dim == model.model.layers[0].self_attn.head_dim
+assert model.config.attention.head_dim == model.model.layers[0].self_attn.head_dim
 with torch.no_grad():
     out = {"fp32": model(ids).logits}
     text = model.generate(ids[:1, :7], do_sample=False, max_new_tokens=40, eos_token_id=None, pad_token_id=0)
@@ -53,13 +53,11 @@ TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
   ModelConfig config{.vocab_size = 211,
                      .hidden_size = 64,
                      .num_layers = 3,
-                     .num_heads = 4,
-                     .num_kv_heads = c.kv_heads,
-                     .head_dim = c.head_dim,
-                     .intermediate_size = 96,
-                     .tie_embeddings = c.tied,
-                     .rope_base = c.rope_base,
-                     .max_length = 128};
+                     .max_length = 128,
+                     .attention = {.num_heads = 4, .num_kv_heads = c.kv_heads, .head_dim = c.head_dim},
+                     .positions = {.rope_base = c.rope_base},
+                     .mlp = {.intermediate_size = 96},
+                     .tie_embeddings = c.tied};
   config.init_std = 0.12;
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "ours");

@@ -59,16 +59,16 @@ TEST(ModelConfig, ShippedShapesHaveTheSpecifiedParameterCounts) {
 TEST(ModelConfig, KindsSetTheirDefaults) {
   const ModelConfig lazy = toml("[model]\nkind = \"lazy\"");
   EXPECT_TRUE(lazy.is_lazy());
-  EXPECT_EQ(lazy.distance_bias_window, 512);
-  EXPECT_EQ(lazy.rope_base, 1.5e5);
-  EXPECT_EQ(lazy.offset_init, -1);
-  EXPECT_EQ(lazy.intermediate_size, 2816);
+  EXPECT_EQ(lazy.attention.distance_bias_window, 512);
+  EXPECT_EQ(lazy.positions.rope_base, 1.5e5);
+  EXPECT_EQ(lazy.attention.offset_init, -1);
+  EXPECT_EQ(lazy.mlp.intermediate_size, 2816);
   const ModelConfig plain = toml("[model]\nkind = \"transformer\"");
   EXPECT_TRUE(plain.is_plain_llama());
-  EXPECT_EQ(plain.rope_base, 1e4);
-  EXPECT_EQ(plain.head_dim, 64);
-  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").num_kv_heads, 8);
-  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").head_dim, 128);
+  EXPECT_EQ(plain.positions.rope_base, 1e4);
+  EXPECT_EQ(plain.attention.head_dim, 64);
+  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").attention.num_kv_heads, 8);
+  EXPECT_EQ(toml("[model]\nkind = \"transformer\"\nnum_heads = 8").attention.head_dim, 128);
   EXPECT_EQ(toml("[model]\nvocab_size = 0").vocab_size, 0);
 }
 
@@ -122,10 +122,10 @@ TEST(ModelConfig, ReadsBothSpellingsOfRope) {
   fresh["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5e5}};
   for (const json& j : {old, fresh}) {
     const ModelConfig model = ModelConfig::from_json(j, "config.json");
-    EXPECT_EQ(model.rope_base, 5e5);
-    EXPECT_EQ(model.norm_eps, 1e-5);
-    EXPECT_EQ(model.head_dim, 16);
-    EXPECT_EQ(model.num_kv_heads, 4);
+    EXPECT_EQ(model.positions.rope_base, 5e5);
+    EXPECT_EQ(model.norm.eps, 1e-5);
+    EXPECT_EQ(model.attention.head_dim, 16);
+    EXPECT_EQ(model.attention.num_kv_heads, 4);
   }
 }
 
@@ -137,13 +137,13 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
     return ModelConfig::from_json(j, "config.json");
   };
   // What transformers' configuration classes assume where config.json is silent.
-  EXPECT_EQ(read("mistral", {{"num_attention_heads", 16}}).num_kv_heads, 8);
-  EXPECT_EQ(read("mistral", {{"num_key_value_heads", nullptr}}).num_kv_heads, 4);
-  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).window, 4096);
-  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}, {"sliding_window", nullptr}}).window, -1);
+  EXPECT_EQ(read("mistral", {{"num_attention_heads", 16}}).attention.num_kv_heads, 8);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", nullptr}}).attention.num_kv_heads, 4);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).attention.window, 4096);
+  EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}, {"sliding_window", nullptr}}).attention.window, -1);
   EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).max_length, 131072);
-  EXPECT_EQ(read("qwen3", {{"num_key_value_heads", 2}}).head_dim, 128);
-  EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).head_dim, 16);
+  EXPECT_EQ(read("qwen3", {{"num_key_value_heads", 2}}).attention.head_dim, 128);
+  EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).attention.head_dim, 16);
   EXPECT_EQ(read("qwen2", {{"num_key_value_heads", 2}}).max_length, 32768);
   // Qwen's window needs its switch; then max_window_layers or layer_types say where it is.
   const json qwen = {{"num_key_value_heads", 2}, {"num_hidden_layers", 3}, {"sliding_window", 8}};
@@ -171,11 +171,11 @@ TEST(ModelConfig, FamiliesHaveTheirOwnDefaultsAndWindows) {
 TEST(ModelConfig, WhatNoClassOfTransformersComputesIsLazys) {
   ModelConfig m = toml("[model]\nkind = \"transformer\"\nwindow_size = 5");
   EXPECT_EQ(m.architecture(), "LazyForCausalLM");
-  m.family = "mistral";
+  m.family = ModelFamily::mistral;
   EXPECT_EQ(m.architecture(), "MistralForCausalLM");
-  m.qk_norm = true;
+  m.attention.qk_norm = true;
   EXPECT_THAT(error_of([&] { m.validate(); }), AllOf(HasSubstr("qk_norm"), HasSubstr("mistral")));
-  m.family = "qwen3";
+  m.family = ModelFamily::qwen3;
   m.validate();
 }
 

@@ -62,13 +62,11 @@ ModelConfig biased() {
   ModelConfig c{.vocab_size = 31,
                 .hidden_size = 16,
                 .num_layers = 2,
-                .num_heads = 2,
-                .num_kv_heads = 1,
-                .head_dim = 8,
-                .intermediate_size = 24,
-                .max_length = 64};
-  c.family = "qwen3";
-  c.attention_bias = c.output_bias = c.qk_norm = true;
+                .max_length = 64,
+                .attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 8},
+                .mlp = {.intermediate_size = 24}};
+  c.family = ModelFamily::qwen3;
+  c.attention.qkv_bias = c.attention.output_bias = c.attention.qk_norm = true;
   return c;
 }
 

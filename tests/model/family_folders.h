@@ -29,7 +29,7 @@ inline void expect_folder(const std::filesystem::path& where) {
 
   // In parts and token by token, from the cache. Dynamic RoPE turns keys by the length at which they came.
   const at::NoGradGuard guard;
-  if (model.config().rope_scaling.type != "dynamic") {
+  if (model.config().positions.rope_scaling.type != "dynamic") {
     KVCache cache;
     std::vector<at::Tensor> parts;
     const int64_t length = ids.size(1);

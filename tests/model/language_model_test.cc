@@ -28,17 +28,15 @@ ModelConfig small(const char* kind) {
   ModelConfig c{.vocab_size = 97,
                 .hidden_size = 48,
                 .num_layers = 2,
-                .num_heads = 4,
-                .num_kv_heads = 4,
-                .head_dim = 16,
-                .intermediate_size = 80,
-                .max_length = 64};
+                .max_length = 64,
+                .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16},
+                .mlp = {.intermediate_size = 80}};
   c.init_std = 0.15;  // large enough that attention, and the offset's cut, do something
   if (std::string(kind) == "lazy") {
-    c.normalizer = "elastic";
-    c.distance_bias_window = 12;
-    c.distance_bias_init_std = 0.5;
-    c.rope_base = 1.5e5;
+    c.attention.normalizer = Normalizer::elastic;
+    c.attention.distance_bias_window = 12;
+    c.attention.distance_bias_init_std = 0.5;
+    c.positions.rope_base = 1.5e5;
   }
   return c;
 }
@@ -46,43 +44,43 @@ ModelConfig small(const char* kind) {
 std::vector<Shape> shapes() {
   std::vector<Shape> out = {{"softmax", small("transformer")}, {"lazy", small("lazy")}};
   out.push_back({"softmax_grouped_tied", small("transformer")});
-  out.back().config.num_kv_heads = 2;
+  out.back().config.attention.num_kv_heads = 2;
   out.back().config.tie_embeddings = true;
   out.push_back({"lazy_grouped_tied", small("lazy")});
-  out.back().config.num_kv_heads = 1;
+  out.back().config.attention.num_kv_heads = 1;
   out.back().config.tie_embeddings = true;
   out.push_back({"lazy_window", small("lazy")});
-  out.back().config.window = 9;
+  out.back().config.attention.window = 9;
   out.push_back({"lazy_fixed_constant_offset", small("lazy")});
-  out.back().config.offset = "constant";
-  out.back().config.offset_trainable = false;
-  out.back().config.offset_init = -0.05;
+  out.back().config.attention.offset = OffsetKind::constant;
+  out.back().config.attention.offset_trainable = false;
+  out.back().config.attention.offset_init = -0.05;
   out.push_back({"lazy_positive_offset", small("lazy")});
-  out.back().config.offset_init = 0.5;
+  out.back().config.attention.offset_init = 0.5;
   for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink"}) {
     out.push_back({normalizer, small("transformer")});
-    out.back().config.normalizer = normalizer;
+    out.back().config.attention.normalizer = *kNormalizerNames.find(normalizer);
   }
   for (const char* positions : {"learned", "sinusoidal", "alibi", "none"}) {
     out.push_back({positions, small("transformer")});
-    out.back().config.positions = positions;
-    out.back().config.alibi_trainable = true;
+    out.back().config.positions.kind = *kPositionKinds.find(positions);
+    out.back().config.positions.alibi_trainable = true;
   }
   out.push_back({"lazy_alibi", small("lazy")});
-  out.back().config.positions = "alibi";
-  out.back().config.alibi_trainable = true;
+  out.back().config.positions.kind = PositionKind::alibi;
+  out.back().config.positions.alibi_trainable = true;
   out.push_back({"transformer_xl", small("transformer")});
-  out.back().config.positions = "transformer_xl";
+  out.back().config.positions.kind = PositionKind::transformer_xl;
   out.push_back({"lazy_transformer_xl_segments", small("lazy")});
-  out.back().config.positions = "transformer_xl";
-  out.back().config.num_kv_heads = 2;
-  out.back().config.segment_length = 8;
-  out.back().config.memory_length = 11;
-  out.back().config.clamp_length = 15;
+  out.back().config.positions.kind = PositionKind::transformer_xl;
+  out.back().config.attention.num_kv_heads = 2;
+  out.back().config.positions.segment_length = 8;
+  out.back().config.positions.memory_length = 11;
+  out.back().config.positions.clamp_length = 15;
   out.push_back({"rope_of_half_the_head", small("transformer")});
-  out.back().config.partial_rotary_factor = 0.5;
+  out.back().config.positions.partial_rotary_factor = 0.5;
   out.push_back({"rope_of_neighbours", small("lazy")});
-  out.back().config.rope_interleaved = true;
+  out.back().config.positions.rope_interleaved = true;
   return out;
 }
 

@@ -128,7 +128,7 @@ TEST(Gpt2, IsOneFromAConfiguration) {
 
 TEST(Gpt2, StartsAsPublished) {
   ModelConfig c = gpt2("initializer_range = 0.3");
-  c.hidden_size = 256, c.head_dim = 64, c.intermediate_size = 0;
+  c.hidden_size = 256, c.attention.head_dim = 64, c.mlp.intermediate_size = 0;
   const LanguageModel model(c, 3);
   for (const auto& [name, p] : model.parameters()) {
     const double mean = p.mean().item<double>(), std = p.std().item<double>();

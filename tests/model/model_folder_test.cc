@@ -23,15 +23,13 @@ ModelConfig small(const char* kind, bool tied = false) {
   ModelConfig c{.vocab_size = 31,
                 .hidden_size = 16,
                 .num_layers = 2,
-                .num_heads = 2,
-                .num_kv_heads = 1,
-                .head_dim = 8,
-                .intermediate_size = 24,
-                .tie_embeddings = tied,
-                .max_length = 64};
+                .max_length = 64,
+                .attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 8},
+                .mlp = {.intermediate_size = 24},
+                .tie_embeddings = tied};
   if (std::string(kind) == "lazy") {
-    c.normalizer = "elastic";
-    c.distance_bias_window = 5;
+    c.attention.normalizer = Normalizer::elastic;
+    c.attention.distance_bias_window = 5;
   }
   c.tokenizer_fingerprint = 0x123456789abcdef0;
   return c;
@@ -243,7 +241,7 @@ TEST(ModelFolder, WeightsOfAnotherShapeAreNotLoadedIntoAModel) {
   model.load_weights(folder.path());
   EXPECT_TRUE(at::equal(model.parameters()[0].second, LanguageModel(small("lazy"), 5).parameters()[0].second));
   ModelConfig other = small("lazy");
-  other.intermediate_size = 32;
+  other.mlp.intermediate_size = 32;
   LanguageModel wrong(other, 6);
   EXPECT_THROW(wrong.load_weights(folder.path()), Error);
 }

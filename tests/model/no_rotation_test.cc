@@ -15,8 +15,8 @@ namespace {
 ModelConfig config(int64_t bias_window) {
   ModelConfig c = small_config();
   c.num_layers = 1;
-  c.rope_base = 0;
-  c.distance_bias_window = bias_window;
+  c.positions.rope_base = 0;
+  c.attention.distance_bias_window = bias_window;
   return c;
 }
 
@@ -46,7 +46,7 @@ TEST(NoRotation, IsSavedAndIsNoLlama) {
   model.save(folder.path());
   EXPECT_FALSE(model.config().is_plain_llama());
   LanguageModel loaded = LanguageModel::load(folder.path());
-  EXPECT_EQ(loaded.config().rope_base, 0);
+  EXPECT_EQ(loaded.config().positions.rope_base, 0);
   EXPECT_TRUE(at::equal(last_state(model, {3, 7, 9}), last_state(loaded, {3, 7, 9})));
   nlohmann::json llama = loaded.config().to_json();
   llama["model_type"] = "llama";

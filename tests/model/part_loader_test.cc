@@ -28,7 +28,7 @@ std::vector<ModelConfig> configs_on_disk() {
   for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) out.push_back(small_family(family));
   out.back().tie_embeddings = true;
   for (const char* normalizer : {"elastic", "sigmoid"}) out.push_back(small_config(normalizer));
-  out.back().positions = "alibi";
+  out.back().positions.kind = PositionKind::alibi;
   for (const char* mixer : {"delta_net", "mamba2"}) out.push_back(small_mixer(mixer));
   return out;
 }
@@ -165,11 +165,9 @@ TEST(PartLoader, TakesTheMemoryOfALayer) {
   ModelConfig config{.vocab_size = 61,
                      .hidden_size = 512,
                      .num_layers = 24,
-                     .num_heads = 8,
-                     .num_kv_heads = 8,
-                     .head_dim = 64,
-                     .intermediate_size = 2048,
-                     .max_length = 64};
+                     .max_length = 64,
+                     .attention = {.num_heads = 8, .num_kv_heads = 8, .head_dim = 64},
+                     .mlp = {.intermediate_size = 2048}};
   LanguageModel(config, 3).save(folder.path());
   const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // bytes, fp32
   const auto grown = [&](const auto& run) {

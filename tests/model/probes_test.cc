@@ -36,22 +36,22 @@ std::vector<ModelConfig> probed_configs() {
   std::vector<ModelConfig> out;
   for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"})
     out.push_back(small_config(normalizer));
-  out[0].family = "qwen3";
-  out[0].qk_norm = out[0].attention_bias = out[0].output_bias = true;
-  out[1].window = 4;
-  out[2].positions = "learned";
-  out[3].positions = "alibi";
-  out[4].num_kv_heads = 4;
+  out[0].family = ModelFamily::qwen3;
+  out[0].attention.qk_norm = out[0].attention.qkv_bias = out[0].attention.output_bias = true;
+  out[1].attention.window = 4;
+  out[2].positions.kind = PositionKind::learned;
+  out[3].positions.kind = PositionKind::alibi;
+  out[4].attention.num_kv_heads = 4;
   out.push_back(small_config("softmax"));
-  out.back().mixer = "delta_net";
-  out.back().mix.heads = 2;
-  out.back().mix.key_dim = out.back().mix.value_dim = 8;
-  out.back().attention_layers = {1};
+  out.back().mixer.type = MixerType::delta_net;
+  out.back().mixer.heads = 2;
+  out.back().mixer.key_dim = out.back().mixer.value_dim = 8;
+  out.back().mixer.attention_layers = {1};
   for (const int64_t segment : {0, 5}) {  // its one matrix of a text; a memory
     out.push_back(small_config(segment == 0 ? "elastic" : "softmax"));
-    out.back().positions = "transformer_xl";
-    out.back().segment_length = segment;
-    out.back().memory_length = segment == 0 ? 0 : 3;
+    out.back().positions.kind = PositionKind::transformer_xl;
+    out.back().positions.segment_length = segment;
+    out.back().positions.memory_length = segment == 0 ? 0 : 3;
   }
   return out;
 }
@@ -61,7 +61,7 @@ TEST(Probes, ANameForEveryPlaceInOrder) {
     LanguageModel model(config, 3);
     std::vector<std::string> names;
     for (const auto& [name, tensor] : everything(model, probed_ids())) names.push_back(name);
-    EXPECT_EQ(names, probe_names(config)) << config.normalizer << " " << config.mixer;
+    EXPECT_EQ(names, probe_names(config)) << name(config.attention.normalizer) << " " << name(config.mixer.type);
   }
 }
 
@@ -78,11 +78,12 @@ TEST(Probes, ReadingChangesNothing) {
     }
     ForwardOptions options;
     options.probes = &probes;
-    EXPECT_TRUE(at::equal(model.forward(probed_ids(), options).hidden, plain)) << config.normalizer;
+    EXPECT_TRUE(at::equal(model.forward(probed_ids(), options).hidden, plain)) << name(config.attention.normalizer);
     EXPECT_GT(reads, 20);
     // Scores and weights are computed by another order of additions.
     probes.read("*", [](const std::string&, const at::Tensor&) {});
-    EXPECT_TRUE(at::allclose(model.forward(probed_ids(), options).hidden, plain, 1e-4, 1e-5)) << config.normalizer;
+    EXPECT_TRUE(at::allclose(model.forward(probed_ids(), options).hidden, plain, 1e-4, 1e-5))
+        << name(config.attention.normalizer);
   }
 }
 
@@ -113,7 +114,7 @@ TEST(Probes, WeightsEqualTheOperators) {
       for (const bool biased : {false, true}) {
         const int64_t n = 17, heads = 4;
         const at::Tensor q = 2 * random({2, n, heads, 6}), k = 2 * random({2, n, 2, 6});
-        AttentionTerms terms;
+        ops::AttentionTerms terms;
         terms.options.normalizer = normalizer;
         terms.options.window = window;
         terms.options.return_stats = true;
@@ -124,13 +125,13 @@ TEST(Probes, WeightsEqualTheOperators) {
         if (biased) terms.distance_bias = random({heads, 3}), terms.options.alibi_slopes = random({heads}).abs();
         const at::Tensor identity = at::eye(n, wide).view({1, n, 1, n}).expand({2, n, 2, n}).contiguous();
         const auto [out, lse, stats] = ops::attention(q, k, identity, terms.distance_bias, terms.tau, terms.options);
-        const at::Tensor weights = normalized_weights(attention_scores(q, k, terms), terms);
+        const at::Tensor weights = ops::normalized_weights(ops::attention_scores(q, k, terms), terms);
         EXPECT_TRUE(at::allclose(weights.transpose(1, 2), out, 1e-10, 1e-12))
             << normalizer << " " << window << " " << biased;
-        EXPECT_TRUE(
-            at::allclose(weight_statistics(weights).slice(0, 0, 2), stats.slice(0, 0, 2).to(at::kFloat), 1e-5, 1e-6))
+        EXPECT_TRUE(at::allclose(ops::weight_statistics(weights).slice(0, 0, 2), stats.slice(0, 0, 2).to(at::kFloat),
+                                 1e-5, 1e-6))
             << normalizer;
-        const at::Tensor later = normalized_weights(attention_scores(q.slice(1, 6), k, terms, 6), terms);
+        const at::Tensor later = ops::normalized_weights(ops::attention_scores(q.slice(1, 6), k, terms, 6), terms);
         EXPECT_TRUE(at::allclose(later, weights.slice(2, 6), 1e-12, 1e-14)) << "queries from the seventh on";
         ++cases;
       }

@@ -70,11 +70,11 @@ class ReferenceDecoder {
   }
 
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm_eps) * w_.at(name));
+    return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm.eps) * w_.at(name));
   }
 
   at::Tensor heads(const at::Tensor& x, int64_t n) const {  // (batch, heads, length, head_dim)
-    return x.view({x.size(0), x.size(1), n, c_.head_dim}).transpose(1, 2);
+    return x.view({x.size(0), x.size(1), n, c_.attention.head_dim}).transpose(1, 2);
   }
 
   // The first dimensions of every head turn in pairs: (n, n + half), or neighbours.
@@ -82,23 +82,25 @@ class ReferenceDecoder {
     if (!c_.rotates()) return x;
     const auto options = at::TensorOptions().dtype(at::kFloat);  // cos and sin are fp32 by definition
     const int64_t turned = c_.rotary_dim(), half = turned / 2;
-    const at::Tensor frequencies =
-        at::reciprocal(at::pow(c_.rope_base, at::arange(0, turned, 2, options) / static_cast<double>(turned)));
+    const at::Tensor frequencies = at::reciprocal(
+        at::pow(c_.positions.rope_base, at::arange(0, turned, 2, options) / static_cast<double>(turned)));
     const at::Tensor angles = at::arange(x.size(2), options).unsqueeze(1) * frequencies;
     const at::Tensor cos = angles.cos().to(x.scalar_type()), sin = angles.sin().to(x.scalar_type());
-    const at::Tensor first = x.narrow(3, 0, turned), rest = x.narrow(3, turned, c_.head_dim - turned);
+    const at::Tensor first = x.narrow(3, 0, turned), rest = x.narrow(3, turned, c_.attention.head_dim - turned);
     const auto part = [&](int64_t n) {
-      return c_.rope_interleaved ? first.unflatten(3, {half, 2}).select(4, n) : first.narrow(3, n * half, half);
+      return c_.positions.rope_interleaved ? first.unflatten(3, {half, 2}).select(4, n)
+                                           : first.narrow(3, n * half, half);
     };
     const at::Tensor a = part(0) * cos - part(1) * sin, b = part(1) * cos + part(0) * sin;
-    return round(at::cat({c_.rope_interleaved ? at::stack({a, b}, 4).flatten(3) : at::cat({a, b}, 3), rest}, 3));
+    return round(
+        at::cat({c_.positions.rope_interleaved ? at::stack({a, b}, 4).flatten(3) : at::cat({a, b}, 3), rest}, 3));
   }
 
   // What is added to the embeddings of n tokens.
   at::Tensor positions(int64_t n) const {
-    if (c_.positions == "learned") return w_.at("model.position_embeddings.weight").narrow(0, 0, n);
+    if (c_.positions.kind == PositionKind::learned) return w_.at("model.position_embeddings.weight").narrow(0, 0, n);
     at::Tensor out = at::zeros({n, c_.hidden_size}, at::kDouble);
-    for (int64_t i = 0; i < n && c_.positions == "sinusoidal"; ++i) {
+    for (int64_t i = 0; i < n && c_.positions.kind == PositionKind::sinusoidal; ++i) {
       for (int64_t d = 0; d < c_.hidden_size; ++d) {
         const double angle = static_cast<double>(i) *
                              std::pow(10000.0, -static_cast<double>(d / 2 * 2) / static_cast<double>(c_.hidden_size));
@@ -112,13 +114,13 @@ class ReferenceDecoder {
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
-    if (c_.normalizer == "sigmoid") return at::sigmoid(s - count.log()) * visible;
-    if (c_.normalizer == "softmax_sink") {
+    if (c_.attention.normalizer == Normalizer::sigmoid) return at::sigmoid(s - count.log()) * visible;
+    if (c_.attention.normalizer == Normalizer::softmax_sink) {
       const at::Tensor sink = w_.at(prefix + "sinks").view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
       return at::softmax(at::cat({masked, sink}, 3), 3).narrow(3, 0, s.size(3));
     }
-    if (c_.normalizer == "sparsemax" || c_.normalizer == "entmax15") {
-      const bool sparsemax = c_.normalizer == "sparsemax";
+    if (c_.attention.normalizer == Normalizer::sparsemax || c_.attention.normalizer == Normalizer::entmax15) {
+      const bool sparsemax = c_.attention.normalizer == Normalizer::sparsemax;
       // Hidden keys far below every other take no part; -infinity would make 0 * infinity of them.
       const at::Tensor x = s.masked_fill(hidden, -1e4) * (sparsemax ? 1.0 : 0.5);
       const at::Tensor sorted = std::get<0>(x.sort(-1, true));
@@ -133,9 +135,11 @@ class ReferenceDecoder {
     }
     const at::Tensor p = at::softmax(masked, 3);
     if (!c_.has_offset()) return p;
-    const at::Tensor tau =
-        c_.offset_trainable ? w_.at(prefix + "softmax_offset") : at::full({c_.num_heads}, c_.offset_init, p.options());
-    return at::relu(p + tau.view({1, -1, 1, 1}) / (c_.offset == "per_visible" ? count : at::ones_like(count))) *
+    const at::Tensor tau = c_.attention.offset_trainable
+                               ? w_.at(prefix + "softmax_offset")
+                               : at::full({c_.attention.num_heads}, c_.attention.offset_init, p.options());
+    return at::relu(p + tau.view({1, -1, 1, 1}) /
+                            (c_.attention.offset == OffsetKind::per_visible ? count : at::ones_like(count))) *
            visible;
   }
 
@@ -144,53 +148,58 @@ class ReferenceDecoder {
     const int64_t n = distance.size(0);
     const auto wide = at::TensorOptions().dtype(at::kDouble);
     at::Tensor steps = at::arange(n, wide);
-    if (c_.clamp_length > 0) steps = steps.clamp_max(static_cast<double>(c_.clamp_length));
+    if (c_.positions.clamp_length > 0) steps = steps.clamp_max(static_cast<double>(c_.positions.clamp_length));
     const at::Tensor angles = steps.unsqueeze(1) * at::pow(10000.0, at::arange(0, c_.hidden_size, 2, wide) /
                                                                         -static_cast<double>(c_.hidden_size));
     const at::Tensor encodings = at::cat({angles.sin(), angles.cos()}, 1).to(q.scalar_type());
-    const at::Tensor r =
-        heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0), c_.num_heads);  // (1, heads, n, head_dim)
+    const at::Tensor r = heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0),
+                               c_.attention.num_heads);  // (1, heads, n, head_dim)
     const at::Tensor by_distance = at::matmul(q + w_.at(prefix + "r_r_bias").unsqueeze(1), r.transpose(2, 3));
-    return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.num_heads, n, n}));
+    return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.attention.num_heads, n, n}));
   }
 
   at::Tensor attention(const at::Tensor& x, const at::Tensor& remembered, const std::string& prefix) const {
     const int64_t n = x.size(1);
-    const at::Tensor q = rotate(heads(project(x, prefix + "q_proj.weight"), c_.num_heads));
-    const int64_t group = c_.num_heads / c_.num_kv_heads;
+    const at::Tensor q = rotate(heads(project(x, prefix + "q_proj.weight"), c_.attention.num_heads));
+    const int64_t group = c_.attention.num_heads / c_.attention.num_kv_heads;
     const auto keys = [&](const at::Tensor& of) {
-      return rotate(heads(project(of, prefix + "k_proj.weight"), c_.num_kv_heads)).repeat_interleave(group, 1);
+      return rotate(heads(project(of, prefix + "k_proj.weight"), c_.attention.num_kv_heads))
+          .repeat_interleave(group, 1);
     };
     const auto values = [&](const at::Tensor& of) {
-      return heads(project(of, prefix + "v_proj.weight"), c_.num_kv_heads).repeat_interleave(group, 1);
+      return heads(project(of, prefix + "v_proj.weight"), c_.attention.num_kv_heads).repeat_interleave(group, 1);
     };
     const at::Tensor index = at::arange(n, at::kLong);
     const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);  // (i, j) -> i - j
     at::Tensor visible = distance.ge(0), own = at::ones_like(visible);
-    if (c_.segment_length > 0) {
-      const at::Tensor segment = index.div(c_.segment_length, "floor");
+    if (c_.positions.segment_length > 0) {
+      const at::Tensor segment = index.div(c_.positions.segment_length, "floor");
       own = segment.unsqueeze(1).eq(segment.unsqueeze(0));
-      visible = visible & (segment * c_.segment_length - c_.memory_length).unsqueeze(1).le(index.unsqueeze(0));
+      visible =
+          visible &
+          (segment * c_.positions.segment_length - c_.positions.memory_length).unsqueeze(1).le(index.unsqueeze(0));
     }
-    const bool relative = c_.positions == "transformer_xl";
+    const bool relative = c_.positions.kind == PositionKind::transformer_xl;
     const at::Tensor asks = relative ? q + w_.at(prefix + "r_w_bias").unsqueeze(1) : q;
     at::Tensor s =
         at::where(own, at::matmul(asks, keys(x).transpose(2, 3)), at::matmul(asks, keys(remembered).transpose(2, 3)));
     if (relative) s = s + position_scores(q, distance, prefix);
-    s = s / std::sqrt(static_cast<double>(c_.head_dim));
-    if (c_.window > 0) visible = visible & distance.lt(c_.window);
-    if (c_.distance_bias_window > 0) {
-      const at::Tensor within = distance.ge(0) & distance.lt(c_.distance_bias_window);
-      const at::Tensor bias = w_.at(prefix + "learnable_bias_diagonals")
-                                  .index_select(1, distance.clamp(0, c_.distance_bias_window - 1).reshape({-1}));
-      s = s + bias.view({1, c_.num_heads, n, n}) * within;
+    s = s / std::sqrt(static_cast<double>(c_.attention.head_dim));
+    if (c_.attention.window > 0) visible = visible & distance.lt(c_.attention.window);
+    if (c_.attention.distance_bias_window > 0) {
+      const at::Tensor within = distance.ge(0) & distance.lt(c_.attention.distance_bias_window);
+      const at::Tensor bias =
+          w_.at(prefix + "learnable_bias_diagonals")
+              .index_select(1, distance.clamp(0, c_.attention.distance_bias_window - 1).reshape({-1}));
+      s = s + bias.view({1, c_.attention.num_heads, n, n}) * within;
     }
-    if (c_.positions == "alibi") {
+    if (c_.positions.kind == PositionKind::alibi) {
       s = s - w_.at(prefix + "alibi_slopes").view({1, -1, 1, 1}) * distance.to(s.scalar_type());
     }
     const at::Tensor p = normalized(s, visible, prefix);
     const at::Tensor mixed = at::matmul(p * own, values(x)) + at::matmul(p * own.logical_not(), values(remembered));
-    const at::Tensor out = round(mixed).transpose(1, 2).reshape({x.size(0), n, c_.num_heads * c_.head_dim});
+    const at::Tensor out =
+        round(mixed).transpose(1, 2).reshape({x.size(0), n, c_.attention.num_heads * c_.attention.head_dim});
     return project(out, prefix + "o_proj.weight");
   }
 

@@ -162,17 +162,15 @@ ModelConfig small(const char* kind) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
                 .num_layers = 3,
-                .num_heads = 4,
-                .num_kv_heads = 2,
-                .head_dim = 8,
-                .intermediate_size = 40,
-                .rope_base = 1e3,
-                .max_length = 32};
+                .max_length = 32,
+                .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8},
+                .positions = {.rope_base = 1e3},
+                .mlp = {.intermediate_size = 40}};
   c.init_std = 0.2;
   if (std::string(kind) == "lazy") {
-    c.normalizer = "elastic";
-    c.distance_bias_window = 10;
-    c.distance_bias_init_std = 0.5;
+    c.attention.normalizer = Normalizer::elastic;
+    c.attention.distance_bias_window = 10;
+    c.attention.distance_bias_init_std = 0.5;
   }
   return c;
 }
@@ -270,14 +268,14 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   const auto applied = [&](const std::string& positions, double base = 0) {
     return ModelOptions{positions, base, ""}.apply(model);
   };
-  EXPECT_EQ(applied("yarn:4").rope_scaling.type, "yarn");
-  EXPECT_EQ(applied("yarn:4").rope_scaling.original_length, 32);
-  EXPECT_EQ(applied("linear:2.5").rope_scaling.factor, 2.5);
-  EXPECT_EQ(applied("none").rope_scaling.type, "none");
-  EXPECT_EQ(applied("", 5e5).rope_base, 5e5);
+  EXPECT_EQ(applied("yarn:4").positions.rope_scaling.type, "yarn");
+  EXPECT_EQ(applied("yarn:4").positions.rope_scaling.original_length, 32);
+  EXPECT_EQ(applied("linear:2.5").positions.rope_scaling.factor, 2.5);
+  EXPECT_EQ(applied("none").positions.rope_scaling.type, "none");
+  EXPECT_EQ(applied("", 5e5).positions.rope_base, 5e5);
   ModelConfig stretched = model;
-  stretched.rope_scaling = {.type = "yarn", .factor = 2, .original_length = 16};
-  EXPECT_EQ((ModelOptions{"yarn:8", 0, ""}.apply(stretched).rope_scaling.original_length), 16);
+  stretched.positions.rope_scaling = {.type = "yarn", .factor = 2, .original_length = 16};
+  EXPECT_EQ((ModelOptions{"yarn:8", 0, ""}.apply(stretched).positions.rope_scaling.original_length), 16);
   const auto error = [](auto&& f) -> std::string {
     try {
       f();

@@ -300,8 +300,8 @@ TEST(TransformerXlFolder, ThePublishedSizes) {
                   projections = 1024 * (1024 + 256 + 64 + 16);
     const int64_t layer = 5 * 1024 * 1024 + 2 * 1024 + 4 * 1024 + 2 * 4096 * 1024 + 4096 + 1024;
     EXPECT_EQ(count_parameters(m).total, tables + projections + 1024 * 1024 + 267735 + 3 * 1024 + 3 + 18 * layer);
-    EXPECT_EQ(m.window, 1600);
-    EXPECT_EQ(m.clamp_length, 1000);
+    EXPECT_EQ(m.attention.window, 1600);
+    EXPECT_EQ(m.positions.clamp_length, 1000);
     EXPECT_EQ(m.architecture(), "TransfoXLLMHeadModel");
   }
 }

@@ -188,14 +188,10 @@ ModelConfig relative_model(int64_t segment, int64_t memory) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
                 .num_layers = 3,
-                .num_heads = 2,
-                .num_kv_heads = 2,
-                .head_dim = 16,
-                .intermediate_size = 48,
-                .positions = "transformer_xl",
-                .segment_length = segment,
-                .memory_length = memory,
-                .max_length = 64};
+                .max_length = 64,
+                .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
+                .positions = {.kind = PositionKind::transformer_xl, .segment_length = segment, .memory_length = memory},
+                .mlp = {.intermediate_size = 48}};
   c.init_std = 0.15;
   return c;
 }

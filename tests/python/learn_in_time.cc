@@ -7,7 +7,7 @@
 #include <string>
 
 #include "model/mixers/titans/neural_memory.h"
-#include "model/mixers/ttt/ttt_rule.h"
+#include "model/mixers/ttt_rule.h"
 #include "model/safetensors.h"
 
 namespace {

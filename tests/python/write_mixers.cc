@@ -10,7 +10,7 @@
 #include <iostream>
 
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 #include "model/safetensors.h"
 
 namespace {
@@ -27,35 +27,35 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
     ModelConfig c{.vocab_size = kVocabulary,
                   .hidden_size = 64,
                   .num_layers = 2,
-                  .intermediate_size = 96,
-                  .norm_eps = kind.norm_eps,
-                  .max_length = 128};
+                  .max_length = 128,
+                  .mlp = {.intermediate_size = 96},
+                  .norm = {.eps = kind.norm_eps}};
     c.init_std = 0.12;
-    c.mixer = mixer;
-    c.mix = kind.defaults;
-    c.mix.chunk = 16;  // the text is several chunks and a part of one
-    c.mlp = kind.mlp;
+    c.mixer = kind.defaults;
+    c.mixer.type = *kMixerTypes.find(mixer);
+    c.mixer.chunk = 16;  // the text is several chunks and a part of one
+    c.mlp.enabled = kind.mlp;
     return out.emplace_back(name, c).second;
   };
   for (const char* name : {"retnet", "retnet_no_gate"}) {
     ModelConfig& c = add(name, "retnet");
-    c.mix.heads = 2, c.mix.key_dim = 16, c.mix.value_dim = 64;
-    c.mix.gate = std::string(name) == "retnet";
+    c.mixer.heads = 2, c.mixer.key_dim = 16, c.mixer.value_dim = 64;
+    c.mixer.gate = std::string(name) == "retnet";
   }
   for (const char* name : {"mamba2", "mamba2_two_groups"}) {
     ModelConfig& c = add(name, "mamba2");
-    c.mix.heads = 4, c.mix.value_dim = 32, c.mix.state_size = 24;
-    c.mix.groups = std::string(name) == "mamba2" ? 1 : 2;
+    c.mixer.heads = 4, c.mixer.value_dim = 32, c.mixer.state_size = 24;
+    c.mixer.groups = std::string(name) == "mamba2" ? 1 : 2;
   }
   for (const char* name : {"delta_net", "delta_net_no_convolution"}) {
     ModelConfig& c = add(name, "delta_net");
-    c.mix.heads = 2, c.mix.key_dim = 32, c.mix.value_dim = 16;
-    if (std::string(name) != "delta_net") c.mix.conv_size = 0, c.mix.gate = true;
+    c.mixer.heads = 2, c.mixer.key_dim = 32, c.mixer.value_dim = 16;
+    if (std::string(name) != "delta_net") c.mixer.conv_size = 0, c.mixer.gate = true;
   }
   for (const char* name : {"gated_delta_net", "gated_delta_net_no_gate"}) {
     ModelConfig& c = add(name, "gated_delta_net");
-    c.mix.heads = 3, c.mix.key_dim = 16, c.mix.value_dim = 32;
-    c.mix.gate = std::string(name) == "gated_delta_net";
+    c.mixer.heads = 3, c.mixer.key_dim = 16, c.mixer.value_dim = 32;
+    c.mixer.gate = std::string(name) == "gated_delta_net";
   }
   for (auto& [name, config] : out) lazy::mixer_kind(config).infer_sizes(config);
   return out;

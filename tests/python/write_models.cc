@@ -35,40 +35,38 @@ void write(const std::filesystem::path& folder) {
   ModelConfig base{.vocab_size = kVocabulary,
                    .hidden_size = 64,
                    .num_layers = 3,
-                   .num_heads = 4,
-                   .num_kv_heads = 4,
-                   .head_dim = 16,
-                   .intermediate_size = 96,
-                   .rope_base = 1.5e5,
-                   .max_length = 128};
+                   .max_length = 128,
+                   .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16},
+                   .positions = {.rope_base = 1.5e5},
+                   .mlp = {.intermediate_size = 96}};
   base.init_std = 0.12;
-  base.normalizer = "elastic";
-  base.distance_bias_window = 40;
-  base.distance_bias_init_std = 0.5;
+  base.attention.normalizer = Normalizer::elastic;
+  base.attention.distance_bias_window = 40;
+  base.attention.distance_bias_init_std = 0.5;
   std::vector<std::pair<std::string, ModelConfig>> models = {{"lazy", base}};
   const auto add = [&](const char* name) -> ModelConfig& { return models.emplace_back(name, base).second; };
   {
     ModelConfig& grouped = add("grouped_tied");
-    grouped.num_kv_heads = 2;
+    grouped.attention.num_kv_heads = 2;
     grouped.tie_embeddings = true;
-    grouped.rope_base = 1e4;
+    grouped.positions.rope_base = 1e4;
   }
   {
     ModelConfig& constant = add("constant_offset_fixed");
-    constant.offset = "constant";
-    constant.offset_trainable = false;
-    constant.offset_init = -0.01;
+    constant.attention.offset = OffsetKind::constant;
+    constant.attention.offset_trainable = false;
+    constant.attention.offset_init = -0.01;
   }
   {
     ModelConfig& window = add("window_no_bias");
-    window.distance_bias_window = 0;
-    window.window = 9;
+    window.attention.distance_bias_window = 0;
+    window.attention.window = 9;
   }
   {
     ModelConfig& softmax = add("softmax_with_bias");
-    softmax.normalizer = "softmax";
-    softmax.num_kv_heads = 1;
-    softmax.head_dim = 32;
+    softmax.attention.normalizer = Normalizer::softmax;
+    softmax.attention.num_kv_heads = 1;
+    softmax.attention.head_dim = 32;
   }
   const at::Tensor ids = at::randint(0, kVocabulary, {2, 100}, at::detail::createCPUGenerator(1), at::kLong);
   for (const auto& [name, config] : models) {

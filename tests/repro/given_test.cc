@@ -9,7 +9,7 @@
 #include "data/tokenizer.h"
 #include "model/probes.h"
 #include "repro/report.h"
-#include "repro/studies/study.h"
+#include "repro/experiments/experiment.h"
 #include "support/error_of.h"
 #include "support/tiny_corpus.h"
 
@@ -32,12 +32,13 @@ class GivenModels : public testing::Test {
       c.vocab_size = tokenizer->vocab_size();
       c.hidden_size = 32;
       c.num_layers = 2;
-      c.num_heads = c.num_kv_heads = 4;
-      c.head_dim = 8;
-      c.intermediate_size = 48;
+      c.attention.num_heads = c.attention.num_kv_heads = 4;
+      c.attention.head_dim = 8;
+      c.mlp.intermediate_size = 48;
       c.max_length = kContext;
       c.init_std = 0.2;
-      if (name == std::string("lazy")) c.normalizer = "elastic", c.distance_bias_window = 8;
+      if (name == std::string("lazy"))
+        c.attention.normalizer = Normalizer::elastic, c.attention.distance_bias_window = 8;
       LanguageModel model(c, 5);
       fs::create_directories(folder_ / name);
       model.save(folder_ / name);
@@ -57,7 +58,7 @@ class GivenModels : public testing::Test {
   Json study(const char* name, const char* model, Json settings) const {
     settings.update(
         {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});
-    return run_study({settings, "cpu", false});
+    return run_experiment({settings, "cpu", false});
   }
 };
 
@@ -89,11 +90,11 @@ TEST_F(GivenModels, StreamingAgainstWholePasses) {
   const Json values = study("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
   EXPECT_EQ(values.at("window_tokens"), kContext);
   EXPECT_EQ(values.at("length"), 4 * kContext);
-  const StudySubject subject = study_subject(
+  const ModelAndTexts subject = model_and_texts(
       {{{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 3,
       4 * kContext + 1);
   ModelConfig windowed = subject.model.config();
-  windowed.window = kContext;
+  windowed.attention.window = kContext;
   LanguageModel full = LanguageModel::load(folder_ / "softmax"),
                 window = LanguageModel::load(folder_ / "softmax", windowed);
   const at::NoGradGuard guard;
@@ -112,7 +113,7 @@ TEST_F(GivenModels, StreamingAgainstWholePasses) {
 
 TEST_F(GivenModels, SpreadAgainstTheTensors) {
   const Json values = study("spread", "lazy", {{"texts", 2}, {"length", 20}});
-  StudySubject subject = study_subject(
+  ModelAndTexts subject = model_and_texts(
       {{{"model", (folder_ / "lazy").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 2, 20);
   for (size_t n = 0; n < 2; ++n) {
     double residual = 0, of_values = 0, sink = 0;
@@ -141,9 +142,9 @@ TEST_F(GivenModels, SpreadAgainstTheTensors) {
 
 TEST_F(GivenModels, RepetitionAgainstTheWeights) {
   const Json values = study("repetition", "softmax", {{"texts", 2}, {"length", 16}});
-  const StudyRun run{
+  const ExperimentInputs run{
       {{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false};
-  LanguageModel model = study_model(run);
+  LanguageModel model = experiment_model(run);
   const auto plain = texts_without_bos(run, 2, 16);
   const at::NoGradGuard guard;
   for (const char* input : {"natural", "repeated"}) {

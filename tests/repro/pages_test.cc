@@ -6,7 +6,7 @@
 
 #include "report/report.h"
 #include "repro/report.h"
-#include "sinks/study.h"
+#include "sinks/analysis.h"
 #include "study_folder.h"
 #include "support/browser.h"
 
@@ -58,7 +58,7 @@ TEST_F(StudyPages, OfToys) {
       Json settings = step.settings;
       settings["steps"] = 20;
       settings["snapshots"] = {0, 10};
-      return run_study({settings, "cpu", false});
+      return run_experiment({settings, "cpu", false});
     });
     EXPECT_THAT(html.substr(0, 4000), HasSubstr(recipe));
     const int steps = 3, sequences = recipe == std::string("toy-unigram") ? 5 : 16;
@@ -73,7 +73,7 @@ TEST_F(StudyPages, OfFigure2) {
   const std::string html = page("fig2", conditions, [&](const Step& step) {
     Json settings = step.settings;
     settings.update({{"texts", 9}, {"length", step.settings.at("study") == "mask" ? 70 : 48}});
-    return run_study(files.study(step.settings.at("study").get<std::string>().c_str(), settings));
+    return run_experiment(files.study(step.settings.at("study").get<std::string>().c_str(), settings));
   });
   EXPECT_NE(html.find("Mask@k"), std::string::npos);
   EXPECT_NE(html.find("73.26 % (paper, Figure 2a)"), std::string::npos);
@@ -86,14 +86,14 @@ TEST_F(StudyPages, OfSinksWithEveryMeasure) {
   const StudyFolder files;
   LanguageModel model = LanguageModel::load(files.model());
   const auto tokenizer = load_tokenizer(files.model().string());
-  sinks::StudyOptions options;
+  sinks::AnalysisOptions options;
   options.samples = options.sink_samples = 9;
   options.bos = true;
   options.maps = "all";
   options.measures = sinks::kFurtherMeasures;
   options.progress = false;
   const auto source = sinks::text_source(*tokenizer, read_file(files.text()), "text.txt");
-  const auto study = sinks::study(model, *tokenizer, source, options);
+  const auto study = sinks::analyze(model, *tokenizer, source, options);
   report::RunData run;
   run.folder = files.model();
   run.name = "gpt2";

@@ -9,7 +9,6 @@
 #include "repro/configs.h"
 #include "repro/cost.h"
 #include "repro/report.h"
-#include "repro/temporary_folder.h"
 
 namespace lazy::repro {
 namespace {
@@ -416,7 +415,7 @@ TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
 TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
   run.findings = {judge_sign({"A | B is below C", "2.62 against 2.64", "nats a token", "texts"},
-                             {-0.25, -0.5, -0.125, 9}, Sign::below_zero),
+                             {-0.25, -0.5, -0.125, 9}, ExpectedSign::negative),
                   undecided({"not <tested>", "said", "", ""}, "no --data DIR was given")};
   const std::string markdown = to_markdown(run), html = to_html(run);
   EXPECT_THAT(markdown, HasSubstr("A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5, -0.125] nats a token | 9 "

@@ -60,7 +60,7 @@ Recipe recipe(int steps) {
   };
   r.judge = [](const Conditions&, const Results& results) {
     return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"},
-                                      results.paired_difference("a", "b", StepKind::heldout, "loss"), Sign::below_zero,
+                                      results.paired_difference("a", "b", StepKind::heldout, "loss"), ExpectedSign::negative,
                                       "missing")};
   };
   return r;

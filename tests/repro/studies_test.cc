@@ -1,6 +1,6 @@
 // Studies on models with random weights and on toys: numbers against their definitions, and the recipes that judge
 // them.
-#include "repro/studies/study.h"
+#include "repro/experiments/experiment.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,9 +13,8 @@
 
 #include "core/statistics.h"
 #include "model/probes.h"
-#include "repro/studies/toy_data.h"
-#include "repro/studies/toy_model.h"
-#include "sinks/query_bias.h"
+#include "repro/experiments/toy_model.h"
+#include "sinks/positional_signal.h"
 #include "study_folder.h"
 #include "support/error_of.h"
 
@@ -28,7 +27,7 @@ class Studies : public testing::Test {
  protected:
   const StudyFolder files_;
   const fs::path folder_ = files_.path;
-  StudyRun study(const char* name, const Json& more = Json::object()) const { return files_.study(name, more); }
+  ExperimentInputs study(const char* name, const Json& more = Json::object()) const { return files_.study(name, more); }
   RecipeRun run(const char* recipe) const {
     RecipeRun done = run_recipe(find_recipe(recipe), files_.options());
     write_report(done, folder_ / "report");
@@ -37,7 +36,7 @@ class Studies : public testing::Test {
 };
 
 TEST_F(Studies, GammaFromTheWeights) {
-  const Json values = run_study(study("gamma"));
+  const Json values = run_experiment(study("gamma"));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   ASSERT_EQ(values.at("gamma").size(), 3u);
   for (int64_t layer = 0; layer < 3; ++layer) {
@@ -66,7 +65,7 @@ TEST_F(Studies, GammaRecipeJudgesAnotherShapeAsOpen) {
 }
 
 TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
-  const Json values = run_study(study("delta", {{"texts", 9}, {"length", 32}}));
+  const Json values = run_experiment(study("delta", {{"texts", 9}, {"length", 32}}));
   EXPECT_EQ(values.at("texts"), 9);
   for (const Json& layer : values.at("by_layer")) {
     double heads = 0;
@@ -80,7 +79,7 @@ TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
 
 TEST_F(Studies, InterventionsOnRandomWeights) {
   const Json values =
-      run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
+      run_experiment(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
   const auto& conditions = values.at("conditions");
   for (const char* name : {"none", "1", "2", "3", "4", "5", "2'", "3'"}) {
     ASSERT_EQ(conditions.at(name).at("first").size(), 4u) << name;
@@ -102,7 +101,7 @@ TEST_F(Studies, InterventionsOnRandomWeights) {
   EXPECT_EQ(values.at("single").at("2").size(), 2u);
   EXPECT_EQ(values.at("control").size(), 2u);
   // Weights are as they were: the same study gives the same numbers.
-  EXPECT_EQ(run_study(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
+  EXPECT_EQ(run_experiment(study("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
             values);
 }
 
@@ -112,7 +111,7 @@ TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
   for (int64_t layer = 0; layer < 3; ++layer)
     model.projections(layer).q.zero_(), model.projections(layer).q_bias.zero_();
   model.save(folder_ / "model");
-  const Json values = run_study(study("repetition", {{"texts", 3}, {"length", 40}}));
+  const Json values = run_experiment(study("repetition", {{"texts", 3}, {"length", 40}}));
   for (const char* input : {"natural", "repeated"}) {
     for (const Json& text : values.at(input).at("sink")) {
       for (const Json& layer : text) EXPECT_NEAR(layer.get<double>(), values.at("uniform").get<double>(), 1e-6);
@@ -122,7 +121,7 @@ TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
 
 // The bytes tokenizer has a BOS; the weights of a pass, and sums over them by plain loops.
 TEST_F(Studies, MaskAgainstFullMatrices) {
-  const Json values = run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
+  const Json values = run_experiment(study("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   const auto tokenizer = load_tokenizer((folder_ / "model").string());
   auto texts = texts_without_bos(study("mask"), 3, 20);
@@ -157,7 +156,7 @@ TEST_F(Studies, MaskAgainstFullMatrices) {
   for (int i = 5; i <= 20; ++i) even += 1.0 / i / 16;
   EXPECT_NEAR(values.at("even").get<double>(), even, 1e-12);
   EXPECT_THAT(error_of([&] {
-                run_study(study("mask", {{"texts", 3}, {"length", 20}, {"position", 20}}));
+                run_experiment(study("mask", {{"texts", 3}, {"length", 20}, {"position", 20}}));
               }),
               HasSubstr("position: expected 1 to 19, found 20"));
 }
@@ -245,7 +244,7 @@ TEST(Toys, AShortTraining) {
   Json settings{{"study", "toy"}, {"data", "unigram"}, {"bos", true},       {"width", 2},           {"residual", false},
                 {"tied", true},   {"seed", 1},         {"steps", 400},      {"snapshots", {0, 10}}, {"length", 10},
                 {"batch", 64},    {"rate", 0.01},      {"vocabulary", 100}, {"rank", 20},           {"alpha", 1.0}};
-  const Json values = run_study({settings, "cpu", false});
+  const Json values = run_experiment({settings, "cpu", false});
   ASSERT_EQ(values.at("snapshots").size(), 3u);
   const auto loss = [&](size_t n) { return values.at("snapshots").at(n).at("loss").get<double>(); };
   EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "nothing is learned yet";

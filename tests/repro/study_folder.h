@@ -9,7 +9,7 @@
 #include "data/tokenizer.h"
 #include "repro/report.h"
 #include "repro/runner.h"
-#include "repro/studies/study.h"
+#include "repro/experiments/experiment.h"
 #include "support/small_gpt2.h"
 
 namespace lazy::repro {
@@ -32,7 +32,7 @@ class StudyFolder {
 
   std::filesystem::path model() const { return path / "model"; }
   std::filesystem::path text() const { return path / "text.txt"; }
-  StudyRun study(const char* name, const Json& more = Json::object()) const {
+  ExperimentInputs study(const char* name, const Json& more = Json::object()) const {
     Json settings{{"study", name}, {"model", model().string()}, {"text", {text().string()}}};
     settings.update(more);
     return {settings, "cpu", false};

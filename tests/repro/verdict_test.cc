@@ -6,7 +6,7 @@
 
 #include "core/statistics.h"
 #include "core/error.h"
-#include "repro/bias_curves.h"
+#include "repro/distance_bias.h"
 #include "repro/verdict.h"
 
 namespace lazy::repro {
@@ -15,26 +15,26 @@ namespace {
 const Claim kClaim{"A is below B", "published", "nats", "texts"};
 
 TEST(Verdict, ARelationFollowsFromTheWholeInterval) {
-  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.3, -0.1, 9}, Sign::below_zero).verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, Sign::below_zero).verdict, Verdict::refuted);
-  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.5, 0.1, 9}, Sign::below_zero).verdict, Verdict::open);
-  EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, Sign::above_zero).verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_sign(kClaim, {0, 0, 0, 9}, Sign::above_zero).verdict, Verdict::open)
+  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.3, -0.1, 9}, ExpectedSign::negative).verdict, Verdict::reproduced);
+  EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, ExpectedSign::negative).verdict, Verdict::refuted);
+  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.5, 0.1, 9}, ExpectedSign::negative).verdict, Verdict::open);
+  EXPECT_EQ(judge_sign(kClaim, {0.2, 0.1, 0.3, 9}, ExpectedSign::positive).verdict, Verdict::reproduced);
+  EXPECT_EQ(judge_sign(kClaim, {0, 0, 0, 9}, ExpectedSign::positive).verdict, Verdict::open)
       << "no difference decides nothing";
-  EXPECT_EQ(judge_sign(kClaim, {0.1, 0, 0.2, 9}, Sign::above_zero).verdict, Verdict::open)
+  EXPECT_EQ(judge_sign(kClaim, {0.1, 0, 0.2, 9}, ExpectedSign::positive).verdict, Verdict::open)
       << "an interval that touches zero contains it";
 }
 
 TEST(Verdict, AFewTextsOrHeadsDecideNothing) {
-  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.3, -0.1, 8}, Sign::below_zero).verdict, Verdict::reproduced);
-  const Finding few = judge_sign(kClaim, {-0.2, -0.3, -0.1, 7}, Sign::below_zero);
+  EXPECT_EQ(judge_sign(kClaim, {-0.2, -0.3, -0.1, 8}, ExpectedSign::negative).verdict, Verdict::reproduced);
+  const Finding few = judge_sign(kClaim, {-0.2, -0.3, -0.1, 7}, ExpectedSign::negative);
   EXPECT_EQ(few.verdict, Verdict::open);
   EXPECT_TRUE(few.estimate);
   EXPECT_EQ(judge_value(kClaim, {0.6, 0.599, 0.65, 4}, 0.5958, "").verdict, Verdict::open);
 }
 
 TEST(Verdict, WhatIsNotANumberDecidesNothing) {
-  const Finding f = judge_sign(kClaim, {std::nan(""), 1, 2, 9}, Sign::above_zero);
+  const Finding f = judge_sign(kClaim, {std::nan(""), 1, 2, 9}, ExpectedSign::positive);
   EXPECT_EQ(f.verdict, Verdict::open);
   EXPECT_FALSE(f.estimate);
   EXPECT_EQ(judge_value(kClaim, {1, 0, INFINITY, 9}, 1, "").verdict, Verdict::open);

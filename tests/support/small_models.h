@@ -5,7 +5,7 @@
 
 #include "model/families/family.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
@@ -15,15 +15,15 @@ inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   c.vocab_size = 61;
   c.hidden_size = 24;
   c.num_layers = 3;
-  c.num_heads = 4;
-  c.num_kv_heads = 2;
-  c.head_dim = 6;
-  c.intermediate_size = 40;
+  c.attention.num_heads = 4;
+  c.attention.num_kv_heads = 2;
+  c.attention.head_dim = 6;
+  c.mlp.intermediate_size = 40;
   c.max_length = 32;
-  c.normalizer = normalizer;
-  c.offset_init = -0.7;
-  c.distance_bias_window = normalizer == "elastic" ? 5 : 0;
-  c.distance_bias_init_std = 1;
+  c.attention.normalizer = *kNormalizerNames.find(normalizer);
+  c.attention.offset_init = -0.7;
+  c.attention.distance_bias_window = normalizer == "elastic" ? 5 : 0;
+  c.attention.distance_bias_init_std = 1;
   c.init_std = 0.3;
   return c;
 }
@@ -31,25 +31,26 @@ inline ModelConfig small_config(const std::string& normalizer = "softmax") {
 // Of one of Llama's families, or of model/families/, with all that makes it different.
 inline ModelConfig small_family(const std::string& name) {
   ModelConfig c = small_config();
-  c.family = name;
+  c.family = *kModelFamilies.find(name);
   if (const Family* family = find_family(name)) {
     family->defaults(c);
-    if (name != "gpt_oss") c.num_kv_heads = c.num_heads;
-    if (name == "bloom") c.intermediate_size = 4 * c.hidden_size;
-    if (name == "gpt_oss") c.experts = 5, c.experts_per_token = 2, c.window = 4, c.full_layers = {1};
+    if (name != "gpt_oss") c.attention.num_kv_heads = c.attention.num_heads;
+    if (name == "bloom") c.mlp.intermediate_size = 4 * c.hidden_size;
+    if (name == "gpt_oss")
+      c.mlp.experts = 5, c.mlp.experts_per_token = 2, c.attention.window = 4, c.attention.full_layers = {1};
     if (name == "transfo-xl") {
       c.adaptive.cutoffs = {11, 30};
       c.adaptive.width = 21;
       c.adaptive.divisor = 2;
       c.adaptive.tied = {false, true, true};
-      c.window = 9;
-      c.clamp_length = 6;
+      c.attention.window = 9;
+      c.positions.clamp_length = 6;
     }
   }
-  c.qk_norm = name == "qwen3";
-  if (name == "qwen2") c.attention_bias = true;
-  if (name == "qwen3") c.attention_bias = c.output_bias = true;
-  if (name == "mistral") c.window = 5;
+  c.attention.qk_norm = name == "qwen3";
+  if (name == "qwen2") c.attention.qkv_bias = true;
+  if (name == "qwen3") c.attention.qkv_bias = c.attention.output_bias = true;
+  if (name == "mistral") c.attention.window = 5;
   return c;
 }
 
@@ -58,9 +59,9 @@ inline ModelConfig small_mixer(const std::string& name) {
   ModelConfig c = small_config();
   use_mixer(c, *find_mixer(name));
   if (name == "delta_net") {
-    c.mix.heads = 2;
-    c.mix.key_dim = c.mix.value_dim = 12;
-    c.attention_layers = {1};
+    c.mixer.heads = 2;
+    c.mixer.key_dim = c.mixer.value_dim = 12;
+    c.mixer.attention_layers = {1};
   } else {
     c.hidden_size = 64;
   }

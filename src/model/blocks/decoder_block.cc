@@ -2,19 +2,20 @@
 
 #include <ATen/ATen.h>
 
-#include "model/language_model.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device device)
     : mixer(make_mixer(c, layer, device)),
-      input_(c.mixer_of(layer) == "attention" ? "attention.input" : "mixer.input"),
-      output_(c.mixer_of(layer) == "attention" ? "attention.output" : "mixer.output"),
-      norm_eps_(c.norm_eps),
-      post_norm_(c.post_norm) {
+      input_(c.mixer_of(layer) == MixerType::attention ? "attention.input" : "mixer.input"),
+      output_(c.mixer_of(layer) == MixerType::attention ? "attention.output" : "mixer.output"),
+      norm_eps_(c.norm.eps),
+      post_norm_(c.norm.post_norm) {
   mixer_norm = make_norm(c, device);
-  if (!c.mlp) return;
+  if (!c.mlp.enabled) return;
   mlp_norm = make_norm(c, device);
   mlp = make_feed_forward(c, device);
 }
@@ -22,7 +23,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
 NormWeights make_norm(const ModelConfig& c, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
-  if (c.norm == "layer") norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
+  if (c.norm.kind == NormKind::layer) norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
   return norm;
 }
 

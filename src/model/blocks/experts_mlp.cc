@@ -11,7 +11,7 @@ ExpertsMlp::ExpertsMlp(const ModelConfig& c, at::Device device) : config_(c) {
   const auto zeros = [&](at::IntArrayRef shape) {
     return at::zeros(shape, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true);
   };
-  const int64_t n = c.experts, d = c.hidden_size, inner = c.intermediate();
+  const int64_t n = c.mlp.experts, d = c.hidden_size, inner = c.intermediate();
   router_ = zeros({n, d});
   router_bias_ = zeros({n});
   gate_up_ = zeros({n, d, 2 * inner});
@@ -30,19 +30,19 @@ NamedTensors ExpertsMlp::parameters() const {
 at::Tensor ExpertsMlp::expert(int64_t index, const at::Tensor& x) const {
   const auto own = [&](const at::Tensor& all) { return all[index].to(x.scalar_type()); };
   const at::Tensor both = at::addmm(own(gate_up_bias_), x, own(gate_up_));
-  const double limit = config_.swiglu_limit;
+  const double limit = config_.mlp.swiglu_limit;
   const at::Tensor pairs = both.unflatten(1, {-1, 2}), gate = pairs.select(2, 0).clamp_max(limit),
                    up = pairs.select(2, 1).clamp(-limit, limit);
-  return at::addmm(own(down_bias_), gate * at::sigmoid(gate * config_.swiglu_alpha) * (up + 1), own(down_));
+  return at::addmm(own(down_bias_), gate * at::sigmoid(gate * config_.mlp.swiglu_alpha) * (up + 1), own(down_));
 }
 
 at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   const at::ScalarType dtype = tokens.scalar_type();
   const at::Tensor scores = at::addmm(router_bias_.to(dtype), tokens, router_.to(dtype).t());
-  const auto [best, chosen] = at::topk(scores, config_.experts_per_token);
+  const auto [best, chosen] = at::topk(scores, config_.mlp.experts_per_token);
   const at::Tensor shares = at::softmax(best, 1);
   at::Tensor out = at::zeros_like(tokens);
-  for (int64_t e = 0; e < config_.experts; ++e) {
+  for (int64_t e = 0; e < config_.mlp.experts; ++e) {
     const at::Tensor places = chosen.eq(e).nonzero();  // token, and which of its experts this one is
     if (places.size(0) == 0) continue;
     const at::Tensor token = places.select(1, 0);

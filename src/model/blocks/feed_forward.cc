@@ -7,8 +7,8 @@
 namespace lazy {
 
 std::unique_ptr<FeedForward> make_feed_forward(const ModelConfig& config, at::Device device) {
-  if (config.mlp_kind == "swiglu") return std::make_unique<SwigluMlp>(config, device);
-  if (config.mlp_kind == "experts") return std::make_unique<ExpertsMlp>(config, device);
+  if (config.mlp.kind == MlpKind::swiglu) return std::make_unique<SwigluMlp>(config, device);
+  if (config.mlp.kind == MlpKind::experts) return std::make_unique<ExpertsMlp>(config, device);
   return std::make_unique<PlainMlp>(config, device);
 }
 

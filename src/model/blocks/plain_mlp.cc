@@ -9,11 +9,11 @@
 namespace lazy {
 namespace {
 
-at::Tensor activated(const at::Tensor& x, const std::string& kind) {
-  if (kind == "gelu") return at::gelu(x);
-  if (kind == "gelu_tanh") return at::gelu(x, "tanh");  // its approximation, by which GPT-2 and BLOOM were trained
-  if (kind == "relu") return at::relu(x);
-  fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", kind);
+at::Tensor activated(const at::Tensor& x, MlpKind kind) {
+  if (kind == MlpKind::gelu) return at::gelu(x);
+  if (kind == MlpKind::gelu_tanh) return at::gelu(x, "tanh");  // the approximation that GPT-2 and BLOOM use
+  if (kind == MlpKind::relu) return at::relu(x);
+  fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", name(kind));
 }
 
 at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
@@ -24,7 +24,7 @@ at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
 
 PlainMlp::PlainMlp(const ModelConfig& c, at::Device device)
     : config_(c), up_(c.hidden_size, {c.intermediate()}, device), down_(c.intermediate(), {c.hidden_size}, device) {
-  if (!c.mlp_bias) return;
+  if (!c.mlp.bias) return;
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   up_bias_ = at::zeros({c.intermediate()}, options).requires_grad_(true);
   down_bias_ = at::zeros({c.hidden_size}, options).requires_grad_(true);
@@ -40,7 +40,7 @@ NamedTensors PlainMlp::parameters() const {
 }
 
 at::Tensor PlainMlp::run(const at::Tensor& x) const {
-  const at::Tensor inner = activated(plus(up_.forward(x)[0], up_bias_), config_.mlp_kind);
+  const at::Tensor inner = activated(plus(up_.forward(x)[0], up_bias_), config_.mlp.kind);
   return plus(down_.forward(inner)[0], down_bias_);
 }
 

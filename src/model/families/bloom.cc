@@ -9,51 +9,53 @@ namespace {
 using config_json::Fields;
 
 void bloom_defaults(ModelConfig& m) {
-  m.family = "bloom";
-  m.norm = "layer";
-  m.norm_eps = 1e-5;
-  m.embedding_norm = true;
-  m.positions = "alibi";
-  m.mlp_kind = "gelu_tanh";
-  m.attention_bias = m.output_bias = m.mlp_bias = true;
+  m.family = ModelFamily::bloom;
+  m.norm.kind = NormKind::layer;
+  m.norm.eps = 1e-5;
+  m.norm.embedding_norm = true;
+  m.positions.kind = PositionKind::alibi;
+  m.mlp.kind = MlpKind::gelu_tanh;
+  m.attention.qkv_bias = m.attention.output_bias = m.mlp.bias = true;
   m.tie_embeddings = true;
 }
 
 void read_bloom(const Fields& fields, ModelConfig& m) {
   fields.required_integer({"n_embed", "hidden_size"}, m.hidden_size);
   fields.required_integer({"n_layer", "num_hidden_layers"}, m.num_layers);
-  fields.required_integer({"n_head", "num_attention_heads"}, m.num_heads);
+  fields.required_integer({"n_head", "num_attention_heads"}, m.attention.num_heads);
   config_json::divide_heads(fields, "n_head", m);
-  m.num_kv_heads = m.num_heads;
+  m.attention.num_kv_heads = m.attention.num_heads;
   m.max_length = 2048;
   fields.integer({"seq_length"}, m.max_length);
-  fields.number({"layer_norm_epsilon"}, m.norm_eps);
+  fields.number({"layer_norm_epsilon"}, m.norm.eps);
   fields.must_be_absent("apply_residual_connection_post_layernorm", "residuals after the norm");
 }
 
 void write_bloom(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_size"] = m.hidden_size;
   out["n_layer"] = m.num_layers;
-  out["n_head"] = m.num_heads;
+  out["n_head"] = m.attention.num_heads;
   out["seq_length"] = m.max_length;
-  out["layer_norm_epsilon"] = m.norm_eps;
+  out["layer_norm_epsilon"] = m.norm.eps;
   out["apply_residual_connection_post_layernorm"] = false;
 }
 
 void check_bloom(const ModelConfig& m) {
-  const bool fits = m.norm == "layer" && m.embedding_norm && m.positions == "alibi" && !m.alibi_trainable &&
-                    m.mlp_kind == "gelu_tanh" && m.attention_bias && m.output_bias && m.mlp_bias && m.query_bias &&
-                    m.scale_scores && !m.scale_by_layer && !m.qk_norm && m.normalizer == "softmax" &&
-                    m.distance_bias_window == 0 && m.window < 0;
+  const bool fits = m.norm.kind == NormKind::layer && m.norm.embedding_norm &&
+                    m.positions.kind == PositionKind::alibi && !m.positions.alibi_trainable &&
+                    m.mlp.kind == MlpKind::gelu_tanh && m.attention.qkv_bias && m.attention.output_bias && m.mlp.bias &&
+                    m.attention.query_bias && m.attention.scale_scores && !m.attention.scale_by_layer &&
+                    !m.attention.qk_norm && m.attention.normalizer == Normalizer::softmax &&
+                    m.attention.distance_bias_window == 0 && m.attention.window < 0;
   if (!fits)
-    fail("model", "bloom: expected ALiBi, softmax and GELU, without a window, found {}, {} and {}", m.positions,
-         m.normalizer, m.mlp_kind);
-  if (m.num_kv_heads != m.num_heads || m.num_heads * m.head_dim != m.hidden_size ||
-      m.intermediate() != 4 * m.hidden_size) {
+    fail("model", "bloom: expected ALiBi, softmax and GELU, without a window, found {}, {} and {}",
+         name(m.positions.kind), name(m.attention.normalizer), name(m.mlp.kind));
+  if (m.attention.num_kv_heads != m.attention.num_heads ||
+      m.attention.num_heads * m.attention.head_dim != m.hidden_size || m.intermediate() != 4 * m.hidden_size) {
     fail("model",
          "bloom: expected as many key heads as num_heads, of hidden_size / num_heads, and an MLP of 4 hidden_size, "
          "found {} of {}, and {}",
-         m.num_kv_heads, m.head_dim, m.intermediate());
+         m.attention.num_kv_heads, m.attention.head_dim, m.intermediate());
   }
 }
 
@@ -75,12 +77,12 @@ std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
                    {3 * d, d},
                    {ours + names.q, ours + names.k, ours + names.v},
                    Interleaving::by_head,
-                   m.num_heads});
+                   m.attention.num_heads});
     out.push_back({layer + "self_attention.query_key_value.bias",
                    {3 * d},
                    {ours + names.q_bias, ours + names.k_bias, ours + names.v_bias},
                    Interleaving::by_head,
-                   m.num_heads});
+                   m.attention.num_heads});
     plain("self_attention.dense.weight", {d, d}, names.o);
     plain("self_attention.dense.bias", {d}, names.o_bias);
     plain("post_attention_layernorm.weight", {d}, names.mlp_norm);
@@ -98,7 +100,7 @@ std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kBloom = {"bloom",    "BloomForCausalLM", {},          bloom_defaults,
-                       read_bloom, write_bloom,        check_bloom, bloom_tensors};
+const Family kBloom = {ModelFamily::bloom, "BloomForCausalLM", {},          bloom_defaults,
+                       read_bloom,         write_bloom,        check_bloom, bloom_tensors};
 
 }  // namespace lazy

@@ -16,13 +16,13 @@ const std::vector<const Family*>& families() {
 
 const Family* find_family(const std::string& model_type) {
   for (const Family* family : families()) {
-    if (family->model_type == model_type) return family;
+    if (name(family->family) == model_type) return family;
   }
   return nullptr;
 }
 
 const Family* family_of(const ModelConfig& config) {
-  return config.all_attention() ? find_family(config.family) : nullptr;
+  return config.all_attention() ? find_family(name(config.family)) : nullptr;
 }
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {

@@ -32,7 +32,7 @@ struct StoredTensor {
 };
 
 struct Family {
-  const char* model_type;                                      // in config.json, and ModelConfig::family
+  ModelFamily family;                                          // its name is model_type in config.json
   const char* architecture;                                    // the class in transformers
   std::vector<const char*> ignored;                            // ends of the names of buffers that files may have
   void (*defaults)(ModelConfig&);                              // what all of the family have, and the usual sizes

@@ -9,24 +9,25 @@ namespace {
 using config_json::Fields;
 
 void gpt2_defaults(ModelConfig& m) {
-  m.family = "gpt2";
-  m.norm = "layer";
-  m.norm_eps = 1e-5;
-  m.positions = "learned";
-  m.mlp_kind = "gelu_tanh";
-  m.attention_bias = m.output_bias = m.mlp_bias = true;
+  m.family = ModelFamily::gpt2;
+  m.norm.kind = NormKind::layer;
+  m.norm.eps = 1e-5;
+  m.positions.kind = PositionKind::learned;
+  m.mlp.kind = MlpKind::gelu_tanh;
+  m.attention.qkv_bias = m.attention.output_bias = m.mlp.bias = true;
   m.tie_embeddings = true;
   m.scaled_residual_init = true;
 }
 
 // transformers' names of activations: several are one function.
-std::string activation_from(const Fields& fields) {
+MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
   for (const char* known : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}) {
-    if (name == known) return "gelu_tanh";
+    if (name == known) return MlpKind::gelu_tanh;
   }
-  if (name == "gelu" || name == "relu") return name;
+  if (name == "gelu") return MlpKind::gelu;
+  if (name == "relu") return MlpKind::relu;
   fail(config_json::kOperation,
        "{}: activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu, found '{}'",
        fields.file(), to_valid_utf8(name.substr(0, 80)));
@@ -35,51 +36,53 @@ std::string activation_from(const Fields& fields) {
 void read_gpt2(const Fields& fields, ModelConfig& m) {
   fields.required_integer({"n_embd", "hidden_size"}, m.hidden_size);
   fields.required_integer({"n_layer", "num_hidden_layers"}, m.num_layers);
-  fields.required_integer({"n_head", "num_attention_heads"}, m.num_heads);
+  fields.required_integer({"n_head", "num_attention_heads"}, m.attention.num_heads);
   config_json::divide_heads(fields, "n_head", m);
-  m.num_kv_heads = m.num_heads;
+  m.attention.num_kv_heads = m.attention.num_heads;
   m.max_length = 1024;
   fields.integer({"n_positions", "max_position_embeddings"}, m.max_length);
-  fields.integer({"n_inner"}, m.intermediate_size);
-  fields.number({"layer_norm_epsilon"}, m.norm_eps);
-  m.mlp_kind = activation_from(fields);
-  fields.boolean({"scale_attn_weights"}, m.scale_scores);
-  fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.scale_by_layer);
+  fields.integer({"n_inner"}, m.mlp.intermediate_size);
+  fields.number({"layer_norm_epsilon"}, m.norm.eps);
+  m.mlp.kind = activation_from(fields);
+  fields.boolean({"scale_attn_weights"}, m.attention.scale_scores);
+  fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.attention.scale_by_layer);
   // reorder_and_upcast_attn: scores in fp32, as they are here anyway.
   fields.must_be_absent("add_cross_attention", "layers that look at an encoder");
   m.bos_token_id = m.eos_token_id = 50256;
-  fields.boolean({"query_bias"}, m.query_bias);
+  fields.boolean({"query_bias"}, m.attention.query_bias);
 }
 
 void write_gpt2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["n_embd"] = m.hidden_size;
   out["n_layer"] = m.num_layers;
-  out["n_head"] = m.num_heads;
+  out["n_head"] = m.attention.num_heads;
   out["n_positions"] = m.max_length;
   out["n_inner"] = m.intermediate();
-  out["activation_function"] = m.mlp_kind == "gelu_tanh" ? "gelu_new" : m.mlp_kind;
-  out["layer_norm_epsilon"] = m.norm_eps;
-  out["scale_attn_weights"] = m.scale_scores;
-  out["scale_attn_by_inverse_layer_idx"] = m.scale_by_layer;
+  out["activation_function"] = m.mlp.kind == MlpKind::gelu_tanh ? "gelu_new" : name(m.mlp.kind);
+  out["layer_norm_epsilon"] = m.norm.eps;
+  out["scale_attn_weights"] = m.attention.scale_scores;
+  out["scale_attn_by_inverse_layer_idx"] = m.attention.scale_by_layer;
   for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[dropout] = 0.0;
-  if (!m.query_bias) out["query_bias"] = false;  // ours: transformers passes over it
+  if (!m.attention.query_bias) out["query_bias"] = false;  // ours: transformers passes over it
 }
 
 void check_gpt2(const ModelConfig& m) {
-  const bool fits = m.norm == "layer" && m.positions == "learned" && m.mlp_kind != "swiglu" && m.attention_bias &&
-                    m.output_bias && m.mlp_bias && !m.qk_norm && m.normalizer == "softmax" &&
-                    m.distance_bias_window == 0 && m.window < 0;
+  const bool fits = m.norm.kind == NormKind::layer && m.positions.kind == PositionKind::learned &&
+                    m.mlp.kind != MlpKind::swiglu && m.attention.qkv_bias && m.attention.output_bias && m.mlp.bias &&
+                    !m.attention.qk_norm && m.attention.normalizer == Normalizer::softmax &&
+                    m.attention.distance_bias_window == 0 && m.attention.window < 0;
   if (!fits) {
     fail("model",
          "gpt2: expected positions \"learned\" and normalizer \"softmax\", without distance bias and window, found {}, "
          "{}, {} and {}",
-         m.positions, m.normalizer, m.distance_bias_window, m.window);
+         name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window, m.attention.window);
   }
-  if (m.num_kv_heads != m.num_heads)
-    fail("model", "num_kv_heads: gpt2 has as many as num_heads ({}), found {}", m.num_heads, m.num_kv_heads);
-  if (m.num_heads * m.head_dim != m.hidden_size) {
-    fail("model", "head_dim: gpt2 has hidden_size / num_heads ({} / {}), found {}", m.hidden_size, m.num_heads,
-         m.head_dim);
+  if (m.attention.num_kv_heads != m.attention.num_heads)
+    fail("model", "num_kv_heads: gpt2 has as many as num_heads ({}), found {}", m.attention.num_heads,
+         m.attention.num_kv_heads);
+  if (m.attention.num_heads * m.attention.head_dim != m.hidden_size) {
+    fail("model", "head_dim: gpt2 has hidden_size / num_heads ({} / {}), found {}", m.hidden_size,
+         m.attention.num_heads, m.attention.head_dim);
   }
 }
 
@@ -121,8 +124,8 @@ std::vector<StoredTensor> gpt2_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kGpt2 = {"gpt2",        "GPT2LMHeadModel", {".attn.bias", ".attn.masked_bias"},
-                      gpt2_defaults, read_gpt2,         write_gpt2,
-                      check_gpt2,    gpt2_tensors};
+const Family kGpt2 = {ModelFamily::gpt2, "GPT2LMHeadModel", {".attn.bias", ".attn.masked_bias"},
+                      gpt2_defaults,     read_gpt2,         write_gpt2,
+                      check_gpt2,        gpt2_tensors};
 
 }  // namespace lazy

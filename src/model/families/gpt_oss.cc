@@ -9,11 +9,11 @@ namespace {
 using config_json::Fields;
 
 void gpt_oss_defaults(ModelConfig& m) {
-  m.family = "gpt_oss";
-  m.normalizer = "softmax_sink";
-  m.norm_eps = 1e-5;
-  m.mlp_kind = "experts";
-  m.attention_bias = m.output_bias = true;
+  m.family = ModelFamily::gpt_oss;
+  m.attention.normalizer = Normalizer::softmax_sink;
+  m.norm.eps = 1e-5;
+  m.mlp.kind = MlpKind::experts;
+  m.attention.qkv_bias = m.attention.output_bias = true;
 }
 
 void read_gpt_oss(const Fields& fields, ModelConfig& m) {
@@ -25,31 +25,31 @@ void read_gpt_oss(const Fields& fields, ModelConfig& m) {
   }
   fields.required_integer({"hidden_size"}, m.hidden_size);
   fields.required_integer({"num_hidden_layers"}, m.num_layers);
-  fields.required_integer({"num_attention_heads"}, m.num_heads);
-  m.num_kv_heads = 8;
-  m.head_dim = 64;
-  fields.integer({"num_key_value_heads"}, m.num_kv_heads);
-  fields.integer({"head_dim"}, m.head_dim);
-  fields.required_integer({"intermediate_size"}, m.intermediate_size);
-  fields.required_integer({"num_local_experts", "num_experts"}, m.experts);
-  m.experts_per_token = 4;
-  fields.integer({"num_experts_per_tok", "experts_per_token"}, m.experts_per_token);
-  fields.number({"swiglu_alpha"}, m.swiglu_alpha);
-  fields.number({"swiglu_limit"}, m.swiglu_limit);
-  fields.number({"rms_norm_eps"}, m.norm_eps);
+  fields.required_integer({"num_attention_heads"}, m.attention.num_heads);
+  m.attention.num_kv_heads = 8;
+  m.attention.head_dim = 64;
+  fields.integer({"num_key_value_heads"}, m.attention.num_kv_heads);
+  fields.integer({"head_dim"}, m.attention.head_dim);
+  fields.required_integer({"intermediate_size"}, m.mlp.intermediate_size);
+  fields.required_integer({"num_local_experts", "num_experts"}, m.mlp.experts);
+  m.mlp.experts_per_token = 4;
+  fields.integer({"num_experts_per_tok", "experts_per_token"}, m.mlp.experts_per_token);
+  fields.number({"swiglu_alpha"}, m.mlp.swiglu_alpha);
+  fields.number({"swiglu_limit"}, m.mlp.swiglu_limit);
+  fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 131072;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.rope_base = 150000;
+  m.positions.rope_base = 150000;
   if (!fields.find({"rope_scaling", "rope_parameters"})) {
-    m.rope_scaling.type = "yarn";
-    m.rope_scaling.factor = 32;
-    m.rope_scaling.original_length = 4096;
-    m.rope_scaling.truncate = false;
+    m.positions.rope_scaling.type = "yarn";
+    m.positions.rope_scaling.factor = 32;
+    m.positions.rope_scaling.original_length = 4096;
+    m.positions.rope_scaling.truncate = false;
   }
   config_json::read_rope(fields, m);
   config_json::read_window(fields, "gpt_oss", m);
-  fields.boolean({"attention_bias"}, m.attention_bias);
-  m.output_bias = m.attention_bias;
+  fields.boolean({"attention_bias"}, m.attention.qkv_bias);
+  m.attention.output_bias = m.attention.qkv_bias;
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
   if (activation != "silu")
@@ -60,36 +60,38 @@ void write_gpt_oss(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_size"] = m.hidden_size;
   out["intermediate_size"] = m.intermediate();
   out["num_hidden_layers"] = m.num_layers;
-  out["num_attention_heads"] = m.num_heads;
-  out["num_key_value_heads"] = m.num_kv_heads;
-  out["head_dim"] = m.head_dim;
-  out["num_local_experts"] = m.experts;
-  out["num_experts_per_tok"] = m.experts_per_token;
-  out["swiglu_alpha"] = m.swiglu_alpha;
-  out["swiglu_limit"] = m.swiglu_limit;
+  out["num_attention_heads"] = m.attention.num_heads;
+  out["num_key_value_heads"] = m.attention.num_kv_heads;
+  out["head_dim"] = m.attention.head_dim;
+  out["num_local_experts"] = m.mlp.experts;
+  out["num_experts_per_tok"] = m.mlp.experts_per_token;
+  out["swiglu_alpha"] = m.mlp.swiglu_alpha;
+  out["swiglu_limit"] = m.mlp.swiglu_limit;
   out["hidden_act"] = "silu";
-  out["rms_norm_eps"] = m.norm_eps;
+  out["rms_norm_eps"] = m.norm.eps;
   out["max_position_embeddings"] = m.max_length;
-  out["attention_bias"] = m.attention_bias;
+  out["attention_bias"] = m.attention.qkv_bias;
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
 }
 
 void check_gpt_oss(const ModelConfig& m) {
-  const bool fits = m.norm == "rms" && m.mlp_kind == "experts" && m.has_plain_rope() &&
-                    m.normalizer == "softmax_sink" && !m.qk_norm && m.attention_bias == m.output_bias && m.query_bias &&
-                    m.scale_scores && !m.scale_by_layer && m.distance_bias_window == 0;
+  const bool fits = m.norm.kind == NormKind::rms && m.mlp.kind == MlpKind::experts && m.has_plain_rope() &&
+                    m.attention.normalizer == Normalizer::softmax_sink && !m.attention.qk_norm &&
+                    m.attention.qkv_bias == m.attention.output_bias && m.attention.query_bias &&
+                    m.attention.scale_scores && !m.attention.scale_by_layer && m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "gpt_oss: expected RoPE and softmax with a sink, without distance bias, found {} and {}", m.positions,
-         m.normalizer);
-  if (m.experts < 1 || m.experts > 1 << 14)
-    fail("model", "num_local_experts: expected 1 to 16384, found {}", m.experts);
-  if (m.experts_per_token < 1 || m.experts_per_token > m.experts) {
-    fail("model", "num_experts_per_tok: expected 1 to num_local_experts ({}), found {}", m.experts,
-         m.experts_per_token);
+    fail("model", "gpt_oss: expected RoPE and softmax with a sink, without distance bias, found {} and {}",
+         name(m.positions.kind), name(m.attention.normalizer));
+  if (m.mlp.experts < 1 || m.mlp.experts > 1 << 14)
+    fail("model", "num_local_experts: expected 1 to 16384, found {}", m.mlp.experts);
+  if (m.mlp.experts_per_token < 1 || m.mlp.experts_per_token > m.mlp.experts) {
+    fail("model", "num_experts_per_tok: expected 1 to num_local_experts ({}), found {}", m.mlp.experts,
+         m.mlp.experts_per_token);
   }
-  if (!(m.swiglu_limit > 0) || !(m.swiglu_alpha > 0)) {
-    fail("model", "swiglu_limit, swiglu_alpha: expected more than 0, found {} and {}", m.swiglu_limit, m.swiglu_alpha);
+  if (!(m.mlp.swiglu_limit > 0) || !(m.mlp.swiglu_alpha > 0)) {
+    fail("model", "swiglu_limit, swiglu_alpha: expected more than 0, found {} and {}", m.mlp.swiglu_limit,
+         m.mlp.swiglu_alpha);
   }
 }
 
@@ -101,8 +103,8 @@ std::vector<StoredTensor> gpt_oss_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kGptOss = {"gpt_oss",        "GptOssForCausalLM", {},
-                        gpt_oss_defaults, read_gpt_oss,        write_gpt_oss,
-                        check_gpt_oss,    gpt_oss_tensors,     /*quantized=*/true};
+const Family kGptOss = {ModelFamily::gpt_oss, "GptOssForCausalLM", {},
+                        gpt_oss_defaults,     read_gpt_oss,        write_gpt_oss,
+                        check_gpt_oss,        gpt_oss_tensors,     /*quantized=*/true};
 
 }  // namespace lazy

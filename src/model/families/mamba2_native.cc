@@ -1,8 +1,8 @@
 #include "model/families/mamba2_native.h"
 
 #include "model/config_json.h"
-#include "model/mixers/expansion.h"
-#include "model/mixers/mamba2_kind.h"
+#include "model/mixers/fla_fields.h"
+#include "model/mixers/mamba2.h"
 
 namespace lazy {
 
@@ -22,7 +22,7 @@ void must_be_empty(const Fields& fields, const char* name, const char* what) {
 }
 
 void read_ssm(const Fields& ssm, ModelConfig& m) {
-  MixerConfig& x = m.mix;
+  MixerConfig& x = m.mixer;
   std::string layer = "Mamba1";  // the program's default
   ssm.string({"layer"}, layer);
   if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (others are not supported by this decoder)", layer);
@@ -49,7 +49,7 @@ bool is_native_mamba2(const json& config) { return config.contains("ssm_cfg") &&
 ModelConfig read_native_mamba2(const json& config, const std::string& file) {
   const Fields fields(config, file);
   ModelConfig m;
-  m.family = kNativeMamba2;
+  m.family = ModelFamily::state_spaces;
   use_mixer(m, kMamba2);
   m.tie_embeddings = true;
   m.max_length = kPilesLength;
@@ -73,7 +73,7 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
 }
 
 nlohmann::ordered_json write_native_mamba2(const ModelConfig& m) {
-  const MixerConfig& x = m.mix;
+  const MixerConfig& x = m.mixer;
   const nlohmann::ordered_json ssm = {{"layer", "Mamba2"},      {"d_state", x.state_size},
                                       {"d_conv", x.conv_size},  {"expand", mamba2_inner(x) / m.hidden_size},
                                       {"headdim", x.value_dim}, {"ngroups", x.groups}};

@@ -9,9 +9,6 @@
 
 namespace lazy {
 
-inline constexpr char kNativeMamba2[] =
-    "state_spaces";  // ModelConfig::family of such a model, which is saved as one again
-
 bool is_native_mamba2(const nlohmann::json& config);
 ModelConfig read_native_mamba2(const nlohmann::json& config, const std::string& file);
 nlohmann::ordered_json write_native_mamba2(const ModelConfig& m);

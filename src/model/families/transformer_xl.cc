@@ -13,14 +13,14 @@ using config_json::Fields;
 using nlohmann::json;
 
 void transformer_xl_defaults(ModelConfig& m) {
-  m.family = "transfo-xl";
-  m.norm = "layer";
-  m.norm_eps = 1e-5;
-  m.post_norm = true;
-  m.final_norm = false;
-  m.positions = "transformer_xl";
-  m.mlp_kind = "relu";
-  m.mlp_bias = true;
+  m.family = ModelFamily::transformer_xl;
+  m.norm.kind = NormKind::layer;
+  m.norm.eps = 1e-5;
+  m.norm.post_norm = true;
+  m.norm.final_norm = false;
+  m.positions.kind = PositionKind::transformer_xl;
+  m.mlp.kind = MlpKind::relu;
+  m.mlp.bias = true;
   m.tie_embeddings = true;
   m.adaptive.used = true;
   m.bos_token_id = -1;
@@ -68,34 +68,36 @@ void read_memory(const Fields& fields, ModelConfig& m) {
   }
   if (segment < 0 || segment > kMost) fields.wrong("tgt_len", "0 to 2^30", segment);
   if (same_length) {
-    m.window = memory;
+    m.attention.window = memory;
   } else {
-    m.segment_length = segment > 0 ? segment : memory;
-    m.memory_length = memory;
+    m.positions.segment_length = segment > 0 ? segment : memory;
+    m.positions.memory_length = memory;
   }
-  m.clamp_length = 1000;
-  fields.integer({"clamp_len"}, m.clamp_length);
-  m.clamp_length = std::max<int64_t>(m.clamp_length, 0);
-  const int64_t seen = std::max({m.window, m.segment_length + m.memory_length, m.clamp_length});
+  m.positions.clamp_length = 1000;
+  fields.integer({"clamp_len"}, m.positions.clamp_length);
+  m.positions.clamp_length = std::max<int64_t>(m.positions.clamp_length, 0);
+  const int64_t seen =
+      std::max({m.attention.window, m.positions.segment_length + m.positions.memory_length, m.positions.clamp_length});
   if (seen > 0) m.max_length = seen;
 }
 
 void read_transformer_xl(const Fields& fields, ModelConfig& m) {
-  m.hidden_size = 1024, m.num_layers = 18, m.num_heads = 16, m.head_dim = 64, m.intermediate_size = 4096;
+  m.hidden_size = 1024, m.num_layers = 18, m.attention.num_heads = 16, m.attention.head_dim = 64,
+  m.mlp.intermediate_size = 4096;
   fields.integer({"d_model", "hidden_size"}, m.hidden_size);
   fields.integer({"n_layer", "num_hidden_layers"}, m.num_layers);
-  fields.integer({"n_head", "num_attention_heads"}, m.num_heads);
-  fields.integer({"d_head"}, m.head_dim);
-  fields.integer({"d_inner"}, m.intermediate_size);
-  fields.number({"layer_norm_epsilon"}, m.norm_eps);
-  m.num_kv_heads = m.num_heads;
+  fields.integer({"n_head", "num_attention_heads"}, m.attention.num_heads);
+  fields.integer({"d_head"}, m.attention.head_dim);
+  fields.integer({"d_inner"}, m.mlp.intermediate_size);
+  fields.number({"layer_norm_epsilon"}, m.norm.eps);
+  m.attention.num_kv_heads = m.attention.num_heads;
   bool before = false, untied = true;
   fields.boolean({"pre_lnorm"}, before);
   fields.boolean({"untie_r"}, untied);
   fields.boolean({"tie_weight"}, m.tie_embeddings);  // older, of tie_word_embeddings
   fields.number({"init_std"}, m.init_std);
-  m.post_norm = !before;
-  m.shared_relative_biases = !untied;
+  m.norm.post_norm = !before;
+  m.positions.shared_relative_biases = !untied;
   fields.must_be("attn_type", 0);
   read_adaptive(fields, m);
   read_memory(fields, m);
@@ -105,38 +107,40 @@ void write_transformer_xl(const ModelConfig& m, nlohmann::ordered_json& out) {
   const AdaptiveVocabulary& a = m.adaptive;
   out["d_model"] = m.hidden_size;
   out["d_embed"] = a.width;
-  out["d_head"] = m.head_dim;
+  out["d_head"] = m.attention.head_dim;
   out["d_inner"] = m.intermediate();
-  out["n_head"] = m.num_heads;
+  out["n_head"] = m.attention.num_heads;
   out["n_layer"] = m.num_layers;
   out["div_val"] = a.divisor;
   out["cutoffs"] = a.cutoffs;
   out["tie_projs"] = a.tied;
-  out["pre_lnorm"] = !m.post_norm;
-  out["untie_r"] = !m.shared_relative_biases;
-  out["same_length"] = m.window > 0;
-  out["mem_len"] = m.window > 0 ? m.window : m.memory_length;
-  if (m.segment_length > 0) out["tgt_len"] = m.segment_length;
-  out["clamp_len"] = m.clamp_length > 0 ? m.clamp_length : -1;
-  out["layer_norm_epsilon"] = m.norm_eps;
+  out["pre_lnorm"] = !m.norm.post_norm;
+  out["untie_r"] = !m.positions.shared_relative_biases;
+  out["same_length"] = m.attention.window > 0;
+  out["mem_len"] = m.attention.window > 0 ? m.attention.window : m.positions.memory_length;
+  if (m.positions.segment_length > 0) out["tgt_len"] = m.positions.segment_length;
+  out["clamp_len"] = m.positions.clamp_length > 0 ? m.positions.clamp_length : -1;
+  out["layer_norm_epsilon"] = m.norm.eps;
   out["init_std"] = m.init_std;
   out["attn_type"] = 0;
   for (const char* dropout : {"dropout", "dropatt"}) out[dropout] = 0.0;
 }
 
 void check_transformer_xl(const ModelConfig& m) {
-  const bool fits = m.norm == "layer" && !m.final_norm && m.positions == "transformer_xl" && m.mlp_kind == "relu" &&
-                    m.mlp_bias && m.adaptive.used && !m.attention_bias && !m.output_bias && m.query_bias &&
-                    !m.qk_norm && m.scale_scores && !m.scale_by_layer && m.normalizer == "softmax" &&
-                    m.distance_bias_window == 0;
+  const bool fits = m.norm.kind == NormKind::layer && !m.norm.final_norm &&
+                    m.positions.kind == PositionKind::transformer_xl && m.mlp.kind == MlpKind::relu && m.mlp.bias &&
+                    m.adaptive.used && !m.attention.qkv_bias && !m.attention.output_bias && m.attention.query_bias &&
+                    !m.attention.qk_norm && m.attention.scale_scores && !m.attention.scale_by_layer &&
+                    m.attention.normalizer == Normalizer::softmax && m.attention.distance_bias_window == 0;
   if (!fits) {
     fail("model",
          "transfo-xl: expected positions \"transformer_xl\" and normalizer \"softmax\", without distance bias, found "
          "{}, {} and {}",
-         m.positions, m.normalizer, m.distance_bias_window);
+         name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window);
   }
-  if (m.num_kv_heads != m.num_heads)
-    fail("model", "num_kv_heads: transfo-xl has as many as n_head ({}), found {}", m.num_heads, m.num_kv_heads);
+  if (m.attention.num_kv_heads != m.attention.num_heads)
+    fail("model", "num_kv_heads: transfo-xl has as many as n_head ({}), found {}", m.attention.num_heads,
+         m.attention.num_kv_heads);
 }
 
 // What stands before and after the layers. Tables that are tied may be in a file again, and so may projections.
@@ -158,12 +162,13 @@ void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
 
 std::vector<StoredTensor> transformer_xl_tensors(const ModelConfig& m) {
   const CheckpointNames names(m);
-  const int64_t d = m.hidden_size, inner = m.intermediate(), heads = m.num_heads * m.head_dim;
+  const int64_t d = m.hidden_size, inner = m.intermediate(), heads = m.attention.num_heads * m.attention.head_dim;
   std::vector<StoredTensor> out;
   add_vocabulary(m, out);
   for (const auto& [name, ours] : {std::pair{"r_r_bias", &names.position_bias}, {"r_w_bias", &names.content_bias}}) {
-    if (!m.shared_relative_biases) continue;
-    StoredTensor shared{std::string("transformer.") + name, {m.num_heads, m.head_dim}, {}, Interleaving::shared};
+    if (!m.positions.shared_relative_biases) continue;
+    StoredTensor shared{
+        std::string("transformer.") + name, {m.attention.num_heads, m.attention.head_dim}, {}, Interleaving::shared};
     for (int64_t i = 0; i < m.num_layers; ++i) {
       shared.parts.push_back(names.layer(i) + *ours);
       shared.also.push_back(fmt::format("transformer.layers.{}.dec_attn.{}", i, name));
@@ -181,9 +186,9 @@ std::vector<StoredTensor> transformer_xl_tensors(const ModelConfig& m) {
                    Interleaving::stacked});
     plain("dec_attn.o_net.weight", {d, heads}, names.o);
     plain("dec_attn.r_net.weight", {heads, d}, names.r_proj);
-    if (!m.shared_relative_biases) {
-      plain("dec_attn.r_r_bias", {m.num_heads, m.head_dim}, names.position_bias);
-      plain("dec_attn.r_w_bias", {m.num_heads, m.head_dim}, names.content_bias);
+    if (!m.positions.shared_relative_biases) {
+      plain("dec_attn.r_r_bias", {m.attention.num_heads, m.attention.head_dim}, names.position_bias);
+      plain("dec_attn.r_w_bias", {m.attention.num_heads, m.attention.head_dim}, names.content_bias);
     }
     plain("dec_attn.layer_norm.weight", {d}, names.mixer_norm);
     plain("dec_attn.layer_norm.bias", {d}, names.mixer_norm_bias);
@@ -199,9 +204,9 @@ std::vector<StoredTensor> transformer_xl_tensors(const ModelConfig& m) {
 
 }  // namespace
 
-const Family kTransformerXl = {
-    "transfo-xl",        "TransfoXLLMHeadModel",    {".pos_emb.inv_freq"}, transformer_xl_defaults,
-    read_transformer_xl, write_transformer_xl,      check_transformer_xl,  transformer_xl_tensors,
-    /*quantized=*/false, "crit.out_layers.0.weight"};
+const Family kTransformerXl = {ModelFamily::transformer_xl, "TransfoXLLMHeadModel",    {".pos_emb.inv_freq"},
+                               transformer_xl_defaults,     read_transformer_xl,       write_transformer_xl,
+                               check_transformer_xl,        transformer_xl_tensors,
+                               /*quantized=*/false,         "crit.out_layers.0.weight"};
 
 }  // namespace lazy

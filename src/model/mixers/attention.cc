@@ -4,9 +4,12 @@
 
 #include "core/error.h"
 #include "model/checkpoint_names.h"
-#include "model/language_model.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/mixers/streaming.h"
 #include "model/positions/alibi.h"
+#include "model/positions/relative_matrices.h"
+#include "model/positions/transformer_xl.h"
 #include "model/probes.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
@@ -14,6 +17,7 @@
 #include "ops/rope.h"
 
 namespace lazy {
+
 namespace {
 
 // The layer's place in the cache.
@@ -44,25 +48,29 @@ void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k, const at::
 }  // namespace
 
 AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device device)
-    : qkv(c.hidden_size, {c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim}, device,
+    : qkv(c.hidden_size,
+          {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
+           c.attention.num_kv_heads * c.attention.head_dim},
+          device,
           /*last_apart=*/true),  // q and k are rotated into memory of their own
-      output(c.num_heads * c.head_dim, {c.hidden_size}, device),
+      output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
-      heads_(c.num_heads),
-      kv_heads_(c.num_kv_heads),
-      head_dim_(c.head_dim),
+      heads_(c.attention.num_heads),
+      kv_heads_(c.attention.num_kv_heads),
+      head_dim_(c.attention.head_dim),
       window_(c.window_of(layer)),
       scale_(c.score_scale(layer)) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-  if (c.distance_bias_window > 0) {
-    distance_bias = at::zeros({heads_, c.distance_bias_window}, options).requires_grad_(true);
+  if (c.attention.distance_bias_window > 0) {
+    distance_bias = at::zeros({heads_, c.attention.distance_bias_window}, options).requires_grad_(true);
   }
-  if (c.has_offset()) tau = at::full({heads_}, c.offset_init, options).requires_grad_(c.offset_trainable);
+  if (c.has_offset())
+    tau = at::full({heads_}, c.attention.offset_init, options).requires_grad_(c.attention.offset_trainable);
   if (c.has_sink()) sink = at::zeros({heads_}, options).requires_grad_(true);
-  if (c.positions == "alibi") {
-    slopes = at::tensor(alibi_slopes(heads_), at::kFloat).to(device).requires_grad_(c.alibi_trainable);
+  if (c.positions.kind == PositionKind::alibi) {
+    slopes = at::tensor(alibi_slopes(heads_), at::kFloat).to(device).requires_grad_(c.positions.alibi_trainable);
   }
-  if (c.positions == "transformer_xl") {
+  if (c.positions.kind == PositionKind::transformer_xl) {
     r_proj = at::zeros({heads_ * head_dim_, c.hidden_size}, options).requires_grad_(true);
     content_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
     position_bias = at::zeros({heads_, head_dim_}, options).requires_grad_(true);
@@ -70,13 +78,13 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
   const auto parameter = [&](int64_t size, double value) {
     return at::full({size}, value, options).requires_grad_(true);
   };
-  if (c.attention_bias) {
-    q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.query_bias);
+  if (c.attention.qkv_bias) {
+    q_bias = parameter(heads_ * head_dim_, 0).requires_grad_(c.attention.query_bias);
     k_bias = parameter(kv_heads_ * head_dim_, 0);
     v_bias = parameter(kv_heads_ * head_dim_, 0);
   }
-  if (c.output_bias) o_bias = parameter(c.hidden_size, 0);
-  if (c.qk_norm) {
+  if (c.attention.output_bias) o_bias = parameter(c.hidden_size, 0);
+  if (c.attention.qk_norm) {
     q_norm = parameter(head_dim_, 1);
     k_norm = parameter(head_dim_, 1);
   }
@@ -107,7 +115,7 @@ NamedTensors AttentionMixer::parameters() const {
 bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
                                     at::Generator& generator) const {
   if (fresh.dim() < 2) return false;
-  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.distance_bias_init_std : c.init_std_of(name),
+  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.attention.distance_bias_init_std : c.init_std_of(name),
                 generator);
   return true;
 }
@@ -118,13 +126,13 @@ at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bia
 }
 
 at::Tensor AttentionMixer::normed(const at::Tensor& heads, const at::Tensor& norm) const {
-  return norm.defined() ? ops::rms_norm(heads, norm, config_.norm_eps) : heads;
+  return norm.defined() ? ops::rms_norm(heads, norm, config_.norm.eps) : heads;
 }
 
 ops::AttentionOptions AttentionMixer::attention_options() const {
   ops::AttentionOptions options;
-  options.normalizer = config_.normalizer;
-  options.offset = config_.offset;
+  options.normalizer = name(config_.attention.normalizer);
+  options.offset = name(config_.attention.offset);
   options.window = window_;
   options.scale = scale_;
   options.sink = sink;
@@ -205,11 +213,11 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
 
 at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              int64_t first, const LayerProbes& probe, at::Tensor* stats) const {
-  const AttentionTerms own = terms();
-  const at::Tensor scores = probe("attention.scores", attention_scores(q, k, own, first));
-  const at::Tensor weights = probe("attention.weights", normalized_weights(scores, own));
-  if (stats) *stats = weight_statistics(weights);
-  return weighted_values(weights, v);
+  const ops::AttentionTerms own = terms();
+  const at::Tensor scores = probe("attention.scores", ops::attention_scores(q, k, own, first));
+  const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, own));
+  if (stats) *stats = ops::weight_statistics(weights);
+  return ops::weighted_values(weights, v);
 }
 
 at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
@@ -221,6 +229,110 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
   const auto [out, lse, statistics] = ops::attention(q.squeeze(0), k, v, distance_bias, tau, options);
   if (stats) *stats = statistics;
   return out;
+}
+
+namespace {
+
+// The layer's input for segments to come: Dai et al. let no gradient through the hidden states that are remembered.
+at::Tensor remembered(const NormOutput& x) {
+  if (!x.from.defined()) return x.value.detach();
+  const at::Tensor from = x.from.detach();
+  if (!x.bias.defined()) return ops::rms_norm(from, x.weight, x.eps);
+  return at::layer_norm(from.to(at::kFloat), x.weight.sizes(), x.weight, x.bias, x.eps).to(from.scalar_type());
+}
+
+// Every document on its own.
+std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, const PackedSequences& packed) {
+  const auto on_host = [](const at::Tensor& t) { return t.to(at::kCPU, at::kInt).contiguous(); };
+  const at::Tensor begin_q = on_host(packed.cu_seqlens_q), begin_k = on_host(packed.cu_seqlens_k);
+  const int32_t *q = begin_q.const_data_ptr<int32_t>(), *k = begin_k.const_data_ptr<int32_t>();
+  std::vector<at::Tensor> outs, stats;
+  for (int64_t n = 0; n + 1 < begin_q.numel(); ++n) {
+    if (q[n] == q[n + 1]) continue;
+    RelativeInputs one = all;
+    one.q = all.q.narrow(1, q[n], q[n + 1] - q[n]);
+    for (at::Tensor* keys : {&one.k, &one.v, &one.past_k, &one.past_v}) {
+      if (keys->defined()) *keys = keys->narrow(1, k[n], k[n + 1] - k[n]);
+    }
+    const auto [out, statistics] = relative_attention(one);
+    outs.push_back(out);
+    stats.push_back(statistics);
+  }
+  return {at::cat(outs, 1), all.attention.return_stats ? at::cat(stats, 3) : at::Tensor()};
+}
+
+}  // namespace
+
+at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
+                                           const ForwardOptions& options, at::Tensor* stats) const {
+  if (options.on_attention_input) {
+    fail("model",
+         "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
+  }
+  const LayerProbes probe(options.probes, layer);
+  const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, kv_heads_); };
+  const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, kv_heads_); };
+  const at::Tensor own_k = keys(parts), own_v = values(parts);
+  at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_)),
+             k = probe("attention.k.projected", own_k);
+  const at::Tensor v = probe("attention.v", own_v);
+  bool replaced = !k.is_same(own_k) || !v.is_same(own_v);
+  if (q_norm.defined()) q = probe("attention.q.normed", normed(q, q_norm));
+  const auto seen = [&](const char* place, const at::Tensor& own) {
+    const at::Tensor other = probe(place, own);
+    replaced |= !other.is_same(own);
+    return other;
+  };
+  if (k_norm.defined()) k = seen("attention.k.normed", normed(k, k_norm));
+  q = probe("attention.q", q);
+  k = seen("attention.k", k);
+  RelativeInputs in{.q = q,
+                    .k = k,
+                    .v = v,
+                    .content_bias = content_bias,
+                    .position_bias = position_bias,
+                    .distance_bias = distance_bias,
+                    .tau = tau,
+                    .attention = attention_options(),
+                    .segments = {config_.positions.segment_length, config_.positions.memory_length}};
+  in.attention.return_stats = stats != nullptr;
+  if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
+    // What takes their place is remembered too.
+    const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(remembered(x));
+    in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
+    in.past_v = replaced ? v.detach() : values(past);
+  }
+  if (options.packed && options.packed->keys.defined()) {
+    for (at::Tensor* tokens : {&in.k, &in.v, &in.past_k, &in.past_v}) {
+      if (tokens->defined()) *tokens = tokens->index_select(1, options.packed->keys);
+    }
+  }
+  if (options.cache) {
+    std::vector<at::Tensor>& before = layer_state(*options.cache, layer);
+    if (!before.empty()) in.k = at::cat({before[0], in.k}, 1), in.v = at::cat({before[1], in.v}, 1);
+    const int64_t end = options.cache->length + x.value.size(1);
+    in.first = end - in.k.size(1);
+    const int64_t seen = std::max(in.segments.first_seen(end), window_ > 0 ? end - window_ + 1 : 0),
+                  gone = std::max<int64_t>(0, seen - in.first);
+    before = {in.k.narrow(1, gone, in.k.size(1) - gone).contiguous(),
+              in.v.narrow(1, gone, in.v.size(1) - gone).contiguous()};
+  }
+  const int64_t longest = options.packed ? options.packed->longest : in.first + in.k.size(1);
+  const at::Tensor encodings =
+      relative_encodings(relative_reach(longest, in.segments, window_), config_.hidden_size,
+                         config_.positions.clamp_length, x.value.options().requires_grad(false));
+  in.r = at::linear(encodings, r_proj).unflatten(1, {heads_, head_dim_});
+  if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
+    if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
+    const at::Tensor scores = probe("attention.scores", relative_scores(in));
+    const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, terms()));
+    if (stats) *stats = ops::weight_statistics(weights);
+    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the text's first key is out of sight
+    return probe("attention.heads", relative_values(weights, in));
+  }
+  const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);
+  if (stats) *stats = statistics.defined() && options.packed ? statistics.squeeze(1) : statistics;
+  return probe("attention.heads", out);
 }
 
 }  // namespace lazy

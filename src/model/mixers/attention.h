@@ -5,9 +5,9 @@
 
 #include "model/blocks/linear.h"
 #include "model/config.h"
-#include "model/mixers/explicit_attention.h"
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
+#include "ops/attention_weights.h"
 
 namespace lazy {
 
@@ -26,7 +26,7 @@ class AttentionMixer : public Mixer {
   bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
                       at::Generator& generator) const override;
 
-  AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
+  ops::AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "model/config_json.h"
 #include "model/limits.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
@@ -22,7 +22,7 @@ bool reads(const MixerKind& kind, std::string_view key) {
 
 std::vector<std::string> mixer_names() {
   std::vector<std::string> names;
-  for (const MixerKind* kind : mixer_kinds()) names.push_back(kind->name);
+  for (const MixerKind* kind : mixer_kinds()) names.push_back(name(kind->type));
   return names;
 }
 
@@ -34,7 +34,7 @@ void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
       if (!s.has(key) || (own && reads(*own, key))) continue;
       std::vector<std::string> owners;
       for (const MixerKind* other : mixer_kinds()) {
-        if (reads(*other, key)) owners.push_back(other->name);
+        if (reads(*other, key)) owners.push_back(name(other->type));
       }
       fail("model", "{}: mixer.{}: expected none in {}, it is of {}", s.where(key), key, mixer,
            fmt::join(owners, ", "));
@@ -57,18 +57,18 @@ void read_mixer(Config& config, ModelConfig& m) {
   if (every > 0 && !layers.empty()) {
     fail("model", "{}: attention_every: expected it or attention_layers, found both", model.where("attention_every"));
   }
-  for (int64_t i = every; every > 0 && i <= m.num_layers; i += every) m.attention_layers.push_back(i - 1);
+  for (int64_t i = every; every > 0 && i <= m.num_layers; i += every) m.mixer.attention_layers.push_back(i - 1);
   for (const double layer : layers) {
     if (layer != std::floor(layer) || layer < 0 || layer >= static_cast<double>(m.num_layers)) {
       fail("model", "{}: attention_layers: expected layers 0 to {}, found {}", model.where("attention_layers"),
            m.num_layers - 1, layer);
     }
-    m.attention_layers.push_back(static_cast<int64_t>(layer));
+    m.mixer.attention_layers.push_back(static_cast<int64_t>(layer));
   }
-  std::sort(m.attention_layers.begin(), m.attention_layers.end());
+  std::sort(m.mixer.attention_layers.begin(), m.mixer.attention_layers.end());
   ConfigSection s = config.section("mixer");
-  refuse_foreign_keys(s, m.mixer);
-  MixerConfig& x = m.mix;
+  refuse_foreign_keys(s, name(m.mixer.type));
+  MixerConfig& x = m.mixer;
   x.heads = s.integer("heads", x.heads, 0);
   x.key_dim = s.integer("key_dim", x.key_dim, 0);
   x.value_dim = s.integer("value_dim", x.value_dim, 0);
@@ -110,14 +110,14 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
       fail("model",
            "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes "
            "in [mixer]",
-           s.where(key), key, m.mixer);
+           s.where(key), key, name(m.mixer.type));
     }
   }
 }
 
 void check_mixer(const ModelConfig& m) {
   const MixerKind& kind = mixer_kind(m);
-  const MixerConfig& x = m.mix;
+  const MixerConfig& x = m.mixer;
   check_whole(x.heads, "mixer.heads", 1, 1 << 14);
   check_whole(x.key_dim, "mixer.key_dim", 1, 1 << 14);
   check_whole(x.value_dim, "mixer.value_dim", 1, 1 << 14);
@@ -133,52 +133,52 @@ void check_mixer(const ModelConfig& m) {
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",
          m.max_length, x.chunk);
   }
-  for (size_t i = 0; i < m.attention_layers.size(); ++i) {
-    const int64_t layer = m.attention_layers[i];
-    if (layer < 0 || layer >= m.num_layers || (i > 0 && layer <= m.attention_layers[i - 1])) {
+  for (size_t i = 0; i < m.mixer.attention_layers.size(); ++i) {
+    const int64_t layer = m.mixer.attention_layers[i];
+    if (layer < 0 || layer >= m.num_layers || (i > 0 && layer <= m.mixer.attention_layers[i - 1])) {
       fail("model", "attention_layers: expected different layers 0 to {}, found {}", m.num_layers - 1, layer);
     }
   }
-  if (static_cast<int64_t>(m.attention_layers.size()) == m.num_layers) {
-    fail("model", "attention_layers: expected a layer left to {}, found all {}", m.mixer, m.num_layers);
+  if (static_cast<int64_t>(m.mixer.attention_layers.size()) == m.num_layers) {
+    fail("model", "attention_layers: expected a layer left to {}, found all {}", name(m.mixer.type), m.num_layers);
   }
-  if (m.window > 0 && !m.attends())
-    fail("model", "window_size: expected -1, {} has no window, found {}", m.mixer, m.window);
+  if (m.attention.window > 0 && !m.attends())
+    fail("model", "window_size: expected -1, {} has no window, found {}", name(m.mixer.type), m.attention.window);
   kind.check(m);
 }
 
 void read_lazy(const config_json::Fields& fields, ModelConfig& m) {
-  fields.string({"positions"}, m.positions);
-  fields.number({"partial_rotary_factor"}, m.partial_rotary_factor);
-  fields.boolean({"rope_interleaved"}, m.rope_interleaved);
-  fields.boolean({"alibi_trainable"}, m.alibi_trainable);
-  fields.integer({"segment_length"}, m.segment_length);
-  fields.integer({"memory_length"}, m.memory_length);
-  fields.integer({"clamp_length"}, m.clamp_length);
-  fields.string({"normalizer"}, m.normalizer);
-  fields.string({"offset"}, m.offset);
-  fields.boolean({"offset_trainable"}, m.offset_trainable);
-  fields.number({"offset_init"}, m.offset_init);
-  fields.integer({"distance_bias_window"}, m.distance_bias_window);
-  fields.number({"distance_bias_init_std"}, m.distance_bias_init_std);
+  fields.choice("positions", m.positions.kind, kPositionKinds);
+  fields.number({"partial_rotary_factor"}, m.positions.partial_rotary_factor);
+  fields.boolean({"rope_interleaved"}, m.positions.rope_interleaved);
+  fields.boolean({"alibi_trainable"}, m.positions.alibi_trainable);
+  fields.integer({"segment_length"}, m.positions.segment_length);
+  fields.integer({"memory_length"}, m.positions.memory_length);
+  fields.integer({"clamp_length"}, m.positions.clamp_length);
+  fields.choice("normalizer", m.attention.normalizer, kNormalizerNames);
+  fields.choice("offset", m.attention.offset, kOffsetKinds);
+  fields.boolean({"offset_trainable"}, m.attention.offset_trainable);
+  fields.number({"offset_init"}, m.attention.offset_init);
+  fields.integer({"distance_bias_window"}, m.attention.distance_bias_window);
+  fields.number({"distance_bias_init_std"}, m.attention.distance_bias_init_std);
 }
 
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out) {
-  if (m.positions != "rope") out["positions"] = m.positions;
-  if (m.partial_rotary_factor != 1) out["partial_rotary_factor"] = m.partial_rotary_factor;
-  if (m.rope_interleaved) out["rope_interleaved"] = true;
-  if (m.positions == "alibi") out["alibi_trainable"] = m.alibi_trainable;
-  if (m.positions == "transformer_xl") {
-    out["segment_length"] = m.segment_length;
-    out["memory_length"] = m.memory_length;
-    out["clamp_length"] = m.clamp_length;
+  if (m.positions.kind != PositionKind::rope) out["positions"] = name(m.positions.kind);
+  if (m.positions.partial_rotary_factor != 1) out["partial_rotary_factor"] = m.positions.partial_rotary_factor;
+  if (m.positions.rope_interleaved) out["rope_interleaved"] = true;
+  if (m.positions.kind == PositionKind::alibi) out["alibi_trainable"] = m.positions.alibi_trainable;
+  if (m.positions.kind == PositionKind::transformer_xl) {
+    out["segment_length"] = m.positions.segment_length;
+    out["memory_length"] = m.positions.memory_length;
+    out["clamp_length"] = m.positions.clamp_length;
   }
-  out["normalizer"] = m.normalizer;
-  out["offset"] = m.offset;
-  out["offset_trainable"] = m.offset_trainable;
-  out["offset_init"] = m.offset_init;
-  out["distance_bias_window"] = m.distance_bias_window;
-  out["distance_bias_init_std"] = m.distance_bias_init_std;
+  out["normalizer"] = name(m.attention.normalizer);
+  out["offset"] = name(m.attention.offset);
+  out["offset_trainable"] = m.attention.offset_trainable;
+  out["offset_init"] = m.attention.offset_init;
+  out["distance_bias_window"] = m.attention.distance_bias_window;
+  out["distance_bias_init_std"] = m.attention.distance_bias_init_std;
 }
 
 void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {
@@ -191,31 +191,33 @@ void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {
     fields.wrong("attn.layers", "a list of layers", layers ? *layers : nlohmann::json());
   for (const nlohmann::json& layer : *layers) {
     if (!layer.is_number_integer()) fields.wrong("attn.layers", "whole numbers", layer);
-    m.attention_layers.push_back(layer.get<int64_t>());
+    m.mixer.attention_layers.push_back(layer.get<int64_t>());
   }
-  std::sort(m.attention_layers.begin(), m.attention_layers.end());
+  std::sort(m.mixer.attention_layers.begin(), m.mixer.attention_layers.end());
   inner.must_be_absent("qkv_bias", "biases in the projections");
   inner.must_be_absent("qk_norm", "norms of queries and keys");
-  inner.required_integer({"num_heads"}, m.num_heads);
-  m.num_kv_heads = m.num_heads;
-  inner.integer({"num_kv_heads"}, m.num_kv_heads);
-  m.head_dim = m.num_heads > 0 ? m.hidden_size / m.num_heads : 0;
-  inner.integer({"head_dim"}, m.head_dim);
-  inner.integer({"window_size"}, m.window);
-  inner.number({"rope_theta"}, m.rope_base);
+  inner.required_integer({"num_heads"}, m.attention.num_heads);
+  m.attention.num_kv_heads = m.attention.num_heads;
+  inner.integer({"num_kv_heads"}, m.attention.num_kv_heads);
+  m.attention.head_dim = m.attention.num_heads > 0 ? m.hidden_size / m.attention.num_heads : 0;
+  inner.integer({"head_dim"}, m.attention.head_dim);
+  inner.integer({"window_size"}, m.attention.window);
+  inner.number({"rope_theta"}, m.positions.rope_base);
   read_lazy(inner, m);
 }
 
 void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (!m.attends()) return;
   nlohmann::ordered_json& attention = out["attn"];
-  attention["layers"] = m.attention_layers;
-  attention["num_heads"] = m.num_heads;
-  attention["num_kv_heads"] = m.num_kv_heads;
-  attention["head_dim"] = m.head_dim;
-  attention["window_size"] = m.window > 0 ? nlohmann::ordered_json(m.window) : nlohmann::ordered_json();
-  attention["rope_theta"] = m.rope_base;
-  if (m.normalizer != "softmax" || m.distance_bias_window > 0 || !m.has_plain_rope()) write_lazy(m, attention);
+  attention["layers"] = m.mixer.attention_layers;
+  attention["num_heads"] = m.attention.num_heads;
+  attention["num_kv_heads"] = m.attention.num_kv_heads;
+  attention["head_dim"] = m.attention.head_dim;
+  attention["window_size"] =
+      m.attention.window > 0 ? nlohmann::ordered_json(m.attention.window) : nlohmann::ordered_json();
+  attention["rope_theta"] = m.positions.rope_base;
+  if (m.attention.normalizer != Normalizer::softmax || m.attention.distance_bias_window > 0 || !m.has_plain_rope())
+    write_lazy(m, attention);
 }
 
 }  // namespace lazy

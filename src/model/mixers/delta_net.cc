@@ -2,33 +2,58 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "model/language_model.h"
-#include "model/mixers/decay_gate.h"
-#include "model/mixers/delta_net_kind.h"
-#include "model/mixers/layer_state.h"
-#include "model/mixers/output_norm.h"
-#include "model/mixers/recurrence/delta_rule.h"
+#include "core/error.h"
+#include "model/blocks/linear.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "model/mixers/fla_fields.h"
+#include "model/mixers/gates.h"
+#include "model/mixers/mixer.h"
+#include "model/mixers/recurrence/linear_attention.h"
 #include "model/mixers/recurrence/short_convolution.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
 namespace {
 
+class DeltaNetMixer final : public Mixer {
+ public:
+  DeltaNetMixer(const ModelConfig& config, int64_t layer, at::Device device);
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
+  NamedTensors parameters() const override { return table_.all(); }
+  std::vector<const Linear*> products() const override { return {&qkvg_, &rates_, &output_}; }
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
+
+ private:
+  // silu of a projection, convolved before if there is a convolution. `state`: the convolution's, replaced; may be
+  // null.
+  at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
+  at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), every head of length 1
+
+  int64_t heads_, key_dim_, value_dim_, chunk_;
+  bool convolves_, gate_, decays_;
+  double norm_eps_;
+  Linear qkvg_, rates_, output_;  // rates: b_proj, a_proj
+  ParameterTable table_;
+  at::Tensor unit_weight_;
+};
+
 constexpr int64_t kDeltaNetChunk = 64;  // the fastest on a CPU
 
-}  // namespace
-
-DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, at::Device device)
-    : heads_(c.mix.heads),
-      key_dim_(c.mix.key_dim),
-      value_dim_(c.mix.value_dim),
-      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kDeltaNetChunk),
-      convolves_(c.mix.conv_size > 0),
-      gate_(c.mix.gate),
-      decays_(c.mixer == kGatedDeltaNet.name),
-      norm_eps_(c.norm_eps) {
+DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
+    : heads_(c.mixer.heads),
+      key_dim_(c.mixer.key_dim),
+      value_dim_(c.mixer.value_dim),
+      chunk_(c.mixer.chunk > 0 ? c.mixer.chunk : kDeltaNetChunk),
+      convolves_(c.mixer.conv_size > 0),
+      gate_(c.mixer.gate),
+      decays_(c.mixer.type == MixerType::gated_delta_net),
+      norm_eps_(c.norm.eps) {
   const int64_t key = heads_ * key_dim_, value = heads_ * value_dim_;
   std::vector<int64_t> rows = {key, key, value}, rates = {heads_};
   if (gate_) rows.push_back(value);
@@ -97,5 +122,127 @@ at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const Forw
   return output_.forward(
       output_norm(y.out, table_["attn.o_norm.weight"], norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }
+
+void infer_delta_net_sizes(ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  if (x.heads == 0) x.heads = std::max<int64_t>(1, m.hidden_size / 128);
+  if (x.key_dim == 0) x.key_dim = even_key_dim(m);
+  if (x.value_dim == 0) x.value_dim = x.key_dim;
+}
+
+// Six heads whose keys have three quarters of hidden_size in all, as its authors recommend.
+void infer_gated_delta_net_sizes(ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  if (x.heads == 0) x.heads = 6;
+  if (x.key_dim == 0) x.key_dim = even_key_dim(m, 3, 4);
+  if (x.value_dim == 0) x.value_dim = 2 * x.key_dim;
+}
+
+void check_delta_net(const ModelConfig&) {}
+
+std::vector<ParameterShape> delta_net_shapes(const ModelConfig& m) {
+  const MixerConfig& x = m.mixer;
+  const int64_t d = m.hidden_size, key = x.heads * x.key_dim, value = x.heads * x.value_dim;
+  const bool gated = m.mixer.type == MixerType::gated_delta_net;
+  std::vector<ParameterShape> out;
+  if (gated) out = {{"attn.A_log", {x.heads}, true, /*wide=*/true}, {"attn.dt_bias", {x.heads}, true, /*wide=*/true}};
+  out.push_back({"attn.q_proj.weight", {key, d}});
+  out.push_back({"attn.k_proj.weight", {key, d}});
+  out.push_back({"attn.v_proj.weight", {value, d}});
+  if (gated) out.push_back({"attn.a_proj.weight", {x.heads, d}});
+  out.push_back({"attn.b_proj.weight", {x.heads, d}});
+  if (x.conv_size > 0) {
+    out.push_back({"attn.q_conv1d.weight", {key, 1, x.conv_size}});
+    out.push_back({"attn.k_conv1d.weight", {key, 1, x.conv_size}});
+    out.push_back({"attn.v_conv1d.weight", {value, 1, x.conv_size}});
+  }
+  if (x.gate) out.push_back({"attn.g_proj.weight", {value, d}});
+  out.push_back({"attn.o_norm.weight", {x.value_dim}});
+  out.push_back({"attn.o_proj.weight", {d, value}});
+  return out;
+}
+
+void read_delta_nets(const config_json::Fields& fields, ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  fields.boolean({"use_gate"}, x.gate);
+  bool convolution = true;
+  fields.boolean({"use_short_conv"}, convolution);
+  fields.integer({"conv_size"}, x.conv_size);
+  if (!convolution) x.conv_size = 0;
+  fields.must_be_absent("allow_neg_eigval", "negative eigenvalues");
+}
+
+void read_delta_net(const config_json::Fields& fields, ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  x.heads = 16;
+  fields.integer({"num_heads"}, x.heads);
+  x.key_dim = expanded_head(fields, "expand_k", 1, m.hidden_size, x.heads);
+  x.value_dim = expanded_head(fields, "expand_v", 1, m.hidden_size, x.heads);
+  must_be_called(fields, "qk_norm", "l2");
+  must_be_called(fields, "qk_activation", "silu");
+  must_be_on(fields, "use_beta");
+  read_delta_nets(fields, m);
+}
+
+void read_gated_delta_net(const config_json::Fields& fields, ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  x.heads = 6;
+  fields.integer({"num_heads"}, x.heads);
+  x.key_dim = 256;
+  fields.integer({"head_dim"}, x.key_dim);
+  x.value_dim = expanded(fields, "expand_v", 2, x.key_dim);
+  int64_t value_heads = x.heads;
+  fields.integer({"num_v_heads"}, value_heads);
+  if (value_heads != x.heads) fields.wrong("num_v_heads", fmt::format("num_heads ({})", x.heads).c_str(), value_heads);
+  std::string activation = "swish";
+  fields.string({"output_gate_activation"}, activation);
+  if (activation != "swish" && activation != "silu") fields.wrong("output_gate_activation", "swish", activation);
+  read_delta_nets(fields, m);
+}
+
+void write_delta_nets(const ModelConfig& m, nlohmann::ordered_json& out) {
+  out["attn_mode"] = "chunk";
+  out["num_heads"] = m.mixer.heads;
+  out["use_gate"] = m.mixer.gate;
+  out["use_short_conv"] = m.mixer.conv_size > 0;
+  if (m.mixer.conv_size > 0) out["conv_size"] = m.mixer.conv_size;
+}
+
+void write_delta_net(const ModelConfig& m, nlohmann::ordered_json& out) {
+  write_delta_nets(m, out);
+  out["expand_k"] = ratio(m.mixer.heads * m.mixer.key_dim, m.hidden_size);
+  out["expand_v"] = ratio(m.mixer.heads * m.mixer.value_dim, m.hidden_size);
+}
+
+void write_gated_delta_net(const ModelConfig& m, nlohmann::ordered_json& out) {
+  write_delta_nets(m, out);
+  out["head_dim"] = m.mixer.key_dim;
+  out["expand_v"] = ratio(m.mixer.value_dim, m.mixer.key_dim);
+}
+
+}  // namespace
+
+const MixerKind kDeltaNet = {.type = MixerType::delta_net,
+                             .model_type = "delta_net",
+                             .architecture = "DeltaNetForCausalLM",
+                             .keys = {"conv_size", "gate"},
+                             .defaults = {.gate = false},
+                             .make = make_mixer_as<DeltaNetMixer>,
+                             .infer_sizes = infer_delta_net_sizes,
+                             .check = check_delta_net,
+                             .shapes = delta_net_shapes,
+                             .read = read_delta_net,
+                             .write = write_delta_net};
+
+const MixerKind kGatedDeltaNet = {.type = MixerType::gated_delta_net,
+                                  .model_type = "gated_deltanet",
+                                  .architecture = "GatedDeltaNetForCausalLM",
+                                  .keys = {"conv_size", "gate"},
+                                  .make = make_mixer_as<DeltaNetMixer>,
+                                  .infer_sizes = infer_gated_delta_net_sizes,
+                                  .check = check_delta_net,
+                                  .shapes = delta_net_shapes,
+                                  .read = read_gated_delta_net,
+                                  .write = write_gated_delta_net};
 
 }  // namespace lazy

@@ -2,13 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "model/language_model.h"
-#include "model/mixers/decay_gate.h"
-#include "model/mixers/layer_state.h"
-#include "model/mixers/mamba2_kind.h"
-#include "model/mixers/recurrence/decay.h"
+#include "core/error.h"
+#include "model/blocks/linear.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "model/mixers/fla_fields.h"
+#include "model/mixers/gates.h"
+#include "model/mixers/mixer.h"
+#include "model/mixers/recurrence/linear_attention.h"
 #include "model/mixers/recurrence/short_convolution.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
@@ -16,19 +20,36 @@
 namespace lazy {
 namespace {
 
+class Mamba2Mixer final : public Mixer {
+ public:
+  Mamba2Mixer(const ModelConfig& config, int64_t layer, at::Device device);
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
+  NamedTensors parameters() const override { return table_.all(); }
+  std::vector<const Linear*> products() const override { return {&input_, &output_}; }
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
+
+ private:
+  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), each group by itself
+
+  int64_t heads_, head_dim_, state_size_, groups_, chunk_;
+  double norm_eps_;
+  Linear input_, output_;
+  ParameterTable table_;
+};
+
 constexpr int64_t kMamba2Chunk = 64;  // the fastest on a CPU
 
-}  // namespace
-
-Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, at::Device device)
-    : heads_(c.mix.heads),
-      head_dim_(c.mix.value_dim),
-      state_size_(c.mix.state_size),
-      groups_(c.mix.groups),
-      chunk_(c.mix.chunk > 0 ? c.mix.chunk : kMamba2Chunk),
-      norm_eps_(c.norm_eps),
-      input_(c.hidden_size, {mamba2_inner(c.mix) + mamba2_convolved(c.mix) + c.mix.heads}, device),
-      output_(mamba2_inner(c.mix), {c.hidden_size}, device),
+Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
+    : heads_(c.mixer.heads),
+      head_dim_(c.mixer.value_dim),
+      state_size_(c.mixer.state_size),
+      groups_(c.mixer.groups),
+      chunk_(c.mixer.chunk > 0 ? c.mixer.chunk : kMamba2Chunk),
+      norm_eps_(c.norm.eps),
+      input_(c.hidden_size, {mamba2_inner(c.mixer) + mamba2_convolved(c.mixer) + c.mixer.heads}, device),
+      output_(mamba2_inner(c.mixer), {c.hidden_size}, device),
       table_(kMamba2.shapes(c),
              {{"mixer.in_proj.weight", input_.parts()[0]}, {"mixer.out_proj.weight", output_.parts()[0]}}, device) {}
 
@@ -83,5 +104,88 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
   state.keep();
   return output_.forward(normed(ops::swiglu(parts[0], y.out.flatten(2, 3))))[0];
 }
+
+void infer_mamba2_sizes(ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  if (x.value_dim == 0) x.value_dim = 64;
+  if (x.heads == 0) x.heads = std::max<int64_t>(1, 2 * m.hidden_size / x.value_dim);
+  if (x.key_dim == 0) x.key_dim = x.state_size;
+}
+
+void check_mamba2(const ModelConfig& m) {
+  const MixerConfig& x = m.mixer;
+  if (x.key_dim != x.state_size)
+    fail("model", "mixer.key_dim: expected mamba2's state_size ({}), found {}", x.state_size, x.key_dim);
+  if (x.heads % x.groups != 0)
+    fail("model", "mixer.groups: expected a divisor of heads ({}), found {}", x.heads, x.groups);
+  if (mamba2_inner(x) % m.hidden_size != 0) {
+    fail("model", "mixer.heads: expected heads times value_dim to be a multiple of hidden_size ({}), found {} times {}",
+         m.hidden_size, x.heads, x.value_dim);
+  }
+  if (x.conv_size < 1) fail("model", "mixer.conv_size: expected 1 or more taps in mamba2, found {}", x.conv_size);
+  if (!x.gate) fail("model", "mixer.gate: expected true, mamba2 has no form without its gate, found false");
+}
+
+std::vector<ParameterShape> mamba2_shapes(const ModelConfig& m) {
+  const MixerConfig& x = m.mixer;
+  const int64_t d = m.hidden_size, inner = mamba2_inner(x), convolved = mamba2_convolved(x);
+  return {{"mixer.dt_bias", {x.heads}, true, /*wide=*/true},
+          {"mixer.A_log", {x.heads}, true, /*wide=*/true},
+          {"mixer.D", {x.heads}, true, /*wide=*/true},
+          {"mixer.conv1d.weight", {convolved, 1, x.conv_size}},
+          {"mixer.conv1d.bias", {convolved}},
+          {"mixer.in_proj.weight", {inner + convolved + x.heads, d}},
+          {"mixer.norm.weight", {inner}},
+          {"mixer.out_proj.weight", {d, inner}}};
+}
+
+void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  fields.integer({"state_size"}, x.state_size);
+  fields.integer({"n_groups"}, x.groups);
+  fields.integer({"conv_kernel"}, x.conv_size);
+  read_inner_heads(fields, "head_dim", "hidden_size", m);
+  int64_t heads = x.heads;
+  fields.integer({"num_heads"}, heads);
+  if (heads != x.heads)
+    fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
+  fields.number({"layer_norm_epsilon"}, m.norm.eps);  // transformers' name
+  fields.must_be_absent("use_bias", "biases in the projections");
+  fields.must_be_absent("D_has_hdim", "a skip for each dimension");
+  fields.must_be_absent("norm_before_gate", "norms before the gate");
+  must_be_on(fields, "use_conv_bias");
+  must_be_on(fields, "rmsnorm");
+}
+
+void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
+  const MixerConfig& x = m.mixer;
+  out["num_heads"] = x.heads;
+  out["head_dim"] = x.value_dim;
+  out["expand"] = mamba2_inner(x) / m.hidden_size;
+  out["state_size"] = x.state_size;
+  out["n_groups"] = x.groups;
+  out["conv_kernel"] = x.conv_size;
+  out["use_conv_bias"] = true;
+  out["use_bias"] = false;
+  out["rmsnorm"] = true;
+  out["chunk_size"] = 256;  // of the peers' kernels; ours change nothing but the time
+  out["layer_norm_epsilon"] = m.norm.eps;
+}
+
+}  // namespace
+
+const MixerKind kMamba2 = {
+    .type = MixerType::mamba2,
+    .model_type = "mamba2",
+    .architecture = "Mamba2ForCausalLM",
+    .mlp = false,
+    .norm_eps = 1e-5,
+    .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
+    .make = make_mixer_as<Mamba2Mixer>,
+    .infer_sizes = infer_mamba2_sizes,
+    .check = check_mamba2,
+    .shapes = mamba2_shapes,
+    .read = read_mamba2,
+    .write = write_mamba2};
 
 }  // namespace lazy

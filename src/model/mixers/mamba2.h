@@ -1,29 +1,15 @@
-// Mamba2's block (SSD): one projection in, a short convolution, a state that fades and takes in by a step that each
-// token and head chooses, a skip, a gate, RMSNorm.
+// Mamba2 (SSD, arXiv 2405.21060); names and config.json as in flash-linear-attention.
 #pragma once
-#include "model/blocks/linear.h"
-#include "model/mixers/mixer.h"
-#include "model/mixers/parameter_table.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
-class Mamba2Mixer final : public Mixer {
- public:
-  Mamba2Mixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
-                     at::Tensor* stats) const override;
-  NamedTensors parameters() const override { return table_.all(); }
-  std::vector<const Linear*> products() const override { return {&input_, &output_}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                      at::Generator& generator) const override;
+extern const MixerKind kMamba2;
 
- private:
-  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), each group by itself
-
-  int64_t heads_, head_dim_, state_size_, groups_, chunk_;
-  double norm_eps_;
-  Linear input_, output_;
-  ParameterTable table_;
-};
+// value_dim is a head's share of the inner width, key_dim the state's size N.
+inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
+inline int64_t mamba2_convolved(const MixerConfig& x) {
+  return mamba2_inner(x) + 2 * x.groups * x.state_size;
+}  // x, B, C
 
 }  // namespace lazy

@@ -3,21 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
 #include "model/mixers/attention.h"
-#include "model/mixers/delta_net.h"
-#include "model/mixers/delta_net_kind.h"
-#include "model/mixers/kinds.h"
-#include "model/mixers/mamba2.h"
-#include "model/mixers/mamba2_kind.h"
-#include "model/mixers/retnet.h"
-#include "model/mixers/retnet_kind.h"
-#include "model/mixers/titans_kind.h"
-#include "model/mixers/titans_lmm.h"
-#include "model/mixers/titans_mac.h"
-#include "model/mixers/titans_mag.h"
-#include "model/mixers/titans_mal.h"
-#include "model/mixers/ttt.h"
-#include "model/mixers/ttt_kind.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
@@ -29,17 +18,52 @@ bool Mixer::init_parameter(const std::string&, at::Tensor& fresh, const ModelCon
 }
 
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device) {
-  const std::string name = config.mixer_of(layer);
-  if (name == "attention") return std::make_unique<AttentionMixer>(config, layer, device);
-  if (name == kRetNet.name) return std::make_unique<RetNetMixer>(config, device);
-  if (name == kMamba2.name) return std::make_unique<Mamba2Mixer>(config, device);
-  if (name == kDeltaNet.name || name == kGatedDeltaNet.name) return std::make_unique<DeltaNetMixer>(config, device);
-  if (name == kTttLinear.name || name == kTttMlp.name) return std::make_unique<TttMixer>(config, device);
-  if (name == kTitansLmm.name) return std::make_unique<TitansLmm>(config, layer, device);
-  if (name == kTitansMac.name) return std::make_unique<TitansMac>(config, layer, device);
-  if (name == kTitansMag.name) return std::make_unique<TitansMag>(config, layer, device);
-  if (name == kTitansMal.name) return std::make_unique<TitansMal>(config, layer, device);
-  fail("model", "mixer: expected one of this program's, found '{}'", name);
+  if (config.mixer_of(layer) == MixerType::attention) return std::make_unique<AttentionMixer>(config, layer, device);
+  return mixer_kind(config).make(config, layer, device);
+}
+
+ParameterTable::ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  size_t used = 0;
+  for (const ParameterShape& shape : shapes) {
+    at::Tensor tensor;
+    for (const auto& [name, given] : made) {
+      if (name == shape.name) tensor = given, ++used;
+    }
+    if (!tensor.defined()) tensor = at::zeros(shape.shape, options).requires_grad_(shape.trained);
+    if (tensor.sizes() != at::IntArrayRef(shape.shape))
+      fail_run("model", "{}: made in another shape than it is listed in", shape.name);
+    all_.emplace_back(shape.name, tensor);
+  }
+  if (used != made.size()) fail_run("model", "a mixer made a tensor that its kind does not list");
+}
+
+at::Tensor ParameterTable::operator[](const std::string& name) const {
+  for (const auto& [own, tensor] : all_) {
+    if (own == name) return tensor;
+  }
+  return {};
+}
+
+void ParameterTable::fill(const std::string& name, double value) const {
+  const at::NoGradGuard guard;
+  (*this)[name].fill_(value);
+}
+
+std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer) {
+  const auto index = static_cast<size_t>(layer);
+  if (cache.states.size() <= index) cache.states.resize(index + 1);
+  if (cache.length == 0) cache.states[index].clear();
+  return cache.states[index];
+}
+
+RememberedState::RememberedState(const ForwardOptions& options, int64_t layer, size_t count)
+    : tensors_(count), cached_(options.cache ? &layer_state(*options.cache, layer) : nullptr) {
+  if (cached_ && !cached_->empty()) tensors_ = *cached_;
+}
+
+void RememberedState::keep() {
+  if (cached_) *cached_ = tensors_;
 }
 
 }  // namespace lazy

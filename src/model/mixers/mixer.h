@@ -1,4 +1,4 @@
-// A layer's token mixer: what lets a token see the ones before it. Attention, or a recurrence over time.
+// A layer's token mixer: attention, or a recurrence over time.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -10,11 +10,13 @@
 
 #include "model/blocks/normalized.h"
 #include "model/config.h"
+#include "model/parameter_shapes.h"
 #include "model/safetensors.h"
 
 namespace lazy {
 
 struct ForwardOptions;
+struct KVCache;
 class Linear;
 
 class Mixer {
@@ -40,5 +42,41 @@ class Mixer {
 
 // The mixer of a layer: config.mixer_of(layer).
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device);
+
+// MixerKind::make of a mixer class.
+template <class T>
+std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, at::Device device) {
+  return std::make_unique<T>(config, layer, device);
+}
+
+// A mixer's parameters by name, in the order of MixerKind::shapes.
+class ParameterTable {
+ public:
+  ParameterTable() = default;
+  // Those of `made` (parts of linear layers, say) and fresh zeros for the others, in the order of `shapes`.
+  ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
+
+  const NamedTensors& all() const { return all_; }
+  at::Tensor operator[](const std::string& name) const;  // undefined: not listed
+  void fill(const std::string& name, double value) const;
+
+ private:
+  NamedTensors all_;
+};
+
+// The layer's list in cache.states, empty before the first token. Put new tensors there, never change those in it.
+std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer);
+
+// What a recurrent layer remembers, so many tensors: undefined before the first token, and without a cache.
+class RememberedState {
+ public:
+  RememberedState(const ForwardOptions& options, int64_t layer, size_t count);
+  at::Tensor& operator[](size_t n) { return tensors_[n]; }
+  void keep();  // for the tokens to come, if there is a cache
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor>* cached_;
+};
 
 }  // namespace lazy

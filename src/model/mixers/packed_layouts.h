@@ -3,7 +3,7 @@
 #pragma once
 #include <map>
 
-#include "model/packed.h"
+#include "model/forward_options.h"
 
 namespace lazy {
 

@@ -1,29 +1,9 @@
-// Multi-scale retention (RetNet): queries and keys turned by RoPE, a state that fades at a fixed rate in each head,
-// RMSNorm of every head, a gate.
+// RetNet (multi-scale retention, arXiv 2307.08621); names and config.json as in flash-linear-attention.
 #pragma once
-#include "model/blocks/linear.h"
-#include "model/mixers/mixer.h"
-#include "model/mixers/parameter_table.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 
-class RetNetMixer final : public Mixer {
- public:
-  RetNetMixer(const ModelConfig& config, at::Device device);
-  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
-                     at::Tensor* stats) const override;
-  NamedTensors parameters() const override { return table_.all(); }
-  std::vector<const Linear*> products() const override { return {&qkvg_, &output_}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
-                      at::Generator& generator) const override;
-
- private:
-  int64_t heads_, key_dim_, value_dim_, chunk_;
-  bool gate_;
-  double norm_eps_;
-  Linear qkvg_, output_;
-  ParameterTable table_;
-  at::Tensor log_decay_;  // (heads), float64
-};
+extern const MixerKind kRetNet;
 
 }  // namespace lazy

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "model/mixers/block_weights.h"
+#include "ops/attention_weights.h"
 #include "ops/decode.h"
 #include "ops/rope.h"
 
@@ -77,7 +77,7 @@ class BlockedForm {
       const int64_t keys = s_BHLK.size(3);
       s_BHLK.add_(added_.narrow(1, 0, rows).narrow(2, 0, keys));
       const at::Tensor w_BHLK =
-          block_weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys), count_, in_.tau, in_.attention);
+          ops::block_weights(s_BHLK, visible_.narrow(0, 0, rows).narrow(1, 0, keys), count_, in_.tau, in_.attention);
       const at::Tensor v_BKGD = at::cat({in_.v.narrow(1, 0, cache_.sinks), in_.v.narrow(1, from, recent)}, 1);
       out.narrow(1, begin, rows).copy_(mix(w_BHLK, v_BKGD));
     }

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/config.h"
-#include "model/streaming_cache.h"
+#include "model/kv_cache.h"
 #include "ops/attention.h"
 
 namespace lazy {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/mixers/explicit_attention.h"
+#include "ops/attention_weights.h"
 
 namespace lazy {
 namespace {
@@ -60,10 +60,10 @@ at::Tensor relative_scores(const RelativeInputs& in) {
 }
 
 at::Tensor relative_values(const at::Tensor& weights, const RelativeInputs& in) {
-  if (!in.past_v.defined()) return weighted_values(weights, in.v);
+  if (!in.past_v.defined()) return ops::weighted_values(weights, in.v);
   const at::Tensor remembered = pairs_of(in).remembered;
-  return weighted_values(weights.masked_fill(remembered, 0), in.v) +
-         weighted_values(weights.masked_fill(remembered.logical_not(), 0), in.past_v);
+  return ops::weighted_values(weights.masked_fill(remembered, 0), in.v) +
+         ops::weighted_values(weights.masked_fill(remembered.logical_not(), 0), in.past_v);
 }
 
 }  // namespace lazy

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "model/blocks/recompute.h"
-#include "model/mixers/block_weights.h"
+#include "ops/attention_weights.h"
 
 namespace lazy {
 namespace {
@@ -46,7 +46,7 @@ struct Strip {
         ((content_BHSN + by_key(position_HBSN).transpose(0, 1)) / root).masked_fill(visible.logical_not(), -INFINITY);
     ops::AttentionOptions weighing = options;
     weighing.sink = sink;
-    const at::Tensor p = block_weights(s_BHSN, visible, visible.sum(1, true).to(type), tau, weighing);
+    const at::Tensor p = ops::block_weights(s_BHSN, visible, visible.sum(1, true).to(type), tau, weighing);
     const at::Tensor v = v_BNGD.to(type).transpose(1, 2);
     const at::Tensor out = at::matmul(p.view({B, G, H / G * S, N}), v).view({B, H, S, D}).transpose(1, 2);
     std::vector<at::Tensor> results = {out.to(q_BSHD.scalar_type())};

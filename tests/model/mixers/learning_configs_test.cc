@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 
 namespace lazy {
 namespace {
@@ -19,13 +19,11 @@ struct Size {
 ModelConfig paper_size(int64_t hidden_size, const Size& size) {
   ModelConfig c{.hidden_size = hidden_size,
                 .num_layers = 24,
-                .num_heads = 16,
-                .num_kv_heads = 16,
-                .head_dim = hidden_size / 16,
-                .intermediate_size = size.intermediate};
-  c.mixer = size.mixer;
-  c.mix.heads = size.heads;
-  c.mix.gate = size.gate;
+                .attention = {.num_heads = 16, .num_kv_heads = 16, .head_dim = hidden_size / 16},
+                .mlp = {.intermediate_size = size.intermediate}};
+  c.mixer.type = *kMixerTypes.find(size.mixer);
+  c.mixer.heads = size.heads;
+  c.mixer.gate = size.gate;
   mixer_kind(c).infer_sizes(c);
   c.validate();
   return c;
@@ -37,10 +35,8 @@ TEST(LearningConfigs, MatchTransformerPlusPlus) {
                          const std::vector<std::pair<Size, int64_t>>& sizes) {
     const ModelConfig transformer{.hidden_size = hidden_size,
                                   .num_layers = 24,
-                                  .num_heads = 16,
-                                  .num_kv_heads = 16,
-                                  .head_dim = hidden_size / 16,
-                                  .intermediate_size = intermediate};
+                                  .attention = {.num_heads = 16, .num_kv_heads = 16, .head_dim = hidden_size / 16},
+                                  .mlp = {.intermediate_size = intermediate}};
     const auto wanted = static_cast<double>(count_parameters(transformer).untied);
     for (const auto& [size, count] : sizes) {
       const ParameterCount counted = count_parameters(paper_size(hidden_size, size));
@@ -65,8 +61,8 @@ TEST(LearningConfigs, MatchTransformerPlusPlus) {
 }
 
 std::string refusal(const char* mixer, const std::function<void(ModelConfig&)>& change) {
-  ModelConfig c{.hidden_size = 64, .num_layers = 2, .num_heads = 4, .num_kv_heads = 4, .head_dim = 16};
-  c.mixer = mixer;
+  ModelConfig c{.hidden_size = 64, .num_layers = 2, .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16}};
+  c.mixer.type = *kMixerTypes.find(mixer);
   change(c);
   mixer_kind(c).infer_sizes(c);
   try {
@@ -80,29 +76,30 @@ std::string refusal(const char* mixer, const std::function<void(ModelConfig&)>& 
 TEST(LearningConfigs, BadOnesSayWhatWouldBeRight) {
   for (const char* mixer : {"ttt_linear", "ttt_mlp", "titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
     EXPECT_EQ(refusal(mixer, [](ModelConfig&) {}), "nothing refused") << mixer;
-    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.heads = 3; }),
+    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mixer.heads = 3; }),
                 HasSubstr("mixer.heads: expected heads times key_dim to be hidden_size (64)"));
-    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mix.value_dim = 8; }),
+    EXPECT_THAT(refusal(mixer, [](ModelConfig& c) { c.mixer.value_dim = 8; }),
                 HasSubstr("mixer.value_dim: expected key_dim"));
   }
-  EXPECT_THAT(refusal("ttt_mlp", [](ModelConfig& c) { c.mix.heads = 64; }),
+  EXPECT_THAT(refusal("ttt_mlp", [](ModelConfig& c) { c.mixer.heads = 64; }),
               HasSubstr("mixer.key_dim: expected an even number"));
-  EXPECT_THAT(refusal("titans_lmm", [](ModelConfig& c) { c.window = 16; }), HasSubstr("window_size: expected -1"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.window = 16; }),
+  EXPECT_THAT(refusal("titans_lmm", [](ModelConfig& c) { c.attention.window = 16; }),
+              HasSubstr("window_size: expected -1"));
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.attention.window = 16; }),
               HasSubstr("window_size: expected -1, mixer.segment (64)"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.chunk = 32; }),
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mixer.chunk = 32; }),
               HasSubstr("mixer.chunk: expected mixer.segment (64), found 32"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mix.segment = 5000; }),
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.mixer.segment = 5000; }),
               HasSubstr("mixer.segment: expected 1 to max_position_embeddings"));
-  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.mix.chunk = 5000; }),
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.mixer.chunk = 5000; }),
               HasSubstr("mixer.chunk: expected 1 to max_position_embeddings"));
-  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.num_heads = 2, c.num_kv_heads = 2; }),
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.attention.num_heads = 2, c.attention.num_kv_heads = 2; }),
               HasSubstr("num_heads: expected"));
-  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.positions = "alibi"; }),
+  EXPECT_THAT(refusal("titans_mag", [](ModelConfig& c) { c.positions.kind = PositionKind::alibi; }),
               HasSubstr("positions: expected rope, none, learned or sinusoidal beside a neural memory, found alibi"));
-  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.partial_rotary_factor = 0.5; }),
+  EXPECT_THAT(refusal("titans_mac", [](ModelConfig& c) { c.positions.partial_rotary_factor = 0.5; }),
               HasSubstr("partial_rotary_factor, rope_interleaved: expected RoPE on whole heads"));
-  EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.normalizer = "elastic"; }),
+  EXPECT_THAT(refusal("titans_mal", [](ModelConfig& c) { c.attention.normalizer = Normalizer::elastic; }),
               HasSubstr("normalizer: expected softmax"));
 }
 

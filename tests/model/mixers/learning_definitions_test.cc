@@ -5,11 +5,12 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
 #include "model/mixers/mixer.h"
 #include "model/mixers/recurrence_checks.h"
+#include "model/mixers/reference_rules.h"
+#include "model/mixers/registry.h"
 #include "model/mixers/titans/neural_memory.h"
-#include "model/mixers/ttt/ttt_rule.h"
+#include "model/mixers/ttt_rule.h"
 
 namespace lazy {
 namespace {
@@ -20,13 +21,13 @@ class Definition {
     for (const auto& [name, p] : mixer.parameters()) weights[name] = p.detach().to(at::kDouble);
   }
   at::Tensor forward(const at::Tensor& x) {  // (length, hidden_size)
-    if (c.mixer.starts_with("ttt")) return ttt(x);
-    if (c.mixer == "titans_lmm") return memory_output(memory(x), x);
-    if (c.mixer == "titans_mac") return mac(x);
-    const int64_t P = c.mix.persistent;
+    if (std::string_view(name(c.mixer.type)).starts_with("ttt")) return ttt(x);
+    if (c.mixer.type == MixerType::titans_lmm) return memory_output(memory(x), x);
+    if (c.mixer.type == MixerType::titans_mac) return mac(x);
+    const int64_t P = c.mixer.persistent;
     const at::Tensor all = at::cat({w("persistent"), x}), asked = memory(all);
     const at::Tensor place = at::arange(all.size(0));
-    if (c.mixer == "titans_mal") {
+    if (c.mixer.type == MixerType::titans_mal) {
       const at::Tensor y = memory_output(asked, all), q = rotated(heads(y, "attn.q"), place),
                        k = rotated(heads(y, "attn.k"), place);
       return at::matmul(attention(q, k, heads(y, "attn.v"), {}, {}, {}).slice(0, P), w("attn.o_proj.weight").t());
@@ -40,7 +41,8 @@ class Definition {
  private:
   at::Tensor w(const std::string& name) const { return weights.at(name); }
   at::Tensor heads(const at::Tensor& x, const std::string& projection) const {
-    return at::matmul(x, w(projection + "_proj.weight").t()).view({x.size(0), c.num_heads, c.head_dim});
+    return at::matmul(x, w(projection + "_proj.weight").t())
+        .view({x.size(0), c.attention.num_heads, c.attention.head_dim});
   }
   static at::Tensor rms(const at::Tensor& x, const at::Tensor& weight) {
     return x / (x.square().mean(-1, true) + 1e-6).sqrt() * weight;
@@ -53,9 +55,9 @@ class Definition {
     at::Tensor out = x.clone();
     for (int64_t n = 0; n < half; ++n) {
       const int64_t a = interleaved ? 2 * n : n, b = interleaved ? 2 * n + 1 : n + half;
-      const at::Tensor angle =
-          (place.to(at::kDouble) * std::pow(c.rope_base, -2.0 * static_cast<double>(n) / static_cast<double>(D)))
-              .unsqueeze(1);
+      const at::Tensor angle = (place.to(at::kDouble) *
+                                std::pow(c.positions.rope_base, -2.0 * static_cast<double>(n) / static_cast<double>(D)))
+                                   .unsqueeze(1);
       const at::Tensor x_a = x.select(2, a), x_b = x.select(2, b);
       out.select(2, a).copy_(x_a * angle.cos() - x_b * angle.sin());
       out.select(2, b).copy_(x_b * angle.cos() + x_a * angle.sin());
@@ -70,26 +72,26 @@ class Definition {
     const int64_t length = q.size(0);
     const at::Tensor distance = at::arange(length).unsqueeze(1) - at::arange(length);
     at::Tensor seen = distance.ge(0);
-    if (c.window > 0) seen = seen.logical_and(distance < c.window);
+    if (c.attention.window > 0) seen = seen.logical_and(distance < c.attention.window);
     at::Tensor s = at::matmul(by_head(q), by_head(k).transpose(1, 2)).masked_fill(seen.logical_not(), -1e30),
                values = by_head(v);
     if (prefix_k.defined()) {
       s = at::cat({at::matmul(by_head(prefix_q), by_head(prefix_k).transpose(1, 2)), s}, 2);
       values = at::cat({by_head(prefix_v), values}, 1);
     }
-    return at::matmul((s / std::sqrt(static_cast<double>(c.head_dim))).softmax(-1), values)
+    return at::matmul((s / std::sqrt(static_cast<double>(c.attention.head_dim))).softmax(-1), values)
         .transpose(0, 1)
         .reshape({length, -1});
   }
 
   at::Tensor ttt(const at::Tensor& x) const {
     const std::string at = "seq_modeling_block.";
-    const int64_t H = c.mix.heads, D = c.mix.key_dim, length = x.size(0), K = c.mix.chunk;
+    const int64_t H = c.mixer.heads, D = c.mixer.key_dim, length = x.size(0), K = c.mixer.chunk;
     const auto part = [&](const char* name) {
       return at::matmul(x, w(at + name + ".weight").t()).view({length, H, D});
     };
     const at::Tensor place = at::arange(length).remainder(K);
-    const double base_rate = c.mixer == "ttt_mlp" ? 0.1 : 1;
+    const double base_rate = c.mixer.type == MixerType::ttt_mlp ? 0.1 : 1;
     const at::Tensor rate = base_rate / static_cast<double>(D) *
                             at::sigmoid(at::matmul(x, w(at + "learnable_ttt_lr_weight").squeeze(1).t()) +
                                         w(at + "learnable_ttt_lr_bias").squeeze(1));
@@ -101,12 +103,12 @@ class Definition {
                  .norm_weight = w(at + "ttt_norm_weight"),
                  .norm_bias = w(at + "ttt_norm_bias")};
     TttWeights start{{w(at + "W1")}, {w(at + "b1")}};
-    if (c.mixer == "ttt_mlp") start.W.push_back(w(at + "W2")), start.b.push_back(w(at + "b2"));
-    const at::Tensor out = std::get<0>(ttt_loop(in, ttt_start(start, 1))).view({length, H * D});
+    if (c.mixer.type == MixerType::ttt_mlp) start.W.push_back(w(at + "W2")), start.b.push_back(w(at + "b2"));
+    const at::Tensor out = std::get<0>(reference_ttt(in, ttt_start(start, 1))).view({length, H * D});
     const at::Tensor centered = out - out.mean(-1, true);
     at::Tensor y = centered / (centered.square().mean(-1, true) + 1e-6).sqrt() * w(at + "post_norm.weight") +
                    w(at + "post_norm.bias");
-    if (c.mix.gate) y = at::gelu(at::matmul(x, w(at + "g_proj.weight").t()), "tanh") * y;
+    if (c.mixer.gate) y = at::gelu(at::matmul(x, w(at + "g_proj.weight").t()), "tanh") * y;
     return at::matmul(y, w(at + "o_proj.weight").t());
   }
 
@@ -121,7 +123,7 @@ class Definition {
         if (from >= 0) y[t] += taps.select(1, j) * projected[from];
       }
     }
-    return (y * at::sigmoid(y)).view({x.size(0), c.mix.heads, -1});
+    return (y * at::sigmoid(y)).view({x.size(0), c.mixer.heads, -1});
   }
 
   MemoryInputs memory_inputs(const at::Tensor& x) const {
@@ -130,7 +132,7 @@ class Definition {
           .unsqueeze(0);
     };
     const at::Tensor momentum = at::sigmoid(gate("momentum"));
-    const at::Tensor step = at::sigmoid(gate("step")) * (1 - momentum) / std::max(c.mix.key_dim, c.mix.chunk);
+    const at::Tensor step = at::sigmoid(gate("step")) * (1 - momentum) / std::max(c.mixer.key_dim, c.mixer.chunk);
     return {unit(stream(x, "q")).unsqueeze(0),
             unit(stream(x, "k")).unsqueeze(0),
             stream(x, "v").unsqueeze(0),
@@ -140,21 +142,21 @@ class Definition {
             model_norm()};
   }
 
-  at::Tensor model_norm() const { return c.mix.memory_norm ? w("memory.model_norm.weight") : at::Tensor(); }
+  at::Tensor model_norm() const { return c.mixer.memory_norm ? w("memory.model_norm.weight") : at::Tensor(); }
 
   MemoryState fresh() const {
     MemoryWeights start;
-    for (int64_t n = 1; n <= c.mix.memory_depth; ++n) start.push_back(w("memory.start_" + std::to_string(n)));
+    for (int64_t n = 1; n <= c.mixer.memory_depth; ++n) start.push_back(w("memory.start_" + std::to_string(n)));
     return memory_start(start, 1);
   }
 
   at::Tensor memory(const at::Tensor& x) const {  // (length, heads, dim)
-    return std::get<0>(memory_loop(memory_inputs(x), fresh(), c.mix.chunk)).squeeze(0);
+    return std::get<0>(reference_memory(memory_inputs(x), fresh(), c.mixer.chunk)).squeeze(0);
   }
 
   at::Tensor memory_output(const at::Tensor& answers, const at::Tensor& x) const {
     at::Tensor y = rms(answers, w("memory.norm.weight")).flatten(1);
-    if (c.mix.gate) y = at::silu(at::matmul(x, w("memory.g_proj.weight").t())) * y;
+    if (c.mixer.gate) y = at::silu(at::matmul(x, w("memory.g_proj.weight").t())) * y;
     return at::matmul(y, w("memory.o_proj.weight").t());
   }
 
@@ -165,7 +167,7 @@ class Definition {
 
   // Token by token: each sees nothing that comes after it.
   at::Tensor mac(const at::Tensor& x) const {
-    const int64_t P = c.mix.persistent, size = c.mix.segment;
+    const int64_t P = c.mixer.persistent, size = c.mixer.segment;
     const at::Tensor questions = unit(stream(x, "q")), persistent = w("persistent");
     MemoryState state = fresh();
     std::vector<at::Tensor> attended, answers, keys, values;
@@ -184,13 +186,14 @@ class Definition {
         values.push_back(heads(one, "attn.v"));
       }
       const at::Tensor q = rotated(heads(here, "attn.q"), place)[0], k = at::cat(keys),
-                       v = at::cat(values);                                                            // q (heads, dim)
-      const at::Tensor p = ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.head_dim))).softmax(0);  // (keys, heads)
+                       v = at::cat(values);  // q (heads, dim)
+      const at::Tensor p =
+          ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.attention.head_dim))).softmax(0);  // (keys, heads)
       attended.push_back((p.unsqueeze(-1) * v).sum(0).view({-1}));
       MemoryInputs all = memory_inputs(at::stack(attended));
       for (at::Tensor* in : {&all.q, &all.k, &all.v, &all.step, &all.log_momentum, &all.log_keep})
         *in = in->slice(1, t, t + 1);
-      auto [answer, next] = memory_loop(all, state, size);
+      auto [answer, next] = reference_memory(all, state, size);
       answers.push_back(answer.view({-1}));
       state = next;
     }
@@ -216,16 +219,16 @@ INSTANTIATE_TEST_SUITE_P(, MixerDefinition,
                          });
 
 TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
-  ModelConfig c{.hidden_size = 24, .num_layers = 1, .num_heads = 3, .num_kv_heads = 3, .head_dim = 8};
-  c.mixer = GetParam().mixer;
-  c.mix = {.heads = 2,
-           .conv_size = 3,
-           .memory_expansion = 3,
-           .persistent = 3,
-           .segment = 7,
-           .memory_norm = GetParam().memory_norm};
-  c.mix.chunk = c.mixer.starts_with("ttt") ? 16 : 7;
-  if (c.mixer == "titans_mag" || c.mixer == "titans_mal") c.window = 10;
+  ModelConfig c{.hidden_size = 24, .num_layers = 1, .attention = {.num_heads = 3, .num_kv_heads = 3, .head_dim = 8}};
+  c.mixer = {.type = *kMixerTypes.find(GetParam().mixer),
+             .heads = 2,
+             .conv_size = 3,
+             .memory_expansion = 3,
+             .persistent = 3,
+             .segment = 7,
+             .memory_norm = GetParam().memory_norm};
+  c.mixer.chunk = std::string_view(name(c.mixer.type)).starts_with("ttt") ? 16 : 7;
+  if (c.mixer.type == MixerType::titans_mag || c.mixer.type == MixerType::titans_mal) c.attention.window = 10;
   mixer_kind(c).infer_sizes(c);
   mixer_kind(c).check(c);
   const auto mixer = make_mixer(c, 0, at::kCPU);
@@ -234,10 +237,12 @@ TEST_P(MixerDefinition, IsWhatTheMixerComputes) {
   for (const auto& [name, p] : mixer->parameters()) {
     const bool norm = name.find("norm") != std::string::npos && !name.ends_with("bias");
     const bool start = name.find("start_") != std::string::npos;
-    const double scale = start && c.mix.memory_norm ? 1 : start || name.find("conv1d") != std::string::npos ? 0.5 : 0.2;
+    const double scale = start && c.mixer.memory_norm                        ? 1
+                         : start || name.find("conv1d") != std::string::npos ? 0.5
+                                                                             : 0.2;
     p.copy_(at::randn(p.sizes()) * scale + (norm ? 1 : 0));
     // Short steps: long ones overshoot where answers are normalized, and with them roundings grow from chunk to chunk.
-    if (c.mix.memory_norm && name == "memory.step_proj.bias") p.sub_(5);
+    if (c.mixer.memory_norm && name == "memory.step_proj.bias") p.sub_(5);
   }
   Definition definition(c, *mixer);
   for (const int64_t length : {1, 7, 31}) {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
+#include "model/mixers/registry.h"
 #include "model/temporary_folder.h"
 #include "ops/device.h"
 
@@ -23,15 +23,12 @@ ModelConfig small(const char* mixer) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,
                 .num_layers = 2,
-                .num_heads = 2,
-                .num_kv_heads = 2,
-                .head_dim = 16,
-                .intermediate_size = 48,
-                .max_length = 64};
-  c.mixer = mixer;
-  c.mix = {.heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
+                .max_length = 64,
+                .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
+                .mlp = {.intermediate_size = 48}};
+  c.mixer = {.type = *kMixerTypes.find(mixer), .heads = 2, .memory_expansion = 2, .persistent = 3, .segment = 8};
   c.init_std = 0.15;  // large enough that what is learned matters
-  if (std::string(mixer).starts_with("titans")) c.mix.chunk = 8;
+  if (std::string(mixer).starts_with("titans")) c.mixer.chunk = 8;
   mixer_kind(c).infer_sizes(c);
   return c;
 }
@@ -39,25 +36,25 @@ ModelConfig small(const char* mixer) {
 std::vector<Shape> shapes() {
   std::vector<Shape> out = {{"ttt_linear", small("ttt_linear")}, {"ttt_mlp", small("ttt_mlp")}};
   out.push_back({"ttt_linear_bare", small("ttt_linear")});
-  out.back().config.mix.gate = false;
-  out.back().config.mix.chunk = 5;
+  out.back().config.mixer.gate = false;
+  out.back().config.mixer.chunk = 5;
   out.push_back({"ttt_mlp_hybrid", small("ttt_mlp")});
-  out.back().config.attention_layers = {1};
+  out.back().config.mixer.attention_layers = {1};
   for (const char* name : {"titans_lmm", "titans_mac", "titans_mag", "titans_mal"}) {
     out.push_back({name, small(name)});
-    if (std::string(name) != "titans_lmm" && std::string(name) != "titans_mac") out.back().config.window = 9;
+    if (std::string(name) != "titans_lmm" && std::string(name) != "titans_mac") out.back().config.attention.window = 9;
   }
   out.push_back({"titans_lmm_linear_bare", small("titans_lmm")});
-  out.back().config.mix.memory_depth = 1;
-  out.back().config.mix.gate = false;
-  out.back().config.mix.conv_size = 0;
-  out.back().config.mix.memory_norm = false;
+  out.back().config.mixer.memory_depth = 1;
+  out.back().config.mixer.gate = false;
+  out.back().config.mixer.conv_size = 0;
+  out.back().config.mixer.memory_norm = false;
   for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
     out.push_back({name + 7, small(name)});  // neither persistent tokens nor convolutions nor a norm
-    out.back().config.mix.persistent = 0;
-    out.back().config.mix.conv_size = 0;
-    out.back().config.mix.memory_norm = false;
-    if (std::string(name) != "titans_mac") out.back().config.window = 9;
+    out.back().config.mixer.persistent = 0;
+    out.back().config.mixer.conv_size = 0;
+    out.back().config.mixer.memory_norm = false;
+    if (std::string(name) != "titans_mac") out.back().config.attention.window = 9;
   }
   return out;
 }
@@ -87,7 +84,8 @@ TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
   for (const auto& [name, tensor] : model.parameters()) {
     if (name.find("memory.start_") != std::string::npos) {
       EXPECT_NEAR(tensor.std().item<double>() * std::sqrt(static_cast<double>(tensor.size(1))), 1, 0.15) << name;
-    } else if (GetParam().config.mixer.starts_with("titans") && name.ends_with("_conv1d.weight")) {
+    } else if (std::string_view(name(GetParam().config.mixer.type)).starts_with("titans") &&
+               name.ends_with("_conv1d.weight")) {
       const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(2)));
       EXPECT_LE(tensor.abs().max().item<double>(), bound) << name;
       EXPECT_GT(tensor.abs().max().item<double>(), 0.8 * bound) << name;
@@ -207,7 +205,7 @@ TEST_P(LearningModel, ASavedModelIsTheSame) {
   again.to(model.device());
   const at::NoGradGuard guard;
   EXPECT_EQ(off(again.forward(text(1, 30)).hidden, hidden(text(1, 30))), 0);
-  EXPECT_EQ(again.config().mixer, GetParam().config.mixer);
+  EXPECT_EQ(again.config().mixer.type, GetParam().config.mixer.type);
 }
 
 }  // namespace

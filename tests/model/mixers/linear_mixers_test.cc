@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
 #include "model/mixers/recurrence_cases.h"
+#include "model/mixers/registry.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
 
@@ -25,26 +25,28 @@ const std::vector<std::string> kNames = {"retnet", "mamba2", "delta_net", "gated
 
 ModelConfig of_kind(const std::string& name, int64_t layers, int64_t hidden) {
   const MixerKind& kind = *find_mixer(name);
-  ModelConfig c{
-      .hidden_size = hidden, .num_layers = layers, .hidden_ratio = kind.hidden_ratio, .norm_eps = kind.norm_eps};
-  c.mixer = name;
-  c.mix = kind.defaults;
-  c.mlp = kind.mlp;
+  ModelConfig c{.hidden_size = hidden,
+                .num_layers = layers,
+                .mlp = {.hidden_ratio = kind.hidden_ratio},
+                .norm = {.eps = kind.norm_eps}};
+  c.mixer = kind.defaults;
+  c.mixer.type = *kMixerTypes.find(name);
+  c.mlp.enabled = kind.mlp;
   return c;
 }
 
 ModelConfig small(const std::string& name) {
   ModelConfig c = of_kind(name, 2, 64);
   c.vocab_size = 97;
-  c.intermediate_size = 80;
+  c.mlp.intermediate_size = 80;
   c.max_length = 64;
   c.init_std = 0.12;
-  c.mix.heads = 4;
-  c.mix.key_dim = name == "mamba2" ? 24 : 16;
-  c.mix.value_dim = 32;
-  c.mix.state_size = 24;
-  c.mix.groups = name == "mamba2" ? 2 : 1;
-  c.mix.chunk = 8;
+  c.mixer.heads = 4;
+  c.mixer.key_dim = name == "mamba2" ? 24 : 16;
+  c.mixer.value_dim = 32;
+  c.mixer.state_size = 24;
+  c.mixer.groups = name == "mamba2" ? 2 : 1;
+  c.mixer.chunk = 8;
   return c;
 }
 
@@ -89,7 +91,7 @@ TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
                       {"Gated DeltaNet 1B", "gated_delta_net", 21, 2048, 0, 0, 1387}};
   for (const Row& row : rows) {
     ModelConfig c = of_kind(row.mixer, row.layers, row.hidden);
-    c.mix.key_dim = row.key_dim;
+    c.mixer.key_dim = row.key_dim;
     mixer_kind(c).infer_sizes(c);
     c.validate();
     const ParameterCount count = count_parameters(c);
@@ -205,7 +207,7 @@ TEST(LinearMixers, ChunksOfEverySizeAgree) {
     LanguageModel model = model_here(c, 11);
     const at::Tensor ids = random_ids(2, 45), whole = hidden_of(model, ids);
     for (const int64_t chunk : {1, 45, 64}) {
-      c.mix.chunk = chunk;
+      c.mixer.chunk = chunk;
       LanguageModel other = model_here(c, 11);
       EXPECT_LT(distance(hidden_of(other, ids), whole), 2e-5 * whole.abs().max().item<double>())
           << name << ", chunk " << chunk;
@@ -263,7 +265,7 @@ TEST(LinearMixers, AFolderGivesTheModelBack) {
     model.save(folder.path());
     LanguageModel back = LanguageModel::load(folder.path());
     back.to(ops::test::test_device());
-    const MixerConfig &a = model.config().mix, &b = back.config().mix;
+    const MixerConfig &a = model.config().mixer, &b = back.config().mixer;
     EXPECT_EQ(std::tie(a.heads, a.key_dim, a.value_dim, a.conv_size, a.gate, a.groups),
               std::tie(b.heads, b.key_dim, b.value_dim, b.conv_size, b.gate, b.groups))
         << name;
@@ -302,19 +304,19 @@ TEST(LinearMixers, ConfigurationsOfFla) {
   };
   const ModelConfig retnet =
       read(R"("model_type": "retnet", "num_heads": 8, "expand_k": 1.0, "expand_v": 2.0, "num_kv_heads": null)");
-  EXPECT_EQ(retnet.mix.key_dim, 256);
-  EXPECT_EQ(retnet.mix.value_dim, 512);
+  EXPECT_EQ(retnet.mixer.key_dim, 256);
+  EXPECT_EQ(retnet.mixer.value_dim, 512);
   EXPECT_EQ(retnet.intermediate(), 2816);
   const ModelConfig mamba2 =
       read(R"("model_type": "mamba2", "head_dim": 64, "expand": 2, "state_size": 128, "n_groups": 1)");
-  EXPECT_EQ(mamba2.mix.heads, 64);
-  EXPECT_EQ(mamba2.norm_eps, 1e-5);
+  EXPECT_EQ(mamba2.mixer.heads, 64);
+  EXPECT_EQ(mamba2.norm.eps, 1e-5);
   const ModelConfig delta =
       read(R"("model_type": "delta_net", "num_heads": 16, "expand_k": 1, "expand_v": 1, "qk_norm": "l2")");
-  EXPECT_EQ(delta.mix.key_dim, 128);
-  EXPECT_FALSE(delta.mix.gate);
+  EXPECT_EQ(delta.mixer.key_dim, 128);
+  EXPECT_FALSE(delta.mixer.gate);
   const ModelConfig gated = read(R"("model_type": "gated_deltanet", "num_heads": 6, "head_dim": 256, "expand_v": 2)");
-  EXPECT_EQ(gated.mix.value_dim, 512);
+  EXPECT_EQ(gated.mixer.value_dim, 512);
   const auto message = [&](const std::string& own) {
     try {
       read(own);
@@ -340,7 +342,7 @@ TEST(LinearMixers, ConfigurationsOfFla) {
 TEST(LinearMixers, ConfigurationsThatDoNotFitAreNamed) {
   const auto message = [](const std::string& name, auto change) {
     ModelConfig c = small(name);
-    change(c.mix);
+    change(c.mixer);
     try {
       c.validate();
     } catch (const Error& e) {

@@ -41,13 +41,13 @@ std::string refusal(const json& change) {
 
 TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
   const ModelConfig small = read(published(64));
-  EXPECT_EQ(small.mixer, "mamba2");
+  EXPECT_EQ(small.mixer.type, MixerType::mamba2);
   EXPECT_EQ(small.vocab_size, 96) << "padded";
-  EXPECT_EQ(small.mix.heads, 2);
-  EXPECT_EQ(small.mix.value_dim, 64);
-  EXPECT_EQ(small.mix.state_size, 128);
-  EXPECT_FALSE(small.mlp);
-  EXPECT_EQ(small.norm_eps, 1e-5);
+  EXPECT_EQ(small.mixer.heads, 2);
+  EXPECT_EQ(small.mixer.value_dim, 64);
+  EXPECT_EQ(small.mixer.state_size, 128);
+  EXPECT_FALSE(small.mlp.enabled);
+  EXPECT_EQ(small.norm.eps, 1e-5);
   EXPECT_TRUE(small.tie_embeddings);
   // mamba2-130m: 24 layers of 768, vocabulary 50277.
   json large = published(768);
@@ -55,13 +55,13 @@ TEST(NativeMamba2, SizesThatTheFileLeavesOut) {
   large["vocab_size"] = 50277;
   const ModelConfig m = read(large);
   EXPECT_EQ(m.vocab_size, 50288);
-  EXPECT_EQ(m.mix.heads, 24);
+  EXPECT_EQ(m.mixer.heads, 24);
   EXPECT_EQ(count_parameters(m).total, 128989632);
   large["ssm_cfg"] = {{"layer", "Mamba2"}, {"d_state", 64}, {"headdim", 96}, {"ngroups", 4}, {"expand", 3}};
   const ModelConfig other = read(large);
-  EXPECT_EQ(other.mix.heads, 24);
-  EXPECT_EQ(other.mix.state_size, 64);
-  EXPECT_EQ(other.mix.groups, 4);
+  EXPECT_EQ(other.mixer.heads, 24);
+  EXPECT_EQ(other.mixer.state_size, 64);
+  EXPECT_EQ(other.mixer.groups, 4);
 }
 
 TEST(NativeMamba2, WhatIsNotComputedIsNamed) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/mixers/recurrence_checks.h"
+#include "model/mixers/reference_rules.h"
 #include "ops/device.h"
 
 namespace lazy {
@@ -96,7 +97,7 @@ TEST_P(NeuralMemory, DualFormIsTheDefinition) {
   for (const int64_t length : {1, 5, 8, 9, 31}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
-      expect_close(run(memory_chunks, c, 8), run(memory_loop, c, 8), 1e-10,
+      expect_close(run(memory_chunks, c, 8), run(reference_memory, c, 8), 1e-10,
                    ("length " + std::to_string(length)).c_str());
     }
   }
@@ -136,7 +137,7 @@ TEST(NeuralMemoryByHand, ANormAddsToTheQuestion) {
 TEST_P(NeuralMemory, GradientsPassThroughTheInnerSteps) {
   const Case c = random_case(GetParam(), 2, 11, 2, GetParam().normalized ? 6 : 3);
   const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 4); };
-  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t, c), 4); };
+  const auto loop = [&](const Tensors& t) { return run(reference_memory, unflat(t, c), 4); };
   expect_gradients(chunks, flat(c));
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
@@ -146,7 +147,7 @@ TEST_P(NeuralMemory, GradientsPassFromGroupToGroup) {
   const Case c = random_case(GetParam(), 1, 275, 1, GetParam().normalized ? 6 : 2);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
   const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 32, cu_seqlens); };
-  const auto loop = [&](const Tensors& t) { return run(memory_loop, unflat(t, c), 32, cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(reference_memory, unflat(t, c), 32, cu_seqlens); };
   expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
@@ -185,15 +186,15 @@ TEST_P(NeuralMemory, AStateContinuesWhereItWasLeft) {
     }
     expect_close(tensors_of(at::cat(out, 1), state), whole, 1e-11, "prefill and steps");
   }
-  auto [first, state] = memory_loop(tokens(c, 0, 13).in, memory_start(c.weights, 2), 8);
-  auto [second, last] = memory_loop(tokens(c, 13, 16).in, state, 8);
+  auto [first, state] = reference_memory(tokens(c, 0, 13).in, memory_start(c.weights, 2), 8);
+  auto [second, last] = reference_memory(tokens(c, 13, 16).in, state, 8);
   expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
 }
 
 TEST_P(NeuralMemory, PackedDocumentsKnowNothingOfEachOther) {
   const Case c = random_case(GetParam(), 1, 40, 2, 4);
   const at::Tensor cu_seqlens = at::tensor({0, 13, 13, 40}, at::kInt);
-  for (const auto& form : {memory_chunks, memory_loop}) {
+  for (const auto& form : {memory_chunks, reference_memory}) {
     const at::Tensor together = run(form, c, 8, cu_seqlens)[0];
     expect_close({together}, {at::cat({run(form, tokens(c, 0, 13), 8)[0], run(form, tokens(c, 13, 27), 8)[0]}, 1)},
                  1e-12, "packed");
@@ -209,7 +210,7 @@ TEST_P(NeuralMemory, ShutGatesStayFinite) {
     Tensors inputs;
     for (const at::Tensor& x : flat(c)) inputs.push_back(x.to(dtype));
     const auto chunks = [&](const Tensors& t) { return run(memory_chunks, unflat(t, c), 8); };
-    expect_close(chunks(inputs), run(memory_loop, unflat(inputs, c), 8), 1e-5, "shut gates");
+    expect_close(chunks(inputs), run(reference_memory, unflat(inputs, c), 8), 1e-5, "shut gates");
     for (const at::Tensor& gradient : gradients_of(chunks, inputs)) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
   }
 }
@@ -220,7 +221,7 @@ TEST_P(NeuralMemory, RepeatedKeysStayFinite) {
   c.in.k = c.in.k.narrow(1, 0, 1).expand_as(c.in.k);
   c.in.v = 10 * c.in.v;
   c.in.step = at::full_like(c.in.step, 1. / 16);
-  for (const auto& form : {memory_chunks, memory_loop}) {
+  for (const auto& form : {memory_chunks, reference_memory}) {
     const at::Tensor out = run(form, c, 16)[0];
     EXPECT_LT(out.abs().max().item<double>(), 1e30);
   }
@@ -235,7 +236,7 @@ TEST_P(NeuralMemory, SinglePrecisionStaysNear) {
   const at::Tensor exact = run(memory_chunks, c, 16)[0];
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
   const double chunks = error(run(memory_chunks, unflat(single, c), 16)),
-               loop = error(run(memory_loop, unflat(single, c), 16));
+               loop = error(run(reference_memory, unflat(single, c), 16));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-3 * exact.abs().max().item<double>());
 }
@@ -247,7 +248,7 @@ TEST_P(NeuralMemory, PrecisionWhereTheTestsRun) {
     given.in.rounded = rounded;
     return Tensors{run(memory_chunks, given, 16)[0]};
   };
-  const auto loop = [&](const Tensors& t) { return Tensors{run(memory_loop, unflat(t, c), 16)[0]}; };
+  const auto loop = [&](const Tensors& t) { return Tensors{run(reference_memory, unflat(t, c), 16)[0]}; };
   testing::expect_precision(chunks, loop, flat(c), ops::test::test_device());
 }
 

@@ -1,5 +1,5 @@
 // Attention over a prefix and a window against the softmax written out with a mask.
-#include "model/mixers/titans/prefix_attention.h"
+#include "model/mixers/titans/attention.h"
 
 #include "model/mixers/recurrence_checks.h"
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/mixers/recurrence/decay.h"
-#include "model/mixers/recurrence/delta_rule.h"
+#include "model/mixers/recurrence/linear_attention.h"
 #include "ops/device.h"
 
 namespace lazy::testing {

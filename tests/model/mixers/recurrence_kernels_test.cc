@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "model/mixers/recurrence/tensor_cores.h"
+#include "model/mixers/recurrence/recurrence.h"
 #include "model/mixers/recurrence_cases.h"
 
 namespace lazy {

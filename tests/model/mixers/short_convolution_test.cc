@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "model/mixers/recurrence_cases.h"
+#include "model/mixers/reference_rules.h"
 
 namespace lazy {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 using recurrence::Convolution;
 using recurrence::ConvolutionInputs;
 using recurrence::short_convolution;
-using recurrence::short_convolution_loop;
 using testing::distance;
 using testing::here;
 using testing::randn;
@@ -32,7 +32,7 @@ TEST(ShortConvolution, IsTheGroupedConvolution) {
         const at::Tensor padded = at::constant_pad_nd(in.x.transpose(1, 2), {taps - 1, 0});
         const at::Tensor expected =
             at::silu(at::conv1d(padded, in.weight, in.bias, 1, c10::IntArrayRef{0}, 1, 6)).transpose(1, 2);
-        EXPECT_LT(distance(short_convolution_loop(in).out, expected), 1e-13);
+        EXPECT_LT(distance(reference_short_convolution(in).out, expected), 1e-13);
         EXPECT_LT(distance(short_convolution(in).out, expected), 1e-13);
       }
     }
@@ -50,7 +50,7 @@ TEST(ShortConvolution, StepsContinueAPrefill) {
     for (int64_t t = first; t < 12; ++t) {
       part.x = all.x.narrow(1, t, 1);
       part.state = now.state;
-      EXPECT_LT(distance(short_convolution_loop(part).out, whole.out.narrow(1, t, 1)), 1e-13);
+      EXPECT_LT(distance(reference_short_convolution(part).out, whole.out.narrow(1, t, 1)), 1e-13);
       now = short_convolution(part);
       EXPECT_LT(distance(now.out, whole.out.narrow(1, t, 1)), 1e-13);
     }
@@ -64,7 +64,7 @@ TEST(ShortConvolution, PackedDocumentsAreAlone) {
   ConvolutionInputs in = inputs(15, 4, true, 1);
   const at::Tensor x = in.x;
   in.cu_seqlens = here(at::tensor(starts, at::kLong).to(at::kInt));
-  const at::Tensor packed = short_convolution(in).out, loop = short_convolution_loop(in).out;
+  const at::Tensor packed = short_convolution(in).out, loop = reference_short_convolution(in).out;
   in.cu_seqlens = at::Tensor();
   for (size_t i = 0; i + 1 < starts.size(); ++i) {
     in.x = x.slice(1, starts[i], starts[i + 1]);
@@ -86,7 +86,7 @@ TEST(ShortConvolution, GradientsAreTheLoops) {
     const auto gradients = [&](const at::Tensor& y) {
       return torch::autograd::grad({(y * randn(y.sizes(), 5)).sum()}, wanted);
     };
-    const auto ours = gradients(short_convolution(in).out), theirs = gradients(short_convolution_loop(in).out);
+    const auto ours = gradients(short_convolution(in).out), theirs = gradients(reference_short_convolution(in).out);
     for (size_t i = 0; i < ours.size(); ++i) EXPECT_LT(distance(ours[i], theirs[i]), 1e-12) << "input " << i;
   }
 }
@@ -98,7 +98,7 @@ TEST(ShortConvolution, SumsInFp32ForBf16) {
     in.*t = (in.*t).to(at::kBFloat16);
     wide.*t = (in.*t).to(at::kDouble);
   }
-  const at::Tensor exact = short_convolution_loop(wide).out, ours = short_convolution(in).out;
+  const at::Tensor exact = reference_short_convolution(wide).out, ours = short_convolution(in).out;
   EXPECT_EQ(ours.scalar_type(), at::kBFloat16);
   // One rounding of the result, and nothing else that shows.
   EXPECT_LT(((ours.to(at::kDouble) - exact).abs() - 0x1p-8 * exact.abs()).max().item<double>(), 1e-6);

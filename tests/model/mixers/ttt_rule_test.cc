@@ -1,7 +1,8 @@
 // TTT's time recurrence: the dual form against the definition, which takes every gradient step.
-#include "model/mixers/ttt/ttt_rule.h"
+#include "model/mixers/ttt_rule.h"
 
 #include "model/mixers/recurrence_checks.h"
+#include "model/mixers/reference_rules.h"
 #include "ops/device.h"
 
 namespace lazy {
@@ -77,7 +78,7 @@ TEST_P(TttRule, DualFormIsTheDefinition) {
   for (const int64_t length : {1, 5, 16, 17, 55}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
-      expect_close(run(ttt_chunks, c), run(ttt_loop, c), 1e-10, ("length " + std::to_string(length)).c_str());
+      expect_close(run(ttt_chunks, c), run(reference_ttt, c), 1e-10, ("length " + std::to_string(length)).c_str());
     }
   }
 }
@@ -139,7 +140,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
 TEST_P(TttRule, GradientsPassThroughTheInnerSteps) {
   const Case c = random_case(GetParam(), 2, 11, 2, 3, 4);
   const auto chunks = [](const Tensors& t) { return run(ttt_chunks, unflat(t)); };
-  const auto loop = [](const Tensors& t) { return run(ttt_loop, unflat(t)); };
+  const auto loop = [](const Tensors& t) { return run(reference_ttt, unflat(t)); };
   expect_gradients(chunks, flat(c));
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
@@ -149,7 +150,7 @@ TEST_P(TttRule, GradientsPassFromGroupToGroup) {
   const Case c = random_case(GetParam(), 1, 275, 1, 6);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
   const auto chunks = [&](const Tensors& t) { return run(ttt_chunks, unflat(t), cu_seqlens); };
-  const auto loop = [&](const Tensors& t) { return run(ttt_loop, unflat(t), cu_seqlens); };
+  const auto loop = [&](const Tensors& t) { return run(reference_ttt, unflat(t), cu_seqlens); };
   expect_close(chunks(flat(c)), loop(flat(c)), 1e-9, "result");
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
@@ -190,15 +191,15 @@ TEST_P(TttRule, AStateContinuesWhereItWasLeft) {
     expect_close(tensors_of(at::cat(out, 1), state), whole, 1e-11, "prefill and steps");
     EXPECT_EQ(state.seen, 45 % 16);
   }
-  auto [first, state] = ttt_loop(tokens(c, 0, 21).in, ttt_start(c.weights, 2));
-  auto [second, last] = ttt_loop(tokens(c, 21, 24).in, state);
+  auto [first, state] = reference_ttt(tokens(c, 0, 21).in, ttt_start(c.weights, 2));
+  auto [second, last] = reference_ttt(tokens(c, 21, 24).in, state);
   expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
 }
 
 TEST_P(TttRule, PackedDocumentsKnowNothingOfEachOther) {
   const Case c = random_case(GetParam(), 1, 60, 2, 4);
   const at::Tensor cu_seqlens = at::tensor({0, 21, 21, 60}, at::kInt);
-  for (const auto& form : {ttt_chunks, ttt_loop}) {
+  for (const auto& form : {ttt_chunks, reference_ttt}) {
     const at::Tensor together = run(form, c, cu_seqlens)[0];
     expect_close({together}, {at::cat({run(form, tokens(c, 0, 21))[0], run(form, tokens(c, 21, 39))[0]}, 1)}, 1e-12,
                  "packed");
@@ -211,7 +212,7 @@ TEST_P(TttRule, SinglePrecisionStaysNear) {
   for (const at::Tensor& x : flat(c)) single.push_back(x.to(at::kFloat));
   const at::Tensor exact = run(ttt_chunks, c)[0];
   const auto error = [&](const Tensors& t) { return testing::largest_difference(t[0].to(at::kDouble), exact); };
-  const double chunks = error(run(ttt_chunks, unflat(single))), loop = error(run(ttt_loop, unflat(single)));
+  const double chunks = error(run(ttt_chunks, unflat(single))), loop = error(run(reference_ttt, unflat(single)));
   EXPECT_LE(chunks, 3 * loop + 1e-6) << "the definition in fp32 is off by " << loop;
   EXPECT_LT(chunks, 1e-2);
 }
@@ -223,7 +224,7 @@ TEST_P(TttRule, PrecisionWhereTheTestsRun) {
     given.in.rounded = rounded;
     return Tensors{run(ttt_chunks, given)[0]};
   };
-  const auto loop = [](const Tensors& t) { return Tensors{run(ttt_loop, unflat(t))[0]}; };
+  const auto loop = [](const Tensors& t) { return Tensors{run(reference_ttt, unflat(t))[0]}; };
   testing::expect_precision(chunks, loop, flat(c), ops::test::test_device());
 }
 

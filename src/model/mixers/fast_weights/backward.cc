@@ -1,11 +1,9 @@
-#include "model/mixers/fast_weights/backward.h"
+#include "model/mixers/fast_weights/internal.h"
 
 #include <optional>
 
-#include "model/mixers/fast_weights/bounded_error.h"
-#include "model/mixers/fast_weights/products.h"
-
 namespace lazy::fast_weights {
+
 namespace {
 
 using Tensors = std::vector<at::Tensor>;

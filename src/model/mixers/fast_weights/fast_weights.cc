@@ -3,9 +3,66 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/mixers/fast_weights/backward.h"
+#include "model/mixers/fast_weights/internal.h"
+
+namespace lazy::fast_weights {
+
+Layout layout_of(const FastWeights& in) {
+  const Layout layout{in.W.size(),  in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded,
+                      in.last_state};
+  TORCH_CHECK(!(layout.bias && layout.momentum), "fast weights: expected no biases beside momentum");
+  for (const at::Tensor* t :
+       {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
+    TORCH_CHECK(t->defined() == layout.momentum, "fast weights: expected every coefficient of momentum, or none");
+  }
+  return layout;
+}
+
+std::vector<at::Tensor*> places(FastWeights& in, const Layout& layout) {
+  std::vector<at::Tensor*> all = {&in.q, &in.k, &in.target, &in.read_steps, &in.steps};
+  if (layout.norm) all.insert(all.end(), {&in.norm_weight, &in.norm_bias});
+  if (layout.momentum) {
+    all.insert(all.end(), {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep});
+  }
+  const auto list = [&](std::vector<at::Tensor>& tensors, bool present) {
+    tensors.resize(present ? layout.layers : 0);
+    for (at::Tensor& t : tensors) all.push_back(&t);
+  };
+  list(in.W, true), list(in.b, layout.bias), list(in.S, layout.momentum);
+  return all;
+}
+
+std::vector<at::Tensor> flatten(const FastWeights& in) {
+  FastWeights copy = in;
+  std::vector<at::Tensor> list;
+  for (const at::Tensor* t : places(copy, layout_of(in))) list.push_back(*t);
+  return list;
+}
+
+FastWeights unflatten(const std::vector<at::Tensor>& list, const Layout& layout) {
+  FastWeights in;
+  in.tanh = layout.tanh, in.rounded = layout.rounded, in.last_state = layout.last_state;
+  size_t next = 0;
+  for (at::Tensor* t : places(in, layout)) *t = list[next++];
+  return in;
+}
+
+at::Tensor to_chunks(const at::Tensor& x, int64_t chunks) {
+  return x.unflatten(2, {chunks, x.size(2) / chunks}).movedim(2, 0).contiguous().flatten(1, 2);
+}
+
+at::Tensor from_chunks(const at::Tensor& x, int64_t batch) {
+  return x.unflatten(1, {batch, x.size(1) / batch}).movedim(0, 2).flatten(2, 3);
+}
+
+at::Tensor for_all(const at::Tensor& of_heads, int64_t batch) {
+  return of_heads.unsqueeze(0).expand({batch, -1, -1, -1}).flatten(0, 1);
+}
+
+}  // namespace lazy::fast_weights
 
 namespace lazy {
+
 namespace {
 
 using fast_weights::Layout;

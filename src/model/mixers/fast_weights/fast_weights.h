@@ -1,9 +1,10 @@
-// Weights of a head that take a gradient step at every token, many chunks of tokens in one go: what TTT (arXiv
-// 2407.04620) and Titans (arXiv 2501.00663) share. Only what one chunk leaves to the next is done chunk by chunk; all
-// else is done for every chunk, sequence and head at once.
+// Fast weights: per-head weights that take a gradient step at every token, for many chunks at once. Shared by TTT
+// (arXiv 2407.04620) and Titans (arXiv 2501.00663). Only what one chunk passes to the next runs chunk by chunk;
+// everything else is batched over all chunks, sequences and heads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace lazy {
@@ -40,3 +41,14 @@ struct FastWeightsResult {
 FastWeightsResult run_fast_weights(const FastWeights& in);
 
 }  // namespace lazy
+
+namespace lazy::fast_weights {
+
+// (batch, heads, chunks * T, ...) -> (chunks, batch * heads, T, ...), contiguous, and back.
+at::Tensor to_chunks(const at::Tensor& x, int64_t chunks);
+at::Tensor from_chunks(const at::Tensor& x, int64_t batch);
+
+// What the heads have, (heads, 1, dim), for those of every sequence: (batch * heads, 1, dim).
+at::Tensor for_all(const at::Tensor& of_heads, int64_t batch);
+
+}  // namespace lazy::fast_weights

@@ -1,9 +1,7 @@
-#include "model/mixers/fast_weights/forward.h"
-
-#include "model/mixers/fast_weights/bounded_error.h"
-#include "model/mixers/fast_weights/products.h"
+#include "model/mixers/fast_weights/internal.h"
 
 namespace lazy::fast_weights {
+
 namespace {
 
 template <typename Visit>

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 namespace lazy::recurrence {
 
@@ -36,5 +37,20 @@ at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device
 
 // The type that a recurrence is computed in.
 at::ScalarType state_type(const at::Tensor& v);
+
+// One token of every head, in the state's type. Undefined: decay (B, H), when there is none, and beta (B, H).
+struct Token {
+  at::Tensor q, k;  // (B, H, K)
+  at::Tensor v;     // (B, H, V)
+  at::Tensor log_decay, beta;
+};
+
+// Returns what the token reads, (B, H, V); `state` (B, H, K, V) is replaced, not changed in place.
+using Step = std::function<at::Tensor(const Token& token, at::Tensor& state)>;
+
+Outputs loop(const char* operation, const Inputs& in, const Step& step);
+
+bool on_tensor_cores(const Inputs& in, bool delta);
+Outputs by_tensor_cores(const char* operation, const Inputs& in, bool delta);
 
 }  // namespace lazy::recurrence

@@ -66,25 +66,6 @@ Convolution convolved_at_once(const ConvolutionInputs& in) {
 
 }  // namespace
 
-Convolution short_convolution_loop(const ConvolutionInputs& in) {
-  check(in);
-  const at::ScalarType type = state_type(in.x);
-  const at::Tensor padded = with_past(in), x = padded.to(type), weight = in.weight.to(type);
-  const int64_t taps = weight.size(2), length = in.x.size(1);
-  at::Tensor place = at::full({length}, taps, at::kLong);
-  if (in.cu_seqlens.defined()) place = places(in).to(at::kCPU, at::kLong);
-  std::vector<at::Tensor> out;
-  for (int64_t t = 0; t < length; ++t) {
-    at::Tensor sum = at::zeros({x.size(0), x.size(2)}, x.options());
-    for (int64_t j = 0; j < taps; ++j) {
-      if (place[t].item<int64_t>() >= taps - 1 - j) sum = sum + x.select(1, t + j) * weight.select(2, j).squeeze(1);
-    }
-    if (in.bias.defined()) sum = sum + in.bias.to(type);
-    out.push_back(at::silu(sum));
-  }
-  return {length > 0 ? at::stack(out, 1).to(in.x.scalar_type()) : at::empty_like(in.x), latest(in, padded)};
-}
-
 Convolution short_convolution(const ConvolutionInputs& in) {
   check(in);
   if (one_kernel(in)) return convolved_at_once(in);

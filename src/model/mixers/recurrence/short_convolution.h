@@ -18,7 +18,6 @@ struct ConvolutionInputs {
   at::Tensor cu_seqlens;  // as in recurrence.h
 };
 
-Convolution short_convolution_loop(const ConvolutionInputs& in);  // the definition
-Convolution short_convolution(const ConvolutionInputs& in);       // sums in fp32 for less precise inputs
+Convolution short_convolution(const ConvolutionInputs& in);  // sums in fp32 for less precise inputs
 
 }  // namespace lazy::recurrence

@@ -1,13 +1,18 @@
 #include "model/mixers/titans/memory_branch.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "model/mixers/recurrence/short_convolution.h"
+#include "model/mixers/registry.h"
+#include "ops/rms_norm.h"
+#include "ops/swiglu.h"
 
 namespace lazy {
+
 namespace {
 
 constexpr const char* kStreams[] = {"q", "k", "v"};
@@ -31,10 +36,10 @@ at::Tensor joined_weight(const Linear& linear, at::ScalarType type) {
 }
 
 MemoryBranch::MemoryBranch(const ModelConfig& c, at::Device device)
-    : heads_(c.mix.heads),
-      chunk_(c.mix.chunk),
+    : heads_(c.mixer.heads),
+      chunk_(c.mixer.chunk),
       qkv_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
-      gates_(c.hidden_size, {c.mix.heads, c.mix.heads, c.mix.heads}, device) {}
+      gates_(c.hidden_size, {c.mixer.heads, c.mixer.heads, c.mixer.heads}, device) {}
 
 NamedTensors MemoryBranch::made() const {
   NamedTensors out;
@@ -118,6 +123,66 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
     *state = after;
   }
   return answers;
+}
+
+MemoryOutput::MemoryOutput(const ModelConfig& c, at::Device device)
+    : eps_(c.norm.eps), output_(c.hidden_size, {c.hidden_size}, device) {
+  if (c.mixer.gate) gate_ = Linear(c.hidden_size, {c.hidden_size}, device);
+}
+
+NamedTensors MemoryOutput::made() const {
+  NamedTensors out = {{"memory.o_proj.weight", output_.parts()[0]}};
+  if (!gate_.parts().empty()) out.emplace_back("memory.g_proj.weight", gate_.parts()[0]);
+  return out;
+}
+
+std::vector<const Linear*> MemoryOutput::products() const {
+  if (gate_.parts().empty()) return {&output_};
+  return {&gate_, &output_};
+}
+
+void MemoryOutput::adopt(const ParameterTable& table) {
+  table.fill("memory.norm.weight", 1);
+  norm_ = table["memory.norm.weight"];
+}
+
+at::Tensor MemoryOutput::forward(const at::Tensor& answers, const NormOutput& x) const {
+  at::Tensor y = ops::rms_norm(answers, norm_, eps_).reshape(x.value.sizes()).to(x.value.scalar_type());
+  if (!gate_.parts().empty()) y = ops::swiglu(gate_.forward(x)[0], y);
+  return output_.forward(y)[0];
+}
+
+BranchProduct::BranchProduct(const ModelConfig& c, at::Device device)
+    : eps_(c.norm.eps), output_(c.hidden_size, {c.hidden_size}, device) {}
+
+void BranchProduct::adopt(const ParameterTable& table) {
+  for (const char* name : {"attn.norm.weight", "memory.norm.weight"}) table.fill(name, 1);
+  attention_norm_ = table["attn.norm.weight"];
+  memory_norm_ = table["memory.norm.weight"];
+}
+
+at::Tensor BranchProduct::forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const {
+  const at::Tensor a = ops::rms_norm(attention, attention_norm_, eps_).to(type),
+                   m = ops::rms_norm(memory, memory_norm_, eps_).to(type);
+  return output_.forward(ops::swiglu(m, a))[0];
+}
+
+void TitansMixer::list(NamedTensors made, at::Device device) {
+  for (auto& item : memory_.made()) made.push_back(item);
+  table_ = ParameterTable(mixer_kind(config_).shapes(config_), made, device);
+  memory_.adopt(table_);
+}
+
+bool TitansMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                                 at::Generator& generator) const {
+  if (const auto started = MemoryBranch::init_parameter(name, fresh, generator)) return *started;
+  return Mixer::init_parameter(name, fresh, config, generator);
+}
+
+NamedTensors attention_projections(const Linear& qkv) {
+  NamedTensors out;
+  for (size_t n = 0; n < 3; ++n) out.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), qkv.parts()[n]);
+  return out;
 }
 
 }  // namespace lazy

@@ -1,9 +1,7 @@
-// The neural memory with its projections: queries, keys and values through a short convolution and SiLU, queries and
-// keys of unit length, three gates a token and head.
+// The neural memory with its projections, gates and output layers, and the base class of the four Titans mixers.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
-#include "model/mixers/parameter_table.h"
 #include "model/mixers/titans/neural_memory.h"
 
 namespace lazy {
@@ -55,5 +53,54 @@ class MemoryBranch {
   MemoryWeights weights_;
   at::Tensor norm_;
 };
+
+class MemoryOutput {
+ public:
+  MemoryOutput(const ModelConfig& config, at::Device device);
+  NamedTensors made() const;
+  std::vector<const Linear*> products() const;
+  void adopt(const ParameterTable& table);
+  // answers (batch, length, heads, value_dim) fp32, x what was asked -> like x
+  at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
+
+ private:
+  double eps_;
+  Linear gate_, output_;
+  at::Tensor norm_;
+};
+
+class BranchProduct {
+ public:
+  BranchProduct(const ModelConfig& config, at::Device device);
+  NamedTensors made() const { return {{"o_proj.weight", output_.parts()[0]}}; }
+  const Linear& output() const { return output_; }
+  void adopt(const ParameterTable& table);
+  // Both (batch, length, hidden_size), of any precision -> the same in `type`.
+  at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
+
+ private:
+  double eps_;
+  Linear output_;
+  at::Tensor attention_norm_, memory_norm_;
+};
+
+class TitansMixer : public Mixer {
+ public:
+  NamedTensors parameters() const override { return table_.all(); }
+  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+                      at::Generator& generator) const override;
+
+ protected:
+  TitansMixer(const ModelConfig& config, at::Device device) : config_(config), memory_(config, device) {}
+  // Lists all parameters: the memory's, `made` and fresh ones.
+  void list(NamedTensors made, at::Device device);
+
+  ModelConfig config_;
+  MemoryBranch memory_;
+  ParameterTable table_;
+};
+
+// q_proj, k_proj and v_proj of attention, as a list for the table.
+NamedTensors attention_projections(const Linear& qkv);
 
 }  // namespace lazy

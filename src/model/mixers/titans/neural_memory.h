@@ -1,5 +1,5 @@
-// The neural memory of Titans (arXiv 2501.00663) as a time recurrence: an MLP a head whose weights learn, with momentum
-// and forgetting, to make v out of k while the sequence goes by, and which is asked q.
+// The neural memory of Titans (arXiv 2501.00663) as a recurrence over time: an MLP per head, whose weights are trained
+// online, with momentum and forgetting, to map k to v, and which is evaluated at q.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "model/mixers/chunk_pieces.h"
+#include "model/mixers/chunked_scan.h"
 #include "model/mixers/packed_layouts.h"
 
 namespace lazy {
@@ -54,9 +54,6 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 // cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is
 // given back. Inputs and state of one floating type: float64 or fp32.
 
-// The definition: token by token, gradients by autograd.
-std::tuple<at::Tensor, MemoryState> memory_loop(const MemoryInputs& in, MemoryState state, int64_t chunk,
-                                                const at::Tensor& cu_seqlens = {});
 // Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});

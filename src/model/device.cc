@@ -1,0 +1,69 @@
+#include "model/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/cpu/Utils.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
+
+#include <array>
+
+#include "core/error.h"
+#include "ops/load_cuda.h"
+
+namespace lazy {
+
+std::string gpu_name(const std::string& device) {
+  if (device != "cuda") return {};
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!driver) return {};
+  const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
+  const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
+  int first = 0;
+  std::array<char, 256> text{};
+  if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0)
+    return {};
+  return text.data();
+}
+
+std::string resolve_device(const std::string& device) {
+  if (device == "cpu") return device;
+  try {
+    ops::load_cuda();
+    return "cuda";
+  } catch (const std::exception& error) {
+    if (device == "auto") return "cpu";
+    fail("config", "training.device: \"cuda\" was asked for: {}", error.what());
+  }
+}
+
+std::string resolve_dtype(const std::string& dtype, const std::string& device) {
+  if (dtype != "auto") return dtype;
+  if (device == "cuda") return "bf16";
+  const auto capabilities = at::cpu::get_cpu_capabilities();
+  const auto amx = capabilities.find("amx_bf16");
+  return amx != capabilities.end() && amx->second.isBool() && amx->second.toBool() ? "bf16" : "fp32";
+}
+
+double peak_bf16_tflops(const std::string& device) { return peak_bf16_tflops_of(gpu_name(device)); }
+
+double peak_bf16_tflops_of(const std::string& name) {
+  // Dense, as the makers' data sheets give them; the first part of a name that fits.
+  for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{{"H100 PCIe", 756},
+                                                                                          {"H100 NVL", 835},
+                                                                                          {"H100", 989},
+                                                                                          {"H200", 989},
+                                                                                          {"GH200", 989},
+                                                                                          {"B200", 2250},
+                                                                                          {"A100", 312},
+                                                                                          {"L40S", 362},
+                                                                                          {"RTX 4090", 165}}) {
+    if (name.find(part) != std::string::npos) return tflops;
+  }
+  return 0;
+}
+
+int64_t device_count(const std::string& device) {
+  return device == "cuda" ? at::detail::getCUDAHooks().deviceCount() : 1;
+}
+
+}  // namespace lazy

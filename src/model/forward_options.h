@@ -1,0 +1,42 @@
+// Options of a forward pass, which every layer and mixer receives, and the layout of packed sequences.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace lazy {
+
+class Probes;
+struct KVCache;
+struct PackedLayouts;
+
+// Token sequences laid end to end without padding, for one pass of the model. A sequence may continue another one: it
+// brings only its own tokens and attends to the keys of both.
+struct PackedSequences {
+  at::Tensor ids;        // (tokens) int64
+  at::Tensor positions;  // (tokens) int64: positions within the sequences, from 0, for RoPE
+  // (sequences + 1) int32: offsets of each sequence's queries and keys.
+  at::Tensor cu_seqlens_q, cu_seqlens_k;
+  // (keys) int64: the token that each key belongs to. Undefined: every sequence has exactly its own tokens' keys.
+  at::Tensor keys;
+  int64_t longest = 0;  // tokens of the longest sequence, including the one it continues
+  // Index tensors that mixers derive from the layout, built on first use (mixers/packed_layouts.h). Copies share them,
+  // so a copy must not be changed.
+  mutable std::shared_ptr<PackedLayouts> layouts = {};
+};
+
+struct ForwardOptions {
+  KVCache* cache = nullptr;    // read and extended; positions start at cache->length
+  bool deterministic = false;  // gradients of attention
+  bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
+  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim).
+  std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
+  const Probes* probes = nullptr;           // reads or replaces named activations; must outlive the graph
+  const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
+  at::Tensor
+      rows;  // int64: of a packed pass, the tokens whose hidden states are returned, in this order; undefined: all
+};
+
+}  // namespace lazy

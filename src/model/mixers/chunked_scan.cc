@@ -1,0 +1,112 @@
+#include "model/mixers/chunked_scan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "model/blocks/recompute.h"
+
+namespace lazy {
+
+std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens) {
+  std::vector<int64_t> ends = {0, length};
+  if (cu_seqlens.defined()) {
+    const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
+    ends.assign(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
+    TORCH_CHECK(seen == 0, "packed documents start without a state");
+    TORCH_CHECK(!ends.empty() && ends.front() == 0 && ends.back() == length && std::is_sorted(ends.begin(), ends.end()),
+                "cu_seqlens expected to ascend from 0 to ", length, ", received ", host);
+  }
+  std::vector<ChunkPiece> pieces;
+  for (size_t document = 0; document + 1 < ends.size(); ++document) {
+    int64_t place = seen;
+    for (int64_t begin = ends[document]; begin < ends[document + 1]; place = 0) {
+      const int64_t size = std::min(chunk - place, ends[document + 1] - begin);
+      pieces.push_back({begin, size, place, place + size == chunk, begin == ends[document]});
+      begin += size;
+    }
+  }
+  return pieces;
+}
+
+std::vector<ChunkPiece> joined(const std::vector<ChunkPiece>& pieces, int64_t tokens) {
+  const auto whole = [](const ChunkPiece& p) { return p.place == 0 && p.ends_chunk; };
+  std::vector<ChunkPiece> out;
+  for (const ChunkPiece& piece : pieces) {
+    if (!out.empty() && whole(out.back()) && whole(piece) && !piece.starts_document &&
+        out.back().length + piece.length <= tokens) {
+      out.back().length += piece.length;
+      ++out.back().chunks;
+    } else {
+      out.push_back(piece);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+TensorList take(TensorList::const_iterator& from, size_t count) {
+  const auto begin = from;
+  from += static_cast<std::ptrdiff_t>(count);
+  return {begin, from};
+}
+
+}  // namespace
+
+std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens,
+                                            const TensorList& shared, const TensorList& state, bool last_state,
+                                            const PieceForm& form) {
+  if (!pieces.empty()) pieces.back().leaves_state = last_state;
+  std::vector<at::Tensor> answers;
+  TensorList current = state;
+  for (size_t next = 0; next < pieces.size();) {
+    const int64_t begin = pieces[next].begin;
+    std::vector<ChunkPiece> group;
+    int64_t length = 0;
+    while (next < pieces.size() && length < kTokensAGroup) {
+      group.push_back(pieces[next++]);
+      group.back().begin -= begin;
+      length += group.back().length;
+    }
+    TensorList inputs;
+    for (const at::Tensor& x : tokens) inputs.push_back(x.narrow(1, begin, length));
+    inputs.insert(inputs.end(), shared.begin(), shared.end());
+    inputs.insert(inputs.end(), current.begin(), current.end());
+    const auto run = [group, form,
+                      sizes = std::array{tokens.size(), shared.size(), state.size()}](const TensorList& in) {
+      auto from = in.begin();
+      const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
+      TensorList now = take(from, sizes[2]);
+      std::vector<at::Tensor> out;
+      for (const ChunkPiece& piece : group) {
+        TensorList part;
+        for (const at::Tensor& t : x) part.push_back(t.narrow(1, piece.begin, piece.length).transpose(1, 2));
+        out.push_back(form(piece, part, constant, now));
+      }
+      TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
+      if (group.back().leaves_state) result.insert(result.end(), now.begin(), now.end());
+      return result;
+    };
+    const TensorList result = recompute(inputs, run);
+    answers.push_back(result[0]);
+    current.assign(result.begin() + 1, result.end());
+  }
+  return {answers.size() == 1 ? answers[0] : at::cat(answers, 1), current};
+}
+
+at::Tensor read(const DualForm& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
+                const at::Tensor& u, const at::Tensor& g, const BiasRows& bias) {
+  const auto through = [&](const at::Tensor& weights, const at::Tensor& row) {
+    const at::Tensor y = at::matmul(x, weights);
+    return row.defined() ? y + row : y;
+  };
+  at::Tensor y = through(W, bias.b);
+  if (form.keep.defined()) y = y * form.keep;
+  if (form.carry.defined()) y = y + form.carry * through(S, bias.b_S);
+  at::Tensor overlap = at::matmul(x, u.transpose(-1, -2));
+  if (bias.b.defined()) overlap = overlap + 1;  // the inputs' last 1 times the gradients'
+  return y - at::matmul(form.steps * overlap, g);
+}
+
+}  // namespace lazy

@@ -1,0 +1,85 @@
+// The forward and backward pass of fast weights, as the autograd node calls them.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+#include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/inner_loss.h"
+
+namespace lazy::fast_weights {
+
+// What is there: the node's list has no undefined tensors.
+struct Layout {
+  size_t layers;
+  bool norm, bias, momentum, tanh, rounded, last_state;
+};
+
+Layout layout_of(const FastWeights& in);
+// Every tensor that `layout` says is there, in the order of flatten().
+std::vector<at::Tensor*> places(FastWeights& in, const Layout& layout);
+std::vector<at::Tensor> flatten(const FastWeights& in);
+FastWeights unflatten(const std::vector<at::Tensor>& list, const Layout& layout);  // of the list's beginning
+
+inline at::Tensor turned(const at::Tensor& x) { return x.transpose(-1, -2); }
+
+// The leading axes as one; x is contiguous, or the transpose of what is.
+inline at::Tensor batch(const at::Tensor& x) { return x.dim() == 3 ? x : x.flatten(0, -3); }
+
+inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  auto sizes = a.sizes().vec();
+  sizes.back() = b.size(-1);
+  return at::bmm(batch(a), batch(b)).view(sizes);
+}
+
+// y = beta y + alpha a b, in place.
+inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double alpha = 1,
+                       double beta = 1) {
+  at::Tensor rows = batch(y);
+  rows.baddbmm_(batch(a), batch(b), beta, alpha);
+}
+
+// sum over columns of a b -> (..., rows, 1)
+inline at::Tensor row_dot(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
+// sum over rows and columns -> (..., 1, 1)
+inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) {
+  return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true);
+}
+
+// fp32 products on a GPU may round to tf32 while this lives.
+class RoundedProducts {
+ public:
+  explicit RoundedProducts(bool rounded) : set_(rounded && !at::globalContext().allowTF32CuBLAS()) {
+    if (set_) at::globalContext().setAllowTF32CuBLAS(true);
+  }
+  ~RoundedProducts() {
+    if (set_) at::globalContext().setAllowTF32CuBLAS(false);
+  }
+  RoundedProducts(const RoundedProducts&) = delete;
+  RoundedProducts& operator=(const RoundedProducts&) = delete;
+
+ private:
+  bool set_;
+};
+
+// Of every chunk: (C, N, ...). A layer has one of each, in its order.
+struct SavedActivations {
+  std::vector<at::Tensor> W, b, S;  // at the chunk's start
+  std::vector<at::Tensor> u, g;     // a layer's input at k, and the gradient by its output
+  std::vector<at::Tensor> z;        // its output; of the last one, without a norm: what the target lacks of it
+  std::vector<at::Tensor> t, x;     // the gradient by what act() made of that, and the output at q; not of the last
+};
+
+// A list of everything that `course` holds, and back.
+std::vector<at::Tensor> flatten(const SavedActivations& course);
+SavedActivations unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout);
+
+FastWeightsResult forward(const FastWeights& in, const Layout& layout, SavedActivations& course);
+
+inline Gelu gelu_of(const Layout& layout) { return {.tanh = layout.tanh}; }
+
+// By everything in `in`, as a FastWeights of gradients. d: by the results, all defined.
+FastWeights backward(const FastWeights& in, const Layout& layout, const SavedActivations& course,
+                     const FastWeightsResult& d);
+
+}  // namespace lazy::fast_weights

@@ -1,0 +1,63 @@
+// Fields of config.json in the convention of flash-linear-attention, where sizes are multiples of others (expand_k,
+// expand_v, expand).
+#pragma once
+#include <cmath>
+
+#include "model/config_json.h"
+
+namespace lazy {
+
+// `name` times `base`, which must be a whole number; `otherwise` times `base` where the field is absent.
+inline int64_t expanded(const config_json::Fields& fields, const char* name, double otherwise, int64_t base) {
+  double factor = otherwise;
+  fields.number({name}, factor);
+  const double size = factor * static_cast<double>(base);
+  if (!(size >= 0.5 && size < 1e9) || std::abs(size - std::round(size)) > 1e-6 * size) {
+    fields.wrong(name, fmt::format("a number that makes a whole size of {}", base).c_str(), factor);
+  }
+  return std::llround(size);
+}
+
+// As `expanded`, shared evenly by `heads` heads.
+inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
+                             int64_t heads) {
+  const int64_t size = expanded(fields, name, otherwise, base);
+  if (heads < 1 || size % heads != 0) {
+    fields.wrong("num_heads", fmt::format("a divisor of {} ({} times {})", size, name, base).c_str(), heads);
+  }
+  return size / heads;
+}
+
+// Mamba2's heads, values of `size` (the field's name; 64 where it is absent) in an inner width of expand times `width`,
+// the name of the hidden size. Returns that width.
+inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width,
+                                ModelConfig& m) {
+  MixerConfig& x = m.mixer;
+  x.value_dim = 64;
+  fields.integer({size}, x.value_dim);
+  const int64_t inner = expanded(fields, "expand", 2, m.hidden_size);
+  if (x.value_dim < 1 || inner % x.value_dim != 0) {
+    fields.wrong(size, fmt::format("a divisor of {} (expand times {})", inner, width).c_str(), x.value_dim);
+  }
+  x.heads = inner / x.value_dim;
+  return inner;
+}
+
+// A field that names a method, of which this program has one.
+inline void must_be_called(const config_json::Fields& fields, const char* name, const char* only) {
+  std::string found = only;
+  fields.string({name}, found);
+  if (found != only)
+    fields.wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), found);
+}
+
+// A switch that may be there, as long as it is on.
+inline void must_be_on(const config_json::Fields& fields, const char* name) {
+  bool on = true;
+  fields.boolean({name}, on);
+  if (!on) fields.wrong(name, "true (false is not supported by this decoder)", on);
+}
+
+inline double ratio(int64_t size, int64_t base) { return static_cast<double>(size) / static_cast<double>(base); }
+
+}  // namespace lazy

@@ -1,0 +1,228 @@
+// B: batch, T: tokens of a piece of a segment, d: hidden_size.
+#include "model/mixers/titans/memory_as_context.h"
+
+#include <ATen/ATen.h>
+
+#include "model/forward_options.h"
+#include "model/kv_cache.h"
+#include "model/mixers/layer_state.h"
+#include "model/mixers/packed_layouts.h"
+#include "model/mixers/piecewise.h"
+#include "model/mixers/recurrence/short_convolution.h"
+#include "model/mixers/titans/attention.h"
+#include "model/mixers/titans/memory_branch.h"
+#include "ops/attention.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace lazy {
+
+namespace {
+
+// What one piece needs besides tensors.
+struct MacSegment {
+  int64_t heads, head_dim, memory_heads, chunk, persistent;
+  double norm_eps;
+  Rope rope;
+  bool deterministic;
+
+  at::Tensor turned(const at::Tensor& heads_of, const at::Tensor& positions) const {
+    return rope.base > 0 && heads_of.size(1) > 0
+               ? ops::rope(heads_of, rope.base, 0, {.scaling = rope.scaling, .positions = positions})
+               : heads_of;
+  }
+  at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
+};
+
+// The order of what pieces share, and of the state before the memory's own.
+enum MacShared {
+  kKeyWeight,
+  kValueWeight,
+  kPrefixKeys,
+  kPrefixValues,
+  kMemoryWeight,
+  kGateWeight,
+  kGateBias,
+  kRecalledNorm,
+  kConvolution,
+  kModelNorm  // where the memory has one
+};
+enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
+
+at::Tensor model_norm(const TensorList& shared) {
+  return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
+}
+
+// a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see
+// what was recalled of itself and of tokens before it, and of none after.
+at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
+  return at::stack({a, b}, 2).reshape({a.size(0), 2 * a.size(1), a.size(2), a.size(3)});
+}
+
+// What the segment's tokens attend to so far -> y (B, T, d), the attention's answer; extends the past.
+at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const TensorList& tokens,
+                      const TensorList& shared, TensorList& state) {
+  const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
+  const int64_t B = q_x.size(0), T = q_x.size(1);
+  const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
+  const at::Tensor recalled = recall(base, model_norm(shared), tokens[0].transpose(1, 2)).reshape({B, T, -1});
+  const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
+  const int64_t first = segment.persistent + piece.place;
+  const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
+  const at::Tensor k_h = segment.turned(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
+  const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
+  const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1),
+                   v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
+  const auto after_prefix = [&](MacShared prefix, const at::Tensor& own) {
+    return at::cat({shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), own}, 1);
+  };
+  // Nobody asks for the answers of recalled tokens.
+  const auto out = ops::attention(interleaved(at::zeros_like(q_x), q_x), after_prefix(kPrefixKeys, k),
+                                  after_prefix(kPrefixValues, v), {}, {},
+                                  {.normalizer = "softmax", .deterministic = segment.deterministic});
+  const int64_t kept = piece.ends_chunk ? 0 : k.size(1);
+  state[kPastKeys] = k.narrow(1, 0, kept).clone();
+  state[kPastValues] = v.narrow(1, 0, kept).clone();
+  return std::get<0>(out).view({B, T, 2, -1}).select(2, 1);
+}
+
+// What the memory learns from y (B, T, d) and answers to it, (B, T, d); advances the memory.
+at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared,
+                     TensorList& state) {
+  const int64_t B = y.size(0), T = y.size(1);
+  at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v side by side
+  if (shared[kConvolution].numel() > 0) {
+    const int64_t past = state[kPastInputs].size(1);
+    const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
+    streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
+    state[kPastInputs] = inputs.narrow(1, T, past).clone();
+  } else {
+    streams = at::silu(streams);
+  }
+  const auto qkv = streams.to(at::kFloat).view({B, T, 3, segment.memory_heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const auto gates = memory_gates(at::linear(y, shared[kGateWeight]).to(at::kFloat) + shared[kGateBias],
+                                  qkv[0].size(-1), segment.chunk);
+  const auto by_head = [](const at::Tensor& gate) { return gate.transpose(1, 2); };
+  TensorList memory(state.begin() + kMemory, state.end());
+  const at::Tensor answers = memory_piece(piece,
+                                          {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
+                                           by_head(gates.log_momentum), by_head(gates.log_keep)},
+                                          model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat);
+  if (piece.leaves_state) std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
+  return answers.transpose(1, 2).reshape({B, T, -1});
+}
+
+class TitansMac final : public TitansMixer {
+ public:
+  TitansMac(const ModelConfig& config, int64_t layer, at::Device device);
+  at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
+                     at::Tensor* stats) const override;
+  std::vector<const Linear*> products() const override;
+
+ private:
+  Linear attention_;  // parts: q_proj, k_proj, v_proj
+  BranchProduct product_;
+};
+
+TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
+    : TitansMixer(c, device),
+      attention_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
+      product_(c, device) {
+  NamedTensors made = attention_projections(attention_);
+  for (auto& item : product_.made()) made.push_back(item);
+  list(made, device);
+  product_.adopt(table_);
+  table_.fill("memory.recalled_norm.weight", 1);
+}
+
+std::vector<const Linear*> TitansMac::products() const {
+  return {&product_.output()};  // the pieces read the others' weights themselves
+}
+
+// The state: the inputs of the convolution that recalls, then that of the pieces.
+at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
+  if (options.packed) {  // documents side by side, so that they do not wait for each other
+    const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());
+    TensorList out;
+    for (const DocumentBatch& batch : documents.batches) {
+      out.push_back(
+          forward({take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
+    }
+    return put_together(out, documents);
+  }
+  const int64_t B = x.value.size(0), L = x.value.size(1), taps = config_.mixer.conv_size;
+  const int64_t earlier = options.cache ? options.cache->length : 0, size = config_.mixer.segment;
+  const at::ScalarType type = x.value.scalar_type();
+  const auto whole = x.value.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor positions = at::arange(earlier, earlier + L, whole);
+  const MacSegment segment{config_.attention.num_heads,
+                           config_.attention.head_dim,
+                           config_.mixer.heads,
+                           config_.mixer.chunk,
+                           config_.mixer.persistent,
+                           config_.norm.eps,
+                           rope_at(config_, config_.max_length),
+                           options.deterministic};
+  TensorList before;
+  if (earlier > 0) before = layer_state(*options.cache, layer);
+
+  // What does not wait for the memory, of all tokens at once.
+  const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
+  recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
+                                .state = at::empty({0})};
+  if (taps > 0) {
+    asked = recurrence::short_convolution({.x = asked.out,
+                                           .weight = convolutions.narrow(0, 0, config_.hidden_size),
+                                           .state = before.empty() ? at::Tensor() : before[0]});
+  } else {
+    asked.out = at::silu(asked.out);
+  }
+  const at::Tensor questions = unit_length(asked.out.reshape({B, L, segment.memory_heads, -1}));
+  const auto parts = attention_.forward(x);
+  const at::Tensor places = positions.remainder(size) + segment.persistent;
+  const at::Tensor q = segment.turned(segment.by_head(parts[0]), places),
+                   k = segment.turned(segment.by_head(parts[1]), places);
+  const auto prefix = attention_.forward(persistent_tokens(table_, config_).to(type).unsqueeze(0));
+  const at::Tensor prefix_keys =
+      segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
+
+  const auto own = joined_weight(attention_, type).chunk(3);
+  TensorList shared = {own[1],
+                       own[2],
+                       prefix_keys,
+                       segment.by_head(prefix[2]).squeeze(0),
+                       projections,
+                       memory_.gate_weight(type),
+                       memory_.gate_bias(),
+                       table_["memory.recalled_norm.weight"],
+                       convolutions};
+  if (memory_.model_norm().defined()) shared.push_back(memory_.model_norm());
+  TensorList state(before.begin() + (before.empty() ? 0 : 1), before.end());
+  if (before.empty()) {
+    const at::Tensor none = at::empty({B, 0, segment.heads, segment.head_dim}, x.value.options().requires_grad(false));
+    state = {none, none, at::zeros({B, std::max<int64_t>(taps - 1, 0), 3 * config_.hidden_size}, none.options())};
+    for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
+  }
+  const auto [both, after] = piecewise(
+      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
+      options.cache != nullptr,
+      [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
+        const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
+        return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
+      });
+  if (options.cache) {
+    TensorList& kept = layer_state(*options.cache, layer);
+    kept = {asked.state};
+    kept.insert(kept.end(), after.begin(), after.end());
+  }
+  const auto halves = both.squeeze(2).chunk(2, -1);
+  return product_.forward(halves[0], halves[1], type);
+}
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_titans_mac(const ModelConfig& config, int64_t layer, at::Device device) {
+  return std::make_unique<TitansMac>(config, layer, device);
+}
+
+}  // namespace lazy

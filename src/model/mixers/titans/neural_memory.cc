@@ -1,0 +1,213 @@
+// B: batch, H: heads, T: tokens of a piece, D: dim.
+#include "model/mixers/titans/neural_memory.h"
+
+#include <ATen/ATen.h>
+
+#include "model/mixers/chunk_pieces.h"
+#include "model/mixers/dual_form.h"
+#include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/fast_weights/inner_loss.h"
+#include "model/mixers/piecewise.h"
+
+namespace lazy {
+
+namespace {
+
+// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (..., T) -> (..., T, T). Each sum starts anew, so
+// that no large sums are subtracted.
+at::Tensor products_between(const at::Tensor& log_gate) {
+  auto sizes = log_gate.sizes().vec();
+  sizes.push_back(sizes.back());
+  return log_gate.unsqueeze(-1).expand(sizes).tril(-1).cumsum(-2).exp().tril();
+}
+
+// How S and M stand at each token of a piece, as multiples of what they were at its start and of its gradients.
+struct Course {
+  DualForm weights;                          // M_t = keep_t M + carry_t S - sum steps_ts G_s
+  at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (..., 1, 1), (..., T, 1)
+};
+
+Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep) {
+  const at::Tensor forgetting = products_between(log_keep), momentum = products_between(log_momentum);
+  const at::Tensor since_start = log_momentum.cumsum(-1).exp().unsqueeze(-1);  // (..., T, 1)
+  Course out;
+  out.weights.keep = log_keep.cumsum(-1).exp().unsqueeze(-1);
+  out.weights.carry = at::matmul(forgetting, since_start);
+  out.weights.steps = at::matmul(forgetting, momentum) * step.unsqueeze(-2);
+  const int64_t last = step.size(-1) - 1;
+  out.momentum_keep = since_start.narrow(-2, last, 1);
+  out.momentum_steps = (momentum.select(-2, last) * step).unsqueeze(-1);
+  return out;
+}
+
+// What a norm makes of the MLP's answers z to x: (B, H, T, D) each.
+at::Tensor answers(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
+  return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
+}
+
+// Half the square is what normalized fast weights learn by.
+at::Tensor step_by_half_squares(const at::Tensor& step, const at::Tensor& norm) {
+  return norm.defined() ? 2 * step : step;
+}
+
+struct MemorySteps {
+  at::Tensor u, g;
+};
+
+// Of the error of M(k): every layer's inputs and the gradients by its outputs, (B, H, T, ...).
+std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
+                                      const at::Tensor& norm) {
+  std::vector<MemorySteps> steps = {{.u = k}};
+  std::vector<at::Tensor> z;
+  for (size_t n = 0; n < weights.size(); ++n) {
+    z.push_back(at::matmul(steps[n].u, weights[n]));
+    if (n + 1 < weights.size()) steps.push_back({.u = at::gelu(z[n])});
+  }
+  steps.back().g = norm.defined() ? fast_weights::InnerNorm{norm.unsqueeze(1)}.gradient(z.back(), k - v)
+                                  : fast_weights::error_gradient(z.back() - v);
+  for (size_t n = weights.size() - 1; n > 0; --n) {
+    steps[n - 1].g = at::gelu_backward(at::matmul(steps[n].g, weights[n].transpose(-1, -2)), z[n - 1]);
+  }
+  return steps;
+}
+
+// Whole chunks, or the beginning of one. As memory_piece.
+at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm,
+                             TensorList& state, bool rounded) {
+  const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
+  const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
+  const auto joined_axes = [](const MemoryWeights& weights) {
+    MemoryWeights out;
+    for (const at::Tensor& w : weights) out.push_back(w.flatten(0, 1));
+    return out;
+  };
+  MemoryState s = memory_state(state, 0);
+  const Course c = course(by_chunk(step_by_half_squares(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]));
+  const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
+  at::Tensor norm_weight, norm_bias;
+  if (norm.defined()) {
+    norm_weight = fast_weights::for_all(norm.unsqueeze(1), B);
+    norm_bias = at::zeros(norm_weight.sizes(), norm.options().requires_grad(false));
+  }
+  const int64_t last = piece.length / piece.chunks - 1;
+  const auto result = run_fast_weights({.q = by_chunk(tokens[0]),
+                                        .k = k,
+                                        .target = norm.defined() ? v - k : v,
+                                        .norm_weight = norm_weight,
+                                        .norm_bias = norm_bias,
+                                        .read_steps = c.weights.steps,
+                                        .read_keep = c.weights.keep,
+                                        .read_carry = c.weights.carry,
+                                        .steps = c.weights.steps.select(-2, last).unsqueeze(-1),
+                                        .momentum_steps = c.momentum_steps,
+                                        .keep = c.weights.keep.narrow(-2, last, 1),
+                                        .carry = c.weights.carry.narrow(-2, last, 1),
+                                        .momentum_keep = c.momentum_keep,
+                                        .W = joined_axes(s.weights),
+                                        .S = joined_axes(s.momentum),
+                                        .rounded = rounded,
+                                        .last_state = piece.leaves_state});
+  for (size_t n = 0; n < result.W.size(); ++n) {
+    s.weights[n] = result.W[n].unflatten(0, {B, H}), s.momentum[n] = result.S[n].unflatten(0, {B, H});
+  }
+  if (piece.ends_chunk) s.base = s.weights;
+  if (piece.leaves_state) state = tensors(s);
+  return answers(fast_weights::from_chunks(result.out, B), tokens[0], norm);
+}
+
+// The state of one sequence, for each of a batch.
+MemoryState for_batch(const MemoryState& state, int64_t batch) {
+  TensorList all;
+  for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
+  return memory_state(all, state.seen);
+}
+
+}  // namespace
+
+at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
+  const at::Tensor queries = x.transpose(1, 2);  // (B, H, T, D)
+  at::Tensor z = queries;
+  for (size_t n = 0; n < weights.size(); ++n) z = at::matmul(n == 0 ? z : at::gelu(z), weights[n]);
+  if (!norm.defined()) return z.transpose(1, 2);
+  const at::Tensor normalized = at::layer_norm(z, {z.size(-1)}, {}, {}, kInnerNormEps);
+  return (queries + normalized * norm.unsqueeze(1)).transpose(1, 2);
+}
+
+at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
+                        bool rounded) {
+  if (piece.place == 0) return memory_from_start(piece, tokens, norm, state, rounded);
+  MemoryState s = memory_state(state, piece.place);
+  const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
+  const Course c = course(step_by_half_squares(tokens[3], norm), tokens[4], tokens[5]);
+  const int64_t last = piece.length - 1;
+  const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);
+  const at::Tensor by_step = c.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
+  at::Tensor x = tokens[0];
+  for (size_t n = 0; n < steps.size(); ++n) {
+    const auto& [u, g] = steps[n];
+    x = read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
+    if (!piece.leaves_state) continue;
+    const at::Tensor u_T = u.transpose(-1, -2);
+    s.weights[n] = keep * s.weights[n] + carry * s.momentum[n] - at::matmul(u_T, by_step * g);
+    s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
+  }
+  if (piece.ends_chunk) s.base = s.weights;
+  if (piece.leaves_state) state = tensors(s);
+  return answers(x, tokens[0], norm);
+}
+
+TensorList tensors(const MemoryState& s) {
+  TensorList out = s.weights;
+  for (const auto* list : {&s.momentum, &s.base}) out.insert(out.end(), list->begin(), list->end());
+  return out;
+}
+
+MemoryState memory_state(const TensorList& all, int64_t seen) {
+  const auto third = [&](std::ptrdiff_t n) {
+    const auto layers = static_cast<std::ptrdiff_t>(all.size() / 3);
+    return TensorList(all.begin() + n * layers, all.begin() + (n + 1) * layers);
+  };
+  return {third(0), third(1), third(2), seen};
+}
+
+MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
+  MemoryState state;
+  for (const at::Tensor& w : weights) {
+    state.weights.push_back(w.unsqueeze(0).expand({batch, -1, -1, -1}));
+    state.momentum.push_back(at::zeros(state.weights.back().sizes(), w.options().requires_grad(false)));
+  }
+  state.base = state.weights;
+  return state;
+}
+
+at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
+                            const DocumentBatches& documents) {
+  TensorList out;
+  for (const DocumentBatch& batch : documents.batches) {
+    MemoryInputs part = in;
+    part.last_state = false;
+    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
+      *x = take_documents(*x, batch);  // what the memory makes of padding, nobody asks for
+    }
+    out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
+  }
+  return put_together(out, documents);
+}
+
+std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
+                                                  const at::Tensor& cu_seqlens) {
+  if (cu_seqlens.defined())
+    return {memory_documents(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
+  const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
+  const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
+  const auto [out, last] = piecewise(
+      pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
+      [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant,
+                             TensorList& now) {
+        return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
+      });
+  if (!in.last_state) return {out, state};
+  return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
+}
+
+}  // namespace lazy

@@ -1,9 +1,0 @@
-// TTT-Linear and TTT-MLP (arXiv 2407.04620) in a list of mixers; names and config.json as in ttt-lm-pytorch.
-#pragma once
-#include "model/mixers/kinds.h"
-
-namespace lazy {
-
-extern const MixerKind kTttLinear, kTttMlp;
-
-}  // namespace lazy

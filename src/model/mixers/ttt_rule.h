@@ -1,0 +1,57 @@
+// The test-time training recurrence (TTT, arXiv 2407.04620): each head's hidden state is a small model, updated by one
+// gradient step per mini-batch of tokens on the loss 1/2 |f(k) - (v - k)|^2 and evaluated at q.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "model/mixers/packed_layouts.h"
+
+namespace lazy {
+
+// The inner model f(x) = LayerNorm(z(x)): z is linear (one layer) or an MLP with tanh-GELU (two). Layer n: W[n]
+// (batch, heads, in, out), b[n] (batch, heads, 1, out).
+struct TttWeights {
+  std::vector<at::Tensor> W, b;
+};
+
+struct TttInputs {
+  at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE
+  at::Tensor rate;                    // (batch, length, heads): a token's learning rate
+  at::Tensor place_scale;             // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
+  at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
+  bool rounded = false;               // see FastWeights
+  bool last_state = true;  // false: nobody asks for the state after the last token, and the one given back is not that
+};
+
+// A constant size whatever the length.
+struct TttState {
+  TttWeights start;  // when the current mini-batch began
+  TttWeights sums;   // of rate_s times the gradient of token s, over the mini-batch's tokens so far; zero after none
+  int64_t seen = 0;  // tokens of the current mini-batch
+};
+
+constexpr double kTttNormEps = 1e-6;
+
+// A state that has seen nothing. weights: without the batch axis, (heads, in, out) and (heads, 1, out).
+TttState ttt_start(const TttWeights& weights, int64_t batch);
+
+// A state as a list, and back: W, b of every layer of `start`, then of `sums`.
+std::vector<at::Tensor> tensors(const TttState& state);
+TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
+
+// q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
+// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <=
+// t} rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen
+// nothing and is given back. Inputs and state of one floating type: float64 or fp32.
+
+// The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner
+// steps.
+std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
+
+// The answers alone, of packed documents laid out in batches of whole mini-batches.
+at::Tensor ttt_documents(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
+
+}  // namespace lazy
