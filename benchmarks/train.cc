@@ -17,15 +17,14 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/sequences.h"
-#include "model/language_model.h"
-#include "train/batches.h"
 #include "distributed/data_parallel.h"
 #include "distributed/launch.h"
 #include "model/device.h"
-#include "train/profiling.h"
+#include "model/language_model.h"
+#include "train/batches.h"
 #include "train/optimizer.h"
-#include "train/throughput.h"
 #include "train/profiling.h"
+#include "train/throughput.h"
 
 namespace lazy::benchmarks {
 
@@ -261,12 +260,12 @@ nlohmann::json run_train(const TrainBenchmark& options) {
   o.dtype = resolve_dtype(o.dtype, o.device);
   Json result;
   distributed::run_as_rank(distributed::rank_info_from_environment(), o.device, std::chrono::minutes(10),
-                 [&](distributed::Communicator& communicator, at::Device device) {
-                   const Json measured = measure(o, communicator, device);
-                   if (!communicator.is_rank0()) return;
-                   print(o, measured);
-                   result = measured;
-                 });
+                           [&](distributed::Communicator& communicator, at::Device device) {
+                             const Json measured = measure(o, communicator, device);
+                             if (!communicator.is_rank0()) return;
+                             print(o, measured);
+                             result = measured;
+                           });
   return result;
 }
 

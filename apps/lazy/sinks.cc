@@ -52,7 +52,7 @@ lazy::LanguageModel opened(const SinksArguments& a) {
   const uint64_t bytes = (compute == at::kFloat ? 4 : 6) *
                          static_cast<uint64_t>(count_parameters(lazy::ModelConfig::from_directory(a.model)).total);
   if (a.by_layers || (a.memory > 0 && bytes > a.memory))
-    return lazy::LanguageModel::load_by_layers(a.model, device, compute);
+    return lazy::LanguageModel::load_offloaded(a.model, device, compute);
   auto model = lazy::LanguageModel::load(a.model);
   model.set_compute_dtype(compute);
   model.to(device);

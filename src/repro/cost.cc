@@ -1,19 +1,60 @@
 #include "repro/cost.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "core/error.h"
 #include "repro/configs.h"
-#include "repro/studies/study.h"
-#include "repro/utilization.h"
-#include "train/planning/speed.h"
+#include "repro/experiments/experiment.h"
 #include "train/throughput.h"
 
 namespace lazy::repro {
+
+namespace {
+
+struct Measured {
+  const char* mixer;
+  double small, large;
+};
+
+// 55M: tokens/s of the trainings in docs/results/compare-55m.md with the GPU to themselves; 340M: `lazy bench mixers`
+// (docs/mixers.md). TTT and Titans were not measured at 340M: the 55M value is used for both.
+constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.26, 0.38},
+                                            {"mamba2", 0.12, 0.22},
+                                            {"delta_net", 0.20, 0.37},
+                                            {"gated_delta_net", 0.23, 0.24},
+                                            {"ttt_linear", 0.045, 0.045},
+                                            {"ttt_mlp", 0.021, 0.021},
+                                            {"titans_lmm", 0.026, 0.026},
+                                            {"titans_mac", 0.018, 0.018},
+                                            {"titans_mag", 0.023, 0.023},
+                                            {"titans_mal", 0.024, 0.024}}};
+
+// softmax and Elastic-Softmax: 0.34 (55M) to 0.37 (340M, Lazy) and 0.44 (softmax), docs/training.md. The normalizers
+// that the portable kernels serve: sparsemax trains at 0.27 (docs/results/table2-55m.md).
+constexpr double kAttention = 0.35, kPortable = 0.26;
+
+}  // namespace
+
+double gpu_utilization(const ModelConfig& model, bool large) {
+  if (model.all_attention()) {
+    const bool portable = model.attention.normalizer == Normalizer::sparsemax ||
+                          model.attention.normalizer == Normalizer::entmax15 ||
+                          model.attention.normalizer == Normalizer::sigmoid;
+    return portable ? kPortable : kAttention;
+  }
+  const auto found = std::find_if(kMixers.begin(), kMixers.end(), [&](const Measured& m) {
+    return name(model.mixer.type) == std::string_view(m.mixer);
+  });
+  if (found == kMixers.end()) fail("repro", "expected a mixer whose speed is known, found {}", name(model.mixer.type));
+  return large ? found->large : found->small;
+}
+
 namespace {
 
 constexpr double kGpuTflops = 989;  // of an H200, bf16
-// 10^12 operations a second of tiny trainings (docs/repro.md): one thread on a machine that other work kept busy.
+// TFLOP/s of tiny trainings (docs/repro.md): one thread on a busy machine.
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // loading a model, making its first step
 
@@ -24,7 +65,7 @@ train::SpeedSource speed(const Scale& scale, const ModelConfig& model) {
   return source;
 }
 
-// Tokens that a measurement passes through the model.
+// Tokens that pass through the model in a measurement.
 double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
   const auto n = static_cast<double>(context);
@@ -69,8 +110,8 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
       total.seconds += step.kind == StepKind::latency ? 60 : 1;
       continue;
     }
-    if (step.kind == StepKind::study) {
-      total.seconds += study_seconds(step.settings);
+    if (step.kind == StepKind::experiment) {
+      total.seconds += experiment_seconds(step.settings);
       continue;
     }
     total.seconds += step.kind == StepKind::learned ? 0.1 : kEachSeconds;

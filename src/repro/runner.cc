@@ -13,12 +13,11 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "data/prepare.h"
+#include "model/device.h"
 #include "report/run.h"
 #include "repro/configs.h"
+#include "repro/experiments/experiment.h"
 #include "repro/measure.h"
-#include "repro/studies/study.h"
-#include "repro/temporary_folder.h"
-#include "model/device.h"
 #include "train/trainer.h"
 
 namespace lazy::repro {
@@ -188,35 +187,35 @@ Json train_step(const StepRun& s, const RunOptions& options, const fs::path& cor
 
 Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
   const Conditions& c = options.conditions;
-  Subject subject{{}, corpus, c.data, {}, c.device, options.progress};
+  MeasureInputs inputs{{}, corpus, c.data, {}, c.device, options.progress};
   for (const StepRun& other : run.steps) {
-    if (other.step.id == s.step.model) subject.model = model_folder(other);
+    if (other.step.id == s.step.model) inputs.model = model_folder(other);
   }
   switch (s.step.kind) {
     case StepKind::train:
       break;
     case StepKind::heldout:
-      return measure_heldout(subject, s.step.settings);
+      return measure_heldout(inputs, s.step.settings);
     case StepKind::sinks:
-      return measure_sinks(subject, s.step.settings);
+      return measure_sinks(inputs, s.step.settings);
     case StepKind::tasks:
-      return measure_tasks(subject, s.step.settings);
+      return measure_tasks(inputs, s.step.settings);
     case StepKind::lengths:
-      return measure_lengths(subject, s.step.settings);
+      return measure_lengths(inputs, s.step.settings);
     case StepKind::learned:
-      return measure_learned(subject);
+      return measure_learned(inputs);
     case StepKind::domain:
-      subject.domain = c.domains.at(s.step.settings.at("domain").get<std::string>());
-      return measure_domain(subject, s.step.settings);
+      inputs.domain = c.domains.at(s.step.settings.at("domain").get<std::string>());
+      return measure_domain(inputs, s.step.settings);
     case StepKind::latency:
       return options.latency(s.step.settings);
     case StepKind::datasets:
       return count_datasets(c.data);
-    case StepKind::study: {
-      StudyRun study{s.step.settings, c.device, options.progress};
+    case StepKind::experiment: {
+      ExperimentInputs experiment{s.step.settings, c.device, options.progress};
       if (!s.step.model.empty())
-        study.settings["model"] = subject.model.string(), study.settings["corpus"] = corpus.string();
-      return run_study(study);
+        experiment.settings["model"] = inputs.model.string(), experiment.settings["corpus"] = corpus.string();
+      return run_experiment(experiment);
     }
   }
   return train_step(s, options, corpus);

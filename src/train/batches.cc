@@ -25,9 +25,9 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
   return batch;
 }
 
-Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t ahead,
+Batches::Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t prefetch,
                  int64_t nth, bool pinned)
-    : ahead_(static_cast<size_t>(ahead), [=, &sequences](const auto& hand_over) {
+    : ahead_(static_cast<size_t>(prefetch), [=, &sequences](const auto& hand_over) {
         for (int64_t position = first;; position += nth * batch_size) {
           hand_over(read_batch(sequences, position, batch_size, length, 1, pinned));
         }

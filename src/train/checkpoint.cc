@@ -6,13 +6,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "core/checksum.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
 
 namespace lazy::train {
+
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
@@ -24,7 +29,6 @@ constexpr const char* kStateFile = "state.json";
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
-// What produced a file may not have synced it.
 void sync_file(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool ok = fd >= 0 && ::fsync(fd) == 0;
@@ -33,8 +37,8 @@ void sync_file(const fs::path& path) {
   if (!ok) fail_run("write", "{}: {}", path.string(), std::strerror(error));
 }
 
-// {"model.safetensors": {"bytes": 123, "xxh3": "..."}, ...} of a folder, synced on the way.
-Json seal_files(const fs::path& folder) {
+// {"model.safetensors": {"bytes": 123, "xxh3": "..."}, ...} of the files of a folder, which are synced.
+Json sync_and_checksum_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
@@ -49,7 +53,7 @@ Json seal_files(const fs::path& folder) {
 
 std::string state_text(const Json& document) { return document.dump(1) + "\n"; }
 
-// The document without its own checksum, in the form that is summed.
+// The checksum of the document without its "checksum" key.
 std::string own_checksum(Json document) {
   document.erase("checksum");
   return hex(checksum(document.dump()));
@@ -77,7 +81,7 @@ T field(const Json& json, const char* name, const std::string& file) {
 
 Json to_json(const TrainState& state) {
   return {{"format", kFormat},         {"step", state.step},       {"sequences", state.sequences},
-          {"tokens", state.tokens},    {"seconds", state.seconds}, {"faults", to_json(state.faults)},
+          {"tokens", state.tokens},    {"seconds", state.seconds}, {"faults", to_json(state.anomalies)},
           {"settings", state.settings}};
 }
 
@@ -90,9 +94,9 @@ TrainState state_from_json(const Json& json, const std::string& file) {
   state.sequences = field<int64_t>(json, "sequences", file);
   state.tokens = field<int64_t>(json, "tokens", file);
   state.seconds = field<double>(json, "seconds", file);
-  if (json.contains("faults")) {  // absent before on_nan and on_spike were there
+  if (json.contains("faults")) {  // absent in older checkpoints
     try {
-      state.faults = fault_state_from_json(json["faults"]);
+      state.anomalies = anomaly_state_from_json(json["faults"]);
     } catch (const Json::exception&) {
       fail("checkpoint", "{}: faults: found {}", file, json["faults"].dump());
     }
@@ -132,7 +136,7 @@ CheckpointStore::CheckpointStore(fs::path directory, int64_t keep_last, int64_t 
 
 fs::path CheckpointStore::path(int64_t step) const { return directory_ / fmt::format("{}{:08d}", kPrefix, step); }
 
-fs::path CheckpointStore::temporary(int64_t step) const {
+fs::path CheckpointStore::temporary_path(int64_t step) const {
   return directory_ / fmt::format(".tmp-{}", path(step).filename().string());
 }
 
@@ -159,12 +163,12 @@ std::vector<int64_t> CheckpointStore::steps() const {
 
 fs::path CheckpointStore::save(const TrainState& state, const std::function<void(const fs::path&)>& write_files) {
   const fs::path final_name = path(state.step);
-  const fs::path unfinished = temporary(state.step);
+  const fs::path unfinished = temporary_path(state.step);
   try {
     fs::remove_all(unfinished);
     fs::create_directories(unfinished);
     write_files(unfinished);
-    write_state(unfinished, state, seal_files(unfinished));
+    write_state(unfinished, state, sync_and_checksum_files(unfinished));
     publish_directory(unfinished, final_name);
   } catch (const std::exception& e) {
     std::error_code ignored;
@@ -180,11 +184,11 @@ void CheckpointStore::prune() {
   auto all = steps();
   for (size_t i = 0; i + static_cast<size_t>(keep_last_) < all.size(); ++i) {
     if (keep_every_ > 0 && all[i] % keep_every_ == 0) continue;
-    // Renamed first: a process that ends while removing leaves nothing that looks like a checkpoint.
-    const fs::path condemned = directory_ / fmt::format(".tmp-old-{}", all[i]);
+    // Renamed first: if the process ends here, no incomplete folder has the name of a checkpoint.
+    const fs::path removed = directory_ / fmt::format(".tmp-old-{}", all[i]);
     std::error_code error;
-    fs::rename(path(all[i]), condemned, error);
-    if (!error) fs::remove_all(condemned, error);
+    fs::rename(path(all[i]), removed, error);
+    if (!error) fs::remove_all(removed, error);
     if (error) log::warn("cannot remove the old checkpoint {}: {}", path(all[i]).string(), error.message());
   }
 }
@@ -198,7 +202,7 @@ void CheckpointStore::remove_unfinished() {
   for (const auto& folder : unfinished) fs::remove_all(folder, error);
 }
 
-void CheckpointStore::set_aside(int64_t step, const std::string& why) {
+void CheckpointStore::mark_damaged(int64_t step, const std::string& why) {
   const fs::path aside = directory_ / ("damaged-" + path(step).filename().string());
   log::warn("damaged checkpoint set aside as {}: {}", aside.filename().string(), why);
   std::error_code error;
@@ -207,7 +211,7 @@ void CheckpointStore::set_aside(int64_t step, const std::string& why) {
   if (error) fail("checkpoint", "{}: cannot rename the damaged folder: {}", path(step).string(), error.message());
 }
 
-std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
+std::optional<CheckpointStore::Checkpoint> CheckpointStore::newest_valid() {
   auto all = steps();
   if (all.empty()) return std::nullopt;
   std::string last_problem;
@@ -216,14 +220,43 @@ std::optional<CheckpointStore::Found> CheckpointStore::newest_usable() {
       TrainState state = verify_checkpoint(path(*step));
       if (state.step != *step)
         fail("checkpoint", "{}: step: expected {}, found {}", path(*step).string(), *step, state.step);
-      return Found{path(*step), std::move(state)};
+      return Checkpoint{path(*step), std::move(state)};
     } catch (const Error& e) {
       last_problem = e.what();
-      set_aside(*step, last_problem);
+      mark_damaged(*step, last_problem);
     }
   }
   fail("checkpoint", "{}: no usable checkpoint is left ({}); without --resume a new run starts", directory_.string(),
        last_problem);
 }
+
+void CheckpointWriter::start(int64_t step, bool background, std::function<void()> write) {
+  wait();
+  started_ = step;
+  const auto timed = [write = std::move(write)] {
+    const auto begin = Clock::now();
+    write();
+    return seconds_since(begin);
+  };
+  in_flight_ = std::async(background ? std::launch::async : std::launch::deferred, timed);
+  if (!background) finish();
+}
+
+double CheckpointWriter::wait() {
+  const auto begin = Clock::now();
+  if (in_flight_.valid()) finish();
+  return seconds_since(begin);
+}
+
+void CheckpointWriter::check() {
+  if (in_flight_.valid() && in_flight_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish();
+}
+
+void CheckpointWriter::finish() {
+  write_seconds_ = in_flight_.get();
+  saved_ = started_;
+}
+
+std::optional<double> CheckpointWriter::take_write_seconds() { return std::exchange(write_seconds_, std::nullopt); }
 
 }  // namespace lazy::train

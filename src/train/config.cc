@@ -8,14 +8,14 @@
 
 #include "core/config.h"
 #include "core/error.h"
-#include "train/machine.h"
+#include "model/device.h"
 
 namespace lazy::train {
 namespace fs = std::filesystem;
 
 namespace {
 
-// See TrainConfig::load: a path is relative to where it was written.
+// A path in a file is relative to that file, see TrainConfig::load.
 fs::path resolve_path(const ConfigSection& section, const std::string& key, const std::string& value) {
   const std::string where = section.where(key);
   const size_t colon = where.rfind(':');
@@ -82,7 +82,6 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.deterministic = training.boolean("deterministic", false);
   c.activation_checkpointing =
       training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
-  // One of the two says how many micro-batches a step has.
   const bool by_tokens = training.has("global_batch_tokens");
   if (by_tokens && training.has("gradient_accumulation_steps")) {
     fail("config", "{}: [training] takes gradient_accumulation_steps or global_batch_tokens, not both",
@@ -96,24 +95,6 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.communication_timeout = training.number("communication_timeout", c.communication_timeout, 1);
 }
 
-void read_faults(Config& config, TrainConfig& c) {
-  auto training = config.section("training");
-  FaultOptions& f = c.faults;
-  f.on_nan = FaultOptions::action(training.choice("on_nan", "stop", {"stop", "skip", "roll_back"}));
-  f.on_spike = FaultOptions::action(training.choice("on_spike", "stop", {"stop", "skip", "roll_back"}));
-  f.spike_factor = training.number("spike_factor", f.spike_factor, 0);
-  f.spike_window = training.integer("spike_window", f.spike_window, 1, 100000);
-  f.max_skips = training.integer("max_skips", f.max_skips, 0);
-  f.max_roll_backs = training.integer("max_roll_backs", f.max_roll_backs, 0);
-  if (f.spike_factor > 0 && f.spike_factor <= 1) {
-    fail("config", "{}: training.spike_factor: expected 0 or more than 1, found {}", training.where("spike_factor"),
-         f.spike_factor);
-  }
-  if (training.has("on_spike") && f.spike_factor == 0) {
-    fail("config", "{}: training.on_spike: needs training.spike_factor above 1", training.where("on_spike"));
-  }
-}
-
 void read_optimizer(Config& config, TrainConfig& c) {
   auto optimizer = config.section("optimizer");
   optimizer.choice("name", "AdamW", {"AdamW"});
@@ -123,18 +104,7 @@ void read_optimizer(Config& config, TrainConfig& c) {
   o.beta2 = optimizer.number("beta2", o.beta2, 0, 1 - 1e-9);
   o.eps = optimizer.number("eps", o.eps, 0);
   o.weight_decay = optimizer.number("weight_decay", o.weight_decay, 0);
-  auto scheduler = config.section("lr_scheduler");
-  auto& s = c.schedule;
-  s.peak = o.lr;
-  s.steps = c.steps;
-  s.warmup_steps = scheduler.integer("warmup_steps", std::min<int64_t>(1024, c.steps / 20), 0);
-  if (s.warmup_steps > c.steps) {
-    fail("config", "{}: lr_scheduler.warmup_steps: expected at most training.steps = {}, found {}",
-         scheduler.where("warmup_steps"), c.steps, s.warmup_steps);
-  }
-  s.min_factor = scheduler.number("min_lr_factor", s.min_factor, 0, 1);
-  s.decay = scheduler.choice("decay_type", "cosine", {"cosine", "linear"}) == "linear" ? Schedule::Decay::linear
-                                                                                       : Schedule::Decay::cosine;
+  c.schedule = Schedule::from_config(config, o.lr, c.steps);
 }
 
 void read_observation(Config& config, TrainConfig& c) {
@@ -172,15 +142,15 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   c.special_ids_from_tokenizer = !model.has("bos_token_id") && !model.has("eos_token_id");
   c.model = ModelConfig::from_toml(config);
   read_training(config, path, c);
-  read_faults(config, c);
+  c.anomalies = AnomalyOptions::from_config(config);
   read_data(config, c);
   c.sequences.length = c.seq_len;
   c.sequences.seed = c.seed;
   read_optimizer(config, c);
   read_observation(config, c);
   config.check_all_used();
-  ModelConfig trained = c.model;                                  // its length is known now
-  trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);  // 0: the corpus's
+  ModelConfig trained = c.model;
+  trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);  // 0: set from the corpus later
   try {
     trained.validate();
   } catch (const Error& e) {
@@ -224,20 +194,20 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"optimizer.beta2", optimizer.beta2},
       {"optimizer.eps", optimizer.eps},
       {"optimizer.weight_decay", optimizer.weight_decay},
-      {"lr_scheduler.warmup_steps", schedule.warmup_steps},
-      {"lr_scheduler.min_lr_factor", schedule.min_factor},
-      {"lr_scheduler.decay_type", schedule.decay == Schedule::Decay::linear ? "linear" : "cosine"},
+  };
+  schedule.add_settings(out);
+  out.update(nlohmann::ordered_json{
       {"training.steps", steps},
       {"training.seq_len", seq_len},
       {"training.batch_size", batch_size},
-      // Of all ranks together: another number of ranks that sees the same tokens is the same run.
+      // Of all ranks together: a run with the same tokens a step on another number of ranks is the same run.
       {"training.gradient_accumulation_steps", ranks * accumulation},
       {"training.max_norm", max_norm},
       {"training.seed", seed},
       {"training.dtype", dtype},
       {"training.device", device},
-  };
-  // Checkpoints of before this key, and the records of repro, are of runs without it.
+  });
+  // Only where it is set: older checkpoints and the records of `lazy repro` lack the key.
   if (sequences.mask_position > 0) out["data.mask_position"] = sequences.mask_position;
   return out;
 }

@@ -8,19 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "train/append_file.h"
 #include "train/tensorboard.h"
 
 namespace lazy::train {
 
-using Scalars = std::vector<std::pair<std::string, double>>;  // in the order in which they are written
+using Scalars = std::vector<std::pair<std::string, double>>;  // written in this order
 
 class MetricsLog {
  public:
-  // Continues the log of `run` after `step`: later lines, and a line that a crash left unfinished, are dropped.
-  // step 0 starts an empty log.
+  // Continues the log of `run` after `step`: removes later lines and an incomplete last line. step 0 starts an empty
+  // log.
   MetricsLog(const std::filesystem::path& run, int64_t step, bool tensorboard);
-  // Seconds since the run first started go first, then `values`. A value that is not finite is written as null.
+  // `seconds`: since the run first started. A value that is not finite is written as null.
   void write(int64_t step, int64_t tokens, double seconds, const Scalars& values);
   void sync();
 
@@ -29,7 +28,7 @@ class MetricsLog {
   std::unique_ptr<EventWriter> events_;
 };
 
-// The lines of a log whose "step" is at most `step`; stops at the first line that is not a whole JSON object.
+// The lines of a log up to `step`; ends before the first line that is not a complete JSON object.
 std::string log_up_to(const std::string& log, int64_t step);
 
 }  // namespace lazy::train

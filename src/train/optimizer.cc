@@ -45,7 +45,7 @@ void AdamW::step(double lr, double norm, double max_norm) {
   at::NoGradGuard no_grad;
   ++steps_taken_;
   if (steps_tensor_.defined()) steps_tensor_.fill_(static_cast<double>(steps_taken_));
-  // The kernel divides by grad_scale as it reads, so clipping costs no pass of its own.
+  // The kernel divides by grad_scale, so clipping needs no separate pass.
   std::optional<at::Tensor> grad_scale;
   if (max_norm > 0 && norm > max_norm) grad_scale = at::full_like(steps_tensor_, norm / max_norm);
   for (auto& group : groups_) {
@@ -58,14 +58,13 @@ void AdamW::step(double lr, double norm, double max_norm) {
     at::_fused_adamw_(group.parameters, gradients, group.exp_avg, group.exp_avg_sq, {}, group.steps, lr, options_.beta1,
                       options_.beta2, group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false,
                       grad_scale, {});
-    // The fused kernel changes weights behind the back of their version counters, by which copies in the computing
-    // precision know that they are out of date.
+    // The fused kernel does not bump version counters, which tell cached compute-dtype copies that they are stale.
     for (const auto& parameter : group.parameters) torch::autograd::impl::bump_version(parameter);
   }
-  drop_gradients();
+  zero_grad();
 }
 
-void AdamW::drop_gradients() {
+void AdamW::zero_grad() {
   for (auto& group : groups_) {
     for (auto& parameter : group.parameters) parameter.mutable_grad().reset();
   }

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov, Hutter 2019) over all parameters of a model, in a handful of fused calls:
+// AdamW (Loshchilov, Hutter 2019) over all parameters of a model, in one fused call for each parameter group:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr wd w;  w -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
 //   eps)
 // Weights, moments and gradients are fp32.
@@ -19,21 +19,21 @@ namespace lazy::train {
 class AdamW {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
-  // Takes those that require a gradient; weight decay of the names that `decays` says, of all without it.
+  // Uses the parameters that require a gradient. Weight decay applies to those for which `decays(name)`; without
+  // `decays` to all.
   AdamW(const Parameters& parameters, const AdamWOptions& options,
         const std::function<bool(const std::string&)>& decays = {});
 
-  // Euclidean norm of all gradients together. A parameter that got no gradient counts as zero.
+  // Global L2 norm of the gradients. A parameter without a gradient counts as zero.
   double gradient_norm() const;
-  // One update with gradients scaled by min(1, max_norm / norm); max_norm 0 does not clip. Then the gradients are
-  // dropped.
+  // One update with gradients scaled by min(1, max_norm / norm), then zero_grad(). max_norm 0: no clipping.
   void step(double lr, double norm, double max_norm);
-  void drop_gradients();
+  void zero_grad();
   int64_t steps_taken() const { return steps_taken_; }
 
   // exp_avg.NAME, exp_avg_sq.NAME and the step count.
   Parameters state() const;
-  // The reverse. Error naming the tensor: missing, extra, or of another shape or type.
+  // Loads state(). Error that names a missing or extra tensor, or one of another shape or type.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& file);
 
  private:
@@ -44,7 +44,7 @@ class AdamW {
   };
   AdamWOptions options_;
   std::vector<Group> groups_;
-  at::Tensor steps_tensor_;  // fp32 scalar that the fused kernel reads, shared by all parameters
+  at::Tensor steps_tensor_;  // fp32 scalar for the fused kernel, shared by all parameters
   int64_t steps_taken_ = 0;
 };
 

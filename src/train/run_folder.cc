@@ -25,13 +25,13 @@ void make_folder(const fs::path& path) {
   if (error) fail_run("train", "{}: {}", path.string(), error.message());
 }
 
-// Held as long as the file is open, so it goes with the process however that ends.
+// The lock is released when the process ends, however it ends.
 int lock_folder(const fs::path& run) {
   const fs::path path = run / ".lock";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
   int error = 0;
-  for (int attempt = 0; attempt < 10; ++attempt) {  // lazy report takes the lock for a moment to see whether it is free
+  for (int attempt = 0; attempt < 10; ++attempt) {  // `lazy report` tests the lock, which takes it for a moment
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
     error = errno;
     if (error != EWOULDBLOCK) break;
@@ -39,10 +39,10 @@ int lock_folder(const fs::path& run) {
   }
   ::close(fd);
   if (error == EWOULDBLOCK) fail("train", "{}: another process is training in this folder", run.string());
-  return -1;  // a file system without locks
+  return -1;  // the file system has no locks
 }
 
-// What an attempt without a checkpoint left would otherwise be read as part of the new run.
+// Removes the logs of an attempt that reached no checkpoint.
 void remove_stale_logs(const fs::path& run) {
   if (!fs::exists(run / "run.json")) return;
   std::error_code ignored;
@@ -61,14 +61,14 @@ RunFolder::RunFolder(const TrainConfig& config, bool resume)
   std::error_code ignored;
   fs::remove_all(path_ / ".tmp-model", ignored);
   if (resume) {
-    found_ = checkpoints_.newest_usable();
-    if (!found_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
+    resume_checkpoint_ = checkpoints_.newest_valid();
+    if (!resume_checkpoint_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
   } else if (const auto steps = checkpoints_.steps(); !steps.empty() || has_model()) {
     fail("train", "{} holds {}; add --resume to continue it, or name another folder with --set training.output=DIR",
          path_.string(),
          steps.empty() ? "a finished model" : fmt::format("a run with a checkpoint of step {}", steps.back()));
   }
-  if (!found_) remove_stale_logs(path_);
+  if (!resume_checkpoint_) remove_stale_logs(path_);
 }
 
 RunFolder::~RunFolder() {
@@ -83,40 +83,23 @@ void RunFolder::describe(const TrainConfig& config, const nlohmann::ordered_json
 }
 
 fs::path RunFolder::publish_model(const fs::path& name, const std::function<void(const fs::path&)>& write_files) const {
-  const fs::path final_name = path_ / name, temporary = path_ / ".tmp-model", former = path_ / ".tmp-former-model";
+  const fs::path final_name = path_ / name, temporary = path_ / ".tmp-model", previous = path_ / ".tmp-previous-model";
   try {
     fs::remove_all(temporary);
-    fs::remove_all(former);
+    fs::remove_all(previous);
     fs::create_directories(temporary);
     fs::create_directories(final_name.parent_path());
     write_files(temporary);
-    if (fs::exists(final_name)) fs::rename(final_name, former);
+    if (fs::exists(final_name)) fs::rename(final_name, previous);
     publish_directory(temporary, final_name);
-    fs::remove_all(former);
+    fs::remove_all(previous);
   } catch (const std::exception& e) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
-    if (!fs::exists(final_name) && fs::exists(former)) fs::rename(former, final_name, ignored);
+    if (!fs::exists(final_name) && fs::exists(previous)) fs::rename(previous, final_name, ignored);
     throw RunError(fmt::format("{} not saved: {}", name.string(), e.what()));
   }
   return final_name;
-}
-
-void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now,
-                      const std::string& file) {
-  for (const auto& [key, value] : now.items()) {
-    const auto found = checkpoint.find(key);
-    const nlohmann::ordered_json before = found == checkpoint.end() ? nlohmann::ordered_json() : *found;
-    if (before == value) continue;
-    if (key.starts_with("model.") || key.starts_with("corpus.")) {
-      fail(
-          "train",
-          "{}: the checkpoint has {} = {}, the configuration {}; a run can only continue with its own model and corpus",
-          file, key, before.dump(), value.dump());
-    }
-    log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(),
-              before.dump());
-  }
 }
 
 }  // namespace lazy::train

@@ -1,15 +1,49 @@
-#include "train/tensorboard.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
 #include "core/error.h"
-#include "train/crc32c.h"
+#include "train/tensorboard.h"
 
 namespace lazy::train {
+
+AppendFile::AppendFile(const std::filesystem::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_run("write", "{}: {}", path.string(), std::strerror(errno));
+}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void AppendFile::append(std::string_view record) {
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
+  while (!record.empty()) {
+    const ssize_t n = ::write(fd_, record.data(), record.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int error = errno;
+      // Removes the partial record: readers could not parse what follows it.
+      if (before >= 0 && ::ftruncate(fd_, before) != 0)
+        fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+      fail_run("write", "{}: {}", path_.string(), std::strerror(error));
+    }
+    record.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void AppendFile::sync() {
+  while (::fsync(fd_) != 0) {
+    if (errno != EINTR) fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
+  }
+}
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -65,6 +99,27 @@ fs::path new_file_name(const fs::path& directory, double wall_time) {
 }
 
 }  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  static constexpr auto kTable = [] {
+    std::array<uint32_t, 256> table{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0x82F63B78u : 0u);
+      table[i] = value;
+    }
+    return table;
+  }();
+  uint32_t crc = 0xFFFFFFFFu;
+  for (const char c : data) crc = kTable[(crc ^ static_cast<uint8_t>(c)) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
+
+// A CRC of data that contains CRCs is weak, so TFRecord stores it rotated and offset.
+uint32_t masked_crc32c(std::string_view data) {
+  const uint32_t crc = crc32c(data);
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
+}
 
 EventWriter::EventWriter(const fs::path& directory, double wall_time, int64_t purge_from)
     : path_(new_file_name(directory, wall_time)), file_(path_) {

@@ -1,20 +1,41 @@
-// TensorBoard event files: scalars over steps, written as TFRecord-framed `tensorflow.Event` messages by hand, because
-// no packaged C++ library does it. Format: tensorflow/core/util/event.proto and lib/io/record_writer.h.
+// TensorBoard event files: scalars over steps, written as TFRecord-framed `tensorflow.Event` messages without a
+// Protocol Buffers library. Format: tensorflow/core/util/event.proto and lib/io/record_writer.h.
 #pragma once
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "train/append_file.h"
-
 namespace lazy::train {
+
+// An append-only file. Each record is one system call, so that neither a reader nor a crash sees records interleaved,
+// and a full disk leaves no partial record.
+class AppendFile {
+ public:
+  explicit AppendFile(const std::filesystem::path& path);  // created if absent; RunError with the system's reason
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  void append(std::string_view record);  // RunError, for example on a full disk
+  void sync();                           // fsync
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord files. zlib's crc32 is another polynomial.
+uint32_t crc32c(std::string_view data);
+// The rotated and offset form that TFRecord stores.
+uint32_t masked_crc32c(std::string_view data);
 
 class EventWriter {
  public:
   // Opens a new events.out.tfevents.* file in `directory`, which it creates. With `purge_from` > 0 the file begins with
-  // a restart mark: TensorBoard then drops what earlier files say of that step and later ones (a resumed run).
+  // a session start: TensorBoard then drops the events of earlier files from that step on (a resumed run).
   EventWriter(const std::filesystem::path& directory, double wall_time, int64_t purge_from = 0);
   // One event with all scalars of a step. wall_time: seconds since 1970.
   void scalars(int64_t step, double wall_time, const std::vector<std::pair<std::string, double>>& values);

@@ -51,14 +51,15 @@ Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, i
   ForwardOptions options;
   options.return_stats = true;
   const auto stats = model.forward(batch.ids, options).stats;
-  const int64_t window = model.config().window > 0 ? std::min(model.config().window, length) : length;
-  double visible = 0;  // keys that a query sees, mean over the sequence
+  const int64_t window =
+      model.config().attention.window > 0 ? std::min(model.config().attention.window, length) : length;
+  double visible = 0;  // visible keys a query, mean over the sequence
   for (int64_t query = 1; query <= length; ++query) visible += static_cast<double>(std::min(query, window));
   visible /= static_cast<double>(length);
   double sink = 0, released = 0, alive = 0, tau = 0;
   int64_t layers_with_tau = 0;
   Scalars by_layer;
-  int64_t layers = 0;  // that attend
+  int64_t layers = 0;  // with attention
   for (size_t layer = 0; layer < stats.size(); ++layer) {
     if (!stats[layer].defined()) continue;
     ++layers;

@@ -108,13 +108,16 @@ void add_configurations(Seeds& seeds) {
   config.vocab_size = 300;
   seeds["config_json"]["gpt2"] = config.to_json().dump(2);
   seeds["config_json"]["bloom"] =
-      R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4, "seq_length": 32})";
+      R"({"model_type": "bloom", "vocab_size": 9, "n_embed": 64, "n_layer": 2, "num_attention_heads": 4,
+    "seq_length": 32})";
   seeds["config_json"]["transfo-xl"] =
       R"({"model_type": "transfo-xl", "n_token": 99, "cutoffs": [10, 40], "d_model": 16, "d_embed": 16, "div_val": 2,
-    "n_head": 2, "d_head": 8, "d_inner": 24, "n_layer": 2, "mem_len": 12, "tgt_len": 6, "clamp_len": 9, "same_length": false, "pre_lnorm": true, "untie_r": false})";
+    "n_head": 2, "d_head": 8, "d_inner": 24, "n_layer": 2, "mem_len": 12, "tgt_len": 6, "clamp_len": 9,
+    "same_length": false, "pre_lnorm": true, "untie_r": false})";
   seeds["config_json"]["gpt_oss"] =
       R"({"model_type": "gpt_oss", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
-    "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7, "quantization_config": {"quant_method": "mxfp4"}})";
+    "intermediate_size": 96, "num_local_experts": 8, "sliding_window": 7,
+    "quantization_config": {"quant_method": "mxfp4"}})";
   config = {};
   seeds["config_json"]["llama"] = config.to_json().dump(2);
   config.attention.normalizer = Normalizer::elastic;
@@ -123,7 +126,8 @@ void add_configurations(Seeds& seeds) {
   seeds["config_json"]["lazy"] = config.to_json().dump(2);
   seeds["config_json"]["fla"] =
       R"({"model_type": "lazy_attention", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2,
-    "num_heads": 2, "num_kv_heads": 1, "norm_eps": 1e-6, "hidden_ratio": 4, "window_size": 32, "eos_token_id": [1, 2], "bos_token_id": null})";
+    "num_heads": 2, "num_kv_heads": 1, "norm_eps": 1e-6, "hidden_ratio": 4, "window_size": 32,
+    "eos_token_id": [1, 2], "bos_token_id": null})";
 }
 
 void add_texts(Seeds& seeds) {

@@ -34,10 +34,10 @@ fs::path save(CheckpointStore& store, int64_t step) {
 TEST(Checkpoint, ComesBackAsItWent) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
-  EXPECT_FALSE(store.newest_usable().has_value());
+  EXPECT_FALSE(store.newest_valid().has_value());
   const fs::path path = save(store, 12);
   EXPECT_EQ(path.filename(), "step-00000012");
-  const auto found = store.newest_usable();
+  const auto found = store.newest_valid();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->path, path);
   EXPECT_EQ(to_json(found->state), to_json(state_of(12)));
@@ -73,7 +73,7 @@ TEST(Checkpoint, DamageIsFoundAndThePreviousOneUsed) {
       save(store, 10);
       damage(save(store, 20) / file);
       ::testing::internal::CaptureStderr();
-      const auto found = store.newest_usable();
+      const auto found = store.newest_valid();
       const std::string told = ::testing::internal::GetCapturedStderr();
       ASSERT_TRUE(found.has_value());
       EXPECT_EQ(found->state.step, 10);
@@ -81,7 +81,7 @@ TEST(Checkpoint, DamageIsFoundAndThePreviousOneUsed) {
       EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
       EXPECT_TRUE(fs::exists(scratch / "checkpoints/damaged-step-00000020"));
       save(store, 20);  // its place is free again
-      EXPECT_EQ(store.newest_usable()->state.step, 20);
+      EXPECT_EQ(store.newest_valid()->state.step, 20);
     }
   }
 }
@@ -90,7 +90,7 @@ TEST(Checkpoint, NoUsableOneIsAnError) {
   const ScratchFolder scratch;
   CheckpointStore store(scratch / "checkpoints", 0);
   fs::remove(save(store, 10) / "config.json");
-  EXPECT_THAT(error_of([&] { store.newest_usable(); }), HasSubstr("no usable checkpoint"));
+  EXPECT_THAT(error_of([&] { store.newest_valid(); }), HasSubstr("no usable checkpoint"));
 }
 
 TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
@@ -106,7 +106,7 @@ TEST(Checkpoint, AWriteThatFailsLeavesNoTrace) {
   EXPECT_THAT(error_of(failing), HasSubstr("checkpoint of step 20 not saved: write: model.safetensors: No space left"));
   EXPECT_THAT(store.steps(), ElementsAre(10));
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
-  EXPECT_EQ(store.newest_usable()->state.step, 10);
+  EXPECT_EQ(store.newest_valid()->state.step, 10);
 }
 
 TEST(Checkpoint, UnfinishedFoldersAreNoCheckpointsAndAreRemoved) {

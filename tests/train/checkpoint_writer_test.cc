@@ -1,4 +1,4 @@
-#include "train/checkpoint_writer.h"
+#include "train/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include "core/file.h"
 #include "scratch.h"
 #include "support/error_of.h"
-#include "train/checkpoint.h"
 
 namespace lazy::train {
 namespace {
@@ -103,7 +102,7 @@ TEST(CheckpointWriter, WritesToAStore) {
   writer.wait();
   EXPECT_THAT(store.steps(), ElementsAre(4, 6, 7));  // 4 stays for ever
   EXPECT_EQ(read_file(store.path(7) / "model.safetensors"), weights);
-  EXPECT_EQ(store.newest_usable()->state.step, 7);
+  EXPECT_EQ(store.newest_valid()->state.step, 7);
 }
 
 }  // namespace

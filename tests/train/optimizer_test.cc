@@ -135,11 +135,9 @@ TEST(AdamW, UpdatesReachAModelThatComputesInBFloat16) {
   const ModelConfig config{.vocab_size = 61,
                            .hidden_size = 32,
                            .num_layers = 2,
-                           .num_heads = 2,
-                           .num_kv_heads = 2,
-                           .head_dim = 16,
-                           .intermediate_size = 48,
-                           .max_length = 32};
+                           .max_length = 32,
+                           .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
+                           .mlp = {.intermediate_size = 48}};
   const char* name = std::getenv("LAZY_TEST_DEVICE");
   const at::Device device(name && std::string(name) == "cuda" ? at::kCUDA : at::kCPU);
   if (device.is_cuda()) ops::load_cuda();

@@ -11,14 +11,14 @@
 #include "counting_allocator.h"
 #include "data/sequences.h"
 #include "model/blocks/linear.h"
+#include "model/blocks/shard_hooks.h"
 #include "model/language_model.h"
-#include "model/mixers/kinds.h"
-#include "model/parts.h"
+#include "model/mixers/registry.h"
 #include "ranks.h"
 #include "tiny_run.h"
+#include "train/memory_estimate.h"
 #include "train/optimizer.h"
-#include "train/planning/memory.h"
-#include "train/planning/plan.h"
+#include "train/plan.h"
 #include "train/throughput.h"
 #include "train/trainer.h"
 
@@ -34,17 +34,15 @@ int64_t sum(const std::vector<MemoryPart>& parts, const std::string& but = "") {
   return total;
 }
 
-MemoryQuestion tiny(const std::string& normalizer, bool bf16) {
-  MemoryQuestion q;
+MemoryQuery tiny(const std::string& normalizer, bool bf16) {
+  MemoryQuery q;
   q.model = {.vocab_size = 300,
              .hidden_size = 96,
              .num_layers = 3,
-             .num_heads = 6,
-             .num_kv_heads = 2,
-             .head_dim = 16,
-             .intermediate_size = 160};
-  q.model.normalizer = normalizer;
-  q.model.distance_bias_window = normalizer == "elastic" ? 32 : 0;
+             .attention = {.num_heads = 6, .num_kv_heads = 2, .head_dim = 16},
+             .mlp = {.intermediate_size = 160}};
+  q.model.attention.normalizer = *kNormalizerNames.find(normalizer);
+  q.model.attention.distance_bias_window = normalizer == "elastic" ? 32 : 0;
   q.model.tie_embeddings = !bf16;
   q.batch_size = 3;
   q.seq_len = 128;
@@ -59,7 +57,7 @@ TEST(PlannedMemory, IsWhatAStepAllocates) {
     for (const auto& [normalizer, bf16] :
          {std::pair{"softmax", false}, {"softmax", true}, {"elastic", false}, {"elastic", true}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, bf16 ? "bf16" : "fp32", checkpointing));
-      MemoryQuestion q = tiny(normalizer, bf16);
+      MemoryQuery q = tiny(normalizer, bf16);
       q.gpu = false;
       q.checkpointing = checkpointing_from(checkpointing);
       const auto state = state_parts(q);
@@ -98,11 +96,9 @@ ModelConfig of_mixer(const MixerKind& kind) {
   ModelConfig m{.vocab_size = 50,
                 .hidden_size = 96,
                 .num_layers = 3,
-                .num_heads = 6,
-                .num_kv_heads = 6,
-                .head_dim = 16,
-                .intermediate_size = 160,
-                .max_length = 128};
+                .max_length = 128,
+                .attention = {.num_heads = 6, .num_kv_heads = 6, .head_dim = 16},
+                .mlp = {.intermediate_size = 160}};
   use_mixer(m, kind);
   infer_mixer_sizes(m);
   return m;
@@ -113,10 +109,10 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
   for (const MixerKind* kind : mixer_kinds()) {
     models.push_back(of_mixer(*kind));
     models.push_back(models.back());
-    models.back().attention_layers = {1};
+    models.back().mixer.attention_layers = {1};
   }
   models.push_back(tiny("softmax", false).model);
-  models.back().positions = "transformer_xl";
+  models.back().positions.kind = PositionKind::transformer_xl;
   for (const ModelConfig& config : models) {
     const LanguageModel model(config, 1);
     int64_t weights = 0;
@@ -125,7 +121,8 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
         for (const at::Tensor& weight : product->parts()) weights += weight.numel();
       }
     }
-    EXPECT_EQ(product_weights(config), weights) << config.mixer << " " << config.attention_layers.size();
+    EXPECT_EQ(product_weights(config), weights)
+        << name(config.mixer.type) << " " << config.mixer.attention_layers.size();
   }
 }
 
@@ -137,11 +134,11 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
                                                       {true, true, "none"},
                                                       {false, false, "attention"},
                                                       {false, true, "full"}}) {
-      SCOPED_TRACE(fmt::format("{}{} {} {}", kind->name, hybrid ? " with attention" : "", bf16 ? "bf16" : "fp32",
+      SCOPED_TRACE(fmt::format("{}{} {} {}", name(kind->type), hybrid ? " with attention" : "", bf16 ? "bf16" : "fp32",
                                checkpointing));
-      MemoryQuestion q{.model = of_mixer(*kind), .batch_size = 3, .seq_len = 64, .bf16 = bf16, .gpu = false};
+      MemoryQuery q{.model = of_mixer(*kind), .batch_size = 3, .seq_len = 64, .bf16 = bf16, .gpu = false};
       q.checkpointing = checkpointing_from(checkpointing);
-      if (hybrid) q.model.attention_layers = {1};
+      if (hybrid) q.model.mixer.attention_layers = {1};
       const auto state = state_parts(q);
       const int64_t planned = sum(activation_parts(q), "tokens"),
                     peak = peak_bytes(q);  // measures with an allocator of its own
@@ -170,22 +167,22 @@ TEST(PlannedMemory, IsWhatAStepOfEveryMixerHolds) {
 TEST(Throughput, CountsStatesWhereNothingAttends) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));
   const auto weights = static_cast<double>(count_parameters(retnet).untied - retnet.vocab_size * retnet.hidden_size);
-  const auto state = static_cast<double>(3 * retnet.mix.heads * retnet.mix.key_dim * retnet.mix.value_dim);
+  const auto state = static_cast<double>(3 * retnet.mixer.heads * retnet.mixer.key_dim * retnet.mixer.value_dim);
   EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), 6 * weights + 12 * state);
   EXPECT_DOUBLE_EQ(flops_per_token(retnet, 64), flops_per_token(retnet, 4096));
   EXPECT_EQ(retnet.num_kv_cache_layers(), 0);
   ModelConfig hybrid = retnet;
-  hybrid.attention_layers = {2};
+  hybrid.mixer.attention_layers = {2};
   EXPECT_EQ(hybrid.num_kv_cache_layers(), 1);
   EXPECT_GT(flops_per_token(hybrid, 4096), flops_per_token(hybrid, 64));
   ModelConfig mal = of_mixer(*find_mixer("titans_mal"));
   EXPECT_EQ(mal.num_kv_cache_layers(), 3);
-  mal.window = 16;
+  mal.attention.window = 16;
   EXPECT_EQ(mal.num_kv_cache_layers(), 0);
 }
 
 TEST(PlannedMemory, ShardingDividesWhatItSays) {
-  MemoryQuestion q = tiny("elastic", true);
+  MemoryQuery q = tiny("elastic", true);
   q.ranks = 8;
   q.accumulation = 2;
   const auto replicate = state_parts(q);

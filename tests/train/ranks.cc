@@ -57,14 +57,14 @@ void as_ranks(int count, const std::function<void(Communicator&)>& body, std::ch
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        World world;
-        world.rank = rank;
-        world.size = count;
-        world.address = "127.0.0.1";
-        world.port = port;
-        Communicator communicator(world, at::kCPU, timeout);
+        RankInfo info;
+        info.rank = rank;
+        info.size = count;
+        info.master_address = "127.0.0.1";
+        info.master_port = port;
+        Communicator communicator(info, at::kCPU, timeout);
         body(communicator);
-        communicator.finish();
+        communicator.shutdown();
       } catch (...) {
         errors[static_cast<size_t>(rank)] = std::current_exception();
       }

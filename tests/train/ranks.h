@@ -4,10 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "distributed/communicator.h"
 #include "tiny_run.h"
-#include "train/distributed/communicator.h"
 
 namespace lazy::train {
+using namespace distributed;
 
 int free_port();
 

@@ -187,7 +187,7 @@ TEST(Faults, ALossThatIsNotFiniteStopsBeforeItDoesHarm) {
   EXPECT_THAT(last_line(ended.errors), HasSubstr("train: step 2"));
   EXPECT_THAT(last_line(ended.errors), HasSubstr("the last checkpoint is that of step 20"));
   EXPECT_FALSE(fs::exists(scratch / "run/model"));
-  const auto found = CheckpointStore(scratch / "run/checkpoints", 0).newest_usable();
+  const auto found = CheckpointStore(scratch / "run/checkpoints", 0).newest_valid();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->state.step, 20);
 }
@@ -207,8 +207,8 @@ TEST(Faults, AFullDiskKeepsThePreviousCheckpoint) {
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()),
               1);  // no half-written folder
     CheckpointStore store(checkpoints, 0);
-    ASSERT_TRUE(store.newest_usable().has_value());
-    EXPECT_EQ(store.newest_usable()->state.step, 10);
+    ASSERT_TRUE(store.newest_valid().has_value());
+    EXPECT_EQ(store.newest_valid()->state.step, 10);
   }
   const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // room again
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;

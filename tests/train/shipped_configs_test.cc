@@ -53,31 +53,32 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
     const ModelConfig& m = config.model;
     if (contains(name, "compare-55m/")) continue;
     if (!m.all_attention()) {
-      const auto [small, large] = counts_of_mixers().at(m.mixer);
+      const auto [small, large] = counts_of_mixers().at(name(m.mixer.type));
       EXPECT_EQ(fmt::format("{:.1f}", static_cast<double>(count_parameters(m).untied) / 1e6),
                 contains(name, "340m") ? small : large);
     } else if (contains(name, "340m")) {
-      const bool biased = m.distance_bias_window > 0;
+      const bool biased = m.attention.distance_bias_window > 0;
       EXPECT_EQ(millions(m), biased ? "341.3 / 374.1" : "341.1 / 373.9");
       EXPECT_EQ(biased, contains(name, "lazy") && !contains(name, "no-positional"));
     } else if (contains(name, "760m")) {
-      if (m.distance_bias_window == 0) {
+      if (m.attention.distance_bias_window == 0) {
         EXPECT_EQ(millions(m), "728.7 / 777.9");
       } else {
         EXPECT_EQ(millions(m), "728.9 / 778.1");  // and 24 x 16 heads x 512 biases
       }
-      EXPECT_EQ(m.head_dim, 96);
+      EXPECT_EQ(m.attention.head_dim, 96);
       EXPECT_EQ(m.intermediate(), 4096);
     } else {
       continue;
     }
     ++tabulated;
     EXPECT_FALSE(m.tie_embeddings);
-    EXPECT_EQ(m.normalizer == "elastic", contains(name, "lazy") && !contains(name, "no-elastic"));
-    EXPECT_EQ(m.rope_base, contains(name, "rope150k") || (contains(name, "lazy") && !contains(name, "rope10k") &&
-                                                          !contains(name, "no-positional"))
-                               ? 1.5e5
-                               : 1e4);
+    EXPECT_EQ(m.attention.normalizer == Normalizer::elastic, contains(name, "lazy") && !contains(name, "no-elastic"));
+    EXPECT_EQ(m.positions.rope_base,
+              contains(name, "rope150k") ||
+                      (contains(name, "lazy") && !contains(name, "rope10k") && !contains(name, "no-positional"))
+                  ? 1.5e5
+                  : 1e4);
   }
   EXPECT_EQ(tabulated, 60);  // 4 shapes of attention, 2 x 8 runs; 2 shapes of 10 mixers, a run of each
 }
@@ -118,10 +119,10 @@ TEST(ShippedConfigs, TheSinkEmergesInFourModelsThatDifferInNothingElse) {
     EXPECT_EQ(config.settings(), base.settings()) << name;  // [data], [optimizer], [lr_scheduler], [training]
   }
   EXPECT_EQ(all.at("sink-55m-lazy.toml").model.kind(), "lazy");
-  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.normalizer, "elastic");
-  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.distance_bias_window, 0);
-  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.normalizer, "softmax");
-  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.distance_bias_window, 512);
+  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.attention.normalizer, Normalizer::elastic);
+  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.attention.distance_bias_window, 0);
+  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.attention.normalizer, Normalizer::softmax);
+  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.attention.distance_bias_window, 512);
 }
 
 TEST(ShippedConfigs, WhatIsComparedAt55MHasOneSize) {

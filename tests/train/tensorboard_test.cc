@@ -7,7 +7,6 @@
 #include "core/file.h"
 #include "event_reader.h"
 #include "scratch.h"
-#include "train/crc32c.h"
 
 namespace lazy::train {
 namespace {

@@ -1,5 +1,6 @@
 // The loop in this process: determinism, gradient accumulation, golden losses.
 #include "train/trainer.h"
+#include "core/error.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

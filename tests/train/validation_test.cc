@@ -32,13 +32,13 @@ ModelConfig shape(const std::string& kind) {
   config.vocab_size = Sequences(tiny_corpus(), "validation", in_order()).vocab_size();
   config.hidden_size = 64;
   config.num_layers = 2;
-  config.num_heads = config.num_kv_heads = 2;
-  config.head_dim = 32;
+  config.attention.num_heads = config.attention.num_kv_heads = 2;
+  config.attention.head_dim = 32;
   config.max_length = kLength;
   config.init_std = 0.2;  // attention far from uniform
   if (kind == "lazy") {
-    config.normalizer = "elastic";
-    config.distance_bias_window = 16;
+    config.attention.normalizer = Normalizer::elastic;
+    config.attention.distance_bias_window = 16;
   }
   return config;
 }
@@ -108,7 +108,7 @@ TEST(Throughput, CountsUsefulArithmetic) {
   config.tie_embeddings = true;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
                    weights + 12.0 * 24 * 1024 * 4097 / 2);  // the head is used all the same
-  config.window = 1;
+  config.attention.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }
 

@@ -1,0 +1,145 @@
+#include "distributed/launch.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "model/device.h"
+
+namespace lazy::distributed {
+
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value || !*value) return std::nullopt;
+  return value;
+}
+
+int number(const char* name, int low, int high) {
+  const auto text = variable(name);
+  if (!text) fail("distributed", "the environment lacks {}", name);
+  int value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, code] = std::from_chars(text->data(), end, value);
+  if (code != std::errc() || stop != end || value < low || value > high) {
+    fail("distributed", "{}: expected a number from {} to {}, found '{}'", name, low, high, *text);
+  }
+  return value;
+}
+
+int number_or(const char* name, int low, int high, int otherwise) {
+  return variable(name) ? number(name, low, high) : otherwise;
+}
+
+constexpr int kMany = 1 << 20;
+constexpr int kDefaultPort = 29500;  // PyTorch's own
+
+// MASTER_ADDR and MASTER_PORT take precedence under every launcher.
+void set_rendezvous(RankInfo& info, const std::string& otherwise, int port, const char* why) {
+  info.master_address = variable("MASTER_ADDR").value_or(otherwise);
+  if (info.master_address.empty())
+    fail("distributed", "the environment lacks MASTER_ADDR, the host of rank 0 ({})", why);
+  info.master_port = number_or("MASTER_PORT", 1, 65535, port);
+}
+
+RankInfo read_variables(const char* launcher, const char* rank, const char* size, const char* local_rank) {
+  RankInfo info;
+  info.launcher = launcher;
+  info.size = number(size, 1, kMany);
+  info.rank = number(rank, 0, info.size - 1);
+  info.local_rank = number_or(local_rank, 0, kMany, 0);
+  return info;
+}
+
+}  // namespace
+
+std::string first_slurm_host(const std::string& list) {
+  const size_t bracket = list.find_first_of("[,");
+  if (bracket == std::string::npos || list[bracket] == ',') return list.substr(0, bracket);
+  const size_t end = list.find_first_of("-,]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end == std::string::npos ? end : end - bracket - 1);
+}
+
+RankInfo rank_info_from_environment() {
+  if (variable("RANK") || variable("WORLD_SIZE")) {
+    RankInfo info = read_variables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK");
+    info.agent_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    info.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", 0, kMany, 0);
+    if (info.size > 1) set_rendezvous(info, "", kDefaultPort, "RANK and WORLD_SIZE are set");
+    return info;
+  }
+  if (variable("OMPI_COMM_WORLD_RANK") || variable("OMPI_COMM_WORLD_SIZE")) {
+    RankInfo info =
+        read_variables("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK");
+    const bool one_machine = number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMany, 0) == info.size;
+    if (info.size > 1) {
+      set_rendezvous(info, one_machine ? "127.0.0.1" : "", kDefaultPort,
+                     "mpirun -x MASTER_ADDR=HOST gives it to all ranks");
+    }
+    return info;
+  }
+  // SLURM_STEP_NUM_TASKS exists in job steps only; the batch script has SLURM_PROCID and SLURM_NTASKS too.
+  if (variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS")) {
+    RankInfo info = read_variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
+    const auto hosts = variable("SLURM_STEP_NODELIST");
+    // Different ports for jobs that share a machine.
+    const int port = 20000 + number_or("SLURM_JOB_ID", 0, 2147483647, 0) % 10000;
+    if (info.size > 1)
+      set_rendezvous(info, hosts ? first_slurm_host(*hosts) : "", port, "SLURM_STEP_NODELIST is not set either");
+    return info;
+  }
+  return {};
+}
+
+namespace {
+
+// Makes this rank's GPU the current one.
+at::Device device_of(const std::string& name, const RankInfo& info) {
+  if (name != "cuda") return at::kCPU;
+  const int64_t count = device_count(name);
+  if (info.local_rank >= count) {
+    fail("train", "local rank {} needs a GPU of its own: expected at most {} ranks on this machine", info.local_rank,
+         count);
+  }
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(info.local_rank));
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
+}
+
+}  // namespace
+
+void run_as_rank(const RankInfo& info, const std::string& device_name, std::chrono::milliseconds timeout,
+                 const std::function<void(Communicator&, at::Device)>& body) {
+  if (info.rank > 0) log::set_level(2);  // rank 0 logs for all
+  // Writing to a rank that has just ended must return an error, which is reported, and not end this process silently.
+  if (info.size > 1) std::signal(SIGPIPE, SIG_IGN);
+  const at::Device device = device_of(device_name, info);
+  Communicator communicator(info, device, timeout);
+  const auto of_rank = [&](const Error& e) {
+    return info.rank == 0 ? e.what() : fmt::format("rank {}: {}", info.rank, e.what());
+  };
+  try {
+    body(communicator, device);
+    communicator.shutdown();
+  } catch (const Interrupted& e) {
+    communicator.shutdown();  // launchers kill the other ranks when one ends; rank 0 may still be writing
+    throw Interrupted(of_rank(e), e.exit_code() - 128);
+  } catch (const Error& e) {
+    communicator.report_failure(of_rank(e));
+    if (e.exit_code() == 1) throw RunError(of_rank(e));
+    throw Error(of_rank(e));
+  } catch (const std::exception& e) {
+    communicator.report_failure(fmt::format("rank {}: {}", info.rank, e.what()));
+    throw;
+  }
+}
+
+}  // namespace lazy::distributed

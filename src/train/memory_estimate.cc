@@ -1,0 +1,255 @@
+#include "train/memory_estimate.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "model/language_model.h"
+#include "model/parameters.h"
+#include "ops/linear_cross_entropy.h"
+
+namespace lazy::train {
+
+using distributed::Sharding;
+
+namespace {
+
+constexpr int64_t kTokens = 256;  // longest sequence: the interval at which mixers save their state
+constexpr int64_t kVocabulary = 32;
+
+// Live and peak bytes of CPU tensors that this thread has allocated while counting.
+struct LiveBytes final : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device device) override {
+    if (!device.is_cpu()) return;
+    live += size;
+    peak = std::max(peak, live);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t live = 0, peak = 0;
+};
+
+struct Step {
+  int64_t saved = 0, transient = 0;
+};
+
+// With batch sizes 2 and 3: batch size 1 sometimes avoids a copy that larger ones need.
+std::array<Step, 2> steps(ModelConfig config, int64_t layers, int64_t length, bool bf16) {
+  config.num_layers = layers;
+  LanguageModel model(config, 1);
+  model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
+  const auto counter = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, counter);
+  const auto step = [&](int64_t batch) {
+    const at::Tensor ids = at::zeros({batch, length}, at::kLong);
+    const int64_t before = counter->live;
+    at::Tensor loss = model.loss(ids, ids);
+    Step out{.saved = counter->live - before};
+    counter->peak = counter->live;
+    loss.backward();
+    out.transient = counter->peak - before - out.saved;
+    return out;
+  };
+  step(2);  // allocates tables and gradients
+  return {step(2), step(3)};
+}
+
+MixerMemory measure(ModelConfig config, int64_t length, bool bf16) {
+  config.mixer.attention_layers.clear();
+  config.vocab_size = kVocabulary;
+  config.bos_token_id = config.eos_token_id = -1;
+  const auto one = steps(config, 1, length, bf16), two = steps(config, 2, length, bf16);
+  const auto a_token = [&](int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(length); };
+  const double layer = a_token((two[1].saved - two[0].saved) - (one[1].saved - one[0].saved));
+  return {.per_token = layer,
+          .per_layer = static_cast<double>(two[0].saved - one[0].saved) - layer * static_cast<double>(2 * length),
+          .transient_per_token = a_token(one[1].transient - one[0].transient)};
+}
+
+}  // namespace
+
+MixerMemory measure_mixer_memory(const ModelConfig& model, int64_t seq_len, bool bf16) {
+  static std::mutex mutex;
+  static std::map<std::string, MixerMemory> known;
+  const int64_t length = std::min(seq_len, kTokens);
+  const std::string key = fmt::format("{} {} {}", model.to_json().dump(), length, bf16);
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, measure(model, length, bf16)).first->second;
+}
+
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+// Sizes in elements. T: tokens of a micro-batch.
+struct Sizes {
+  explicit Sizes(const MemoryQuery& q)
+      : layers(q.model.num_layers),
+        attending(q.model.all_attention() ? layers : static_cast<int64_t>(q.model.mixer.attention_layers.size())),
+        norms(q.model.mlp.enabled ? 2 : 1),
+        tokens(q.batch_size * q.seq_len),
+        width(q.model.hidden_size),
+        queries(q.model.attention.num_heads * q.model.attention.head_dim),
+        keys(q.model.attention.num_kv_heads * q.model.attention.head_dim),
+        inner(q.model.mlp.enabled ? q.model.intermediate() : 0),
+        heads(q.model.attention.num_heads),
+        vocabulary(q.model.vocab_size),
+        element(q.bf16 ? 2 : 4),
+        parameters(count_parameters(q.model).total),
+        layer_matrices(product_weights(q.model) / layers),
+        gpu(q.gpu) {}
+  int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
+      layer_matrices;
+  bool gpu;
+};
+
+// A rank's share of sharded bytes.
+int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
+
+// What attention saves in one layer: rotated q and k, v and the output; on a CPU also the joint projection, of which v
+// is a view.
+int64_t attention_bytes(const Sizes& s) {
+  const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys;
+  return s.tokens * (projection + (s.queries + s.keys) + s.queries) * s.element;
+}
+int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
+int64_t mlp_bytes(const Sizes& s) {
+  return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
+}  // gate, up; their product
+int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
+int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum and its norm
+// Inputs of all layers: branch and residual. The first layer has no residual; without an MLP the second's is the
+// first's input.
+int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
+int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }  // the loss saves the norm
+
+int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
+
+// What a layer with another mixer saves beside norms, residuals and MLP, and what its backward pass allocates. Measured
+// on a CPU, where norms, residuals and MLP save more; the GPU kernels of the recurrences save no more than is measured.
+struct OtherMixer {
+  explicit OtherMixer(const MemoryQuery& q) {
+    if (q.model.all_attention()) return;
+    MemoryQuery cpu = q;
+    cpu.gpu = false;
+    const Sizes s(cpu);
+    const MixerMemory measured = measure_mixer_memory(q.model, q.seq_len, q.bf16);
+    saved = std::llround(measured.per_layer) + bytes(measured.per_token, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
+    transient = bytes(measured.transient_per_token, s);
+  }
+  int64_t saved = 0, transient = 0;
+};
+
+// Whether a weight belongs to the attention inside a MAC layer rather than to a plain attention layer.
+bool is_own_attention(const ModelConfig& model, const std::string& name) {
+  const CheckpointNames names(model);
+  if (name.find(".attn.") == std::string::npos) return false;
+  return model.mixer_of(std::stoll(name.substr(names.layers.size()))) != MixerType::attention;
+}
+
+}  // namespace
+
+std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
+  const Sizes s(q);
+  const bool zero2 = q.sharding == Sharding::zero2 && q.ranks > 1,
+             full = q.sharding == Sharding::full_shard && q.ranks > 1;
+  const int64_t all = s.parameters * kFloat;
+  int64_t gradients = all;
+  if (full) gradients = share(all, q.ranks);
+  // Micro-batches accumulate in unsharded gradients; the reduced shard of each bucket comes on top.
+  if (zero2) gradients = all + share(all, q.ranks);
+  const int64_t head = s.vocabulary * s.width, two_layers = std::min<int64_t>(2, s.layers) * s.layer_matrices;
+  std::vector<MemoryPart> parts{{"weights, fp32", full ? share(all, q.ranks) : all},
+                                {"gradients, fp32", gradients},
+                                {"moments, fp32", zero2 || full ? share(2 * all, q.ranks) : 2 * all}};
+  if (!full) {
+    parts.push_back({"bf16 copies", q.bf16 ? (s.layers * s.layer_matrices + head) * s.element : 0});
+    return parts;
+  }
+  // One layer is prefetched while one computes. The head, or the embedding, is gathered in fp32.
+  parts.push_back({"gathered weights", two_layers * s.element + head * (kFloat + (q.bf16 ? s.element : 0))});
+  // A layer's gradients are reduced while the next layer's are produced, one matrix at a time. A tied head's wait for
+  // the embedding's.
+  const int64_t coming = two_layers + 2 * s.inner * s.width;
+  parts.push_back({"in-flight gradients", (q.model.tie_embeddings ? coming + head : std::max(coming, head)) * kFloat});
+  return parts;
+}
+
+int64_t product_weights(const ModelConfig& model) {
+  int64_t sum = 0;
+  for (const ParameterShape& p : parameter_shapes(model)) {
+    // MAC's segments, except the last one, read the projections' fp32 weights; relative position encodings are
+    // multiplied in fp32.
+    const bool apart = p.name.ends_with(".r_proj.weight") ||
+                       (model.mixer.type == MixerType::titans_mac && p.name.find(".memory.") != std::string::npos) ||
+                       (model.mixer.type == MixerType::titans_mac && is_own_attention(model, p.name));
+    if (p.name.ends_with("_proj.weight") && !apart) sum += p.count();
+  }
+  return sum;
+}
+
+std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
+  const Sizes s(q);
+  const int64_t tokens = 2 * s.tokens * 8;  // ids and labels
+  // The loss computes the gradients of the hidden states and the head in its forward pass.
+  const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
+  std::vector<MemoryPart> parts{{"tokens", tokens}};
+  if (q.checkpointing == Checkpointing::full) {
+    parts.push_back({"inputs of the layers", streams(s) * stream_bytes(s)});
+    parts.push_back({"final norm", final_norm_bytes(s)});
+  } else if (q.checkpointing == Checkpointing::attention) {
+    // The branch; the MLP's norm saves the residual.
+    parts.push_back({"inputs of attention", (s.norms > 1 ? s.layers : streams(s)) * stream_bytes(s)});
+    parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    parts.push_back({"MLP", s.layers * mlp_bytes(s)});
+  } else {
+    parts.push_back({"norms and residuals", s.norms * s.layers * norm_bytes(s) + final_norm_bytes(s)});
+    if (s.attending > 0) parts.push_back({"attention", s.attending * (attention_bytes(s) + log_sum_bytes(s))});
+    if (s.attending < s.layers)
+      parts.push_back({name(q.model.mixer.type), (s.layers - s.attending) * OtherMixer(q).saved});
+    if (q.checkpointing != Checkpointing::mlp) parts.push_back({"MLP", s.layers * mlp_bytes(s)});
+  }
+  parts.push_back({"gradients of the loss", loss});
+  return parts;
+}
+
+std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
+  const Sizes s(q);
+  const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
+  // The head's gradient accumulates in fp32.
+  const int64_t logits =
+      chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
+  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product.
+  const OtherMixer other(q);
+  const int64_t attention =
+      s.attending == 0
+          ? 0
+          : s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
+  const int64_t products = s.tokens * 3 * s.inner * s.element;
+  const int64_t mlp = products + s.tokens * s.width * s.element;
+  int64_t recomputed = 0;  // activations of one layer that checkpointing recomputes
+  if (q.checkpointing == Checkpointing::mlp) recomputed += products;
+  if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) {
+    recomputed += norm_bytes(s) + std::max(s.attending > 0 ? attention_bytes(s) + log_sum_bytes(s) : 0, other.saved);
+  }
+  if (q.checkpointing == Checkpointing::full) recomputed += (s.norms - 1) * norm_bytes(s) + products;
+  return {{"logits chunk", logits}, {"backward of a layer", std::max({attention, other.transient, mlp}) + recomputed}};
+}
+
+int64_t peak_bytes(const MemoryQuery& q) {
+  int64_t total = 0, largest = 0;
+  for (const auto& parts : {state_parts(q), activation_parts(q)}) {
+    for (const MemoryPart& part : parts) total += part.bytes;
+  }
+  for (const MemoryPart& part : transient_parts(q)) largest = std::max(largest, part.bytes);
+  return total + largest;
+}
+
+}  // namespace lazy::train

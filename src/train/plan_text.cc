@@ -1,0 +1,120 @@
+// The plan of a run as text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "train/plan.h"
+
+namespace lazy::train {
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::string bytes(const Json& value) { return human_bytes(value.get<double>()); }
+
+// The rows of one group of parts, with a column for each sharding mode. Some parts exist in one mode only.
+std::string rows(const Json& memory, const char* group) {
+  std::string text;
+  std::vector<std::string> names;
+  for (const auto& [mode, plan] : memory.items()) {
+    for (const auto& [name, value] : plan[group].items()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) {
+    text += fmt::format("  {:<28}", name);
+    for (const auto& [mode, plan] : memory.items()) {
+      text += fmt::format("{:>13}", plan[group].contains(name) ? bytes(plan[group][name]) : "-");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string memory_text(const Json& memory, double capacity) {
+  std::string text = fmt::format("{:<30}", "memory of each GPU");
+  for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
+  text += "\n" + rows(memory, "state") + rows(memory, "activations");
+  text += "  the larger of\n" + rows(memory, "passing");
+  text += fmt::format("  {:<28}", "peak");
+  for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
+  text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
+  for (const auto& [mode, plan] : memory.items())
+    text += fmt::format("{:>13}", plan["fits"].get<bool>() ? "yes" : "no");
+  text += "\n";
+  for (const auto& [mode, plan] : memory.items()) {
+    if (plan["fits"].get<bool>()) continue;
+    text += fmt::format("  {}: the first that does not fit: {}; {}\n", mode, plan["does_not_fit"].get<std::string>(),
+                        plan["advice"].get<std::string>());
+  }
+  return text;
+}
+
+std::string data_text(const Json& data) {
+  std::string text = fmt::format("data        {} tokens", human_count(data["tokens"].get<double>()));
+  if (data.contains("missing")) {
+    for (const Json& path : data["missing"]) text += fmt::format("; {}: nothing there yet", path.get<std::string>());
+    return text + "\n";
+  }
+  text += "\n";
+  for (const Json& part : data["corpora"]) {
+    text += fmt::format("  {:<20} {:>8} tokens, share {:.2f} %, {:.3f} epochs\n", part["name"].get<std::string>(),
+                        human_count(part["tokens"].get<double>()), 100 * part["share"].get<double>(),
+                        part["epochs"].get<double>());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Json& plan) {
+  const auto integer = [&](const char* key) { return plan[key].get<int64_t>(); };
+  std::string text = fmt::format(
+      "{}: {}, {} parameters, {} on {} {}{}\n", plan["name"].get<std::string>(), plan["kind"].get<std::string>(),
+      human_count(plan["parameters"].get<double>()), plan["dtype"].get<std::string>(), integer("gpus"),
+      plan["gpu"].get<std::string>(),
+      plan["activation_checkpointing"] == "none"
+          ? ""
+          : fmt::format(", activation checkpointing {}", plan["activation_checkpointing"].get<std::string>()));
+  text += fmt::format("step        {} tokens = GPUs {} x micro-batches {} x batch {} x length {}; {} steps\n",
+                      integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
+                      integer("batch_size"), integer("seq_len"), integer("steps"));
+  if (plan["batch_size"] != plan["configured_batch_size"]) {
+    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n",
+                        integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
+  }
+  text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
+  text += "  without CUDA's own context and what the allocator rounds up\n";
+  if (plan.contains("speed")) {
+    const Json& speed = plan["speed"];
+    text += fmt::format("speed       {} tokens/s, {} a GPU, {:.1f} % of {:g} TFLOP/s, {:.3f} s a step, {:.1f} hours\n",
+                        human_count(speed["tokens_per_second"].get<double>()),
+                        human_count(speed["tokens_per_second_per_gpu"].get<double>()), 100 * speed["mfu"].get<double>(),
+                        speed["peak_tflops"].get<double>(), speed["seconds_per_step"].get<double>(),
+                        speed["hours"].get<double>());
+    text += fmt::format("  from {}; {:g} of as many times one GPU\n", speed["source"].get<std::string>(),
+                        speed["scaling"].get<double>());
+    if (speed.contains("measured_peak_memory_bytes")) {
+      text += fmt::format("  the measurement's peak was {} on one GPU\n", bytes(speed["measured_peak_memory_bytes"]));
+    }
+  } else {
+    text += "speed       not known: give --measured FILE (of `lazy bench train --json`) or --mfu SHARE\n";
+  }
+  if (integer("gpus") > 1) {
+    text += "sent        by each GPU a step:";
+    for (const auto& [mode, sent] : plan["bytes_sent_per_step"].items())
+      text += fmt::format(" {} {}", mode, bytes(sent));
+    text += "\n";
+  }
+  text += data_text(plan["data"]);
+  const Json& checkpoint = plan["checkpoint"];
+  text += fmt::format("checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
+                      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+                      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "as many as there are",
+                      bytes(checkpoint["model_bytes"]));
+  return text;
+}
+
+}  // namespace lazy::train

@@ -1,0 +1,109 @@
+// The training loop of one rank. training_loop.cc: set-up, loop and log; training_step.cc: one optimizer step and its
+// anomalies; training_checkpoint.cc: save and resume.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/stop.h"
+#include "data/tokenizer.h"
+#include "distributed/data_parallel.h"
+#include "model/language_model.h"
+#include "train/batches.h"
+#include "train/distributed_checkpoint.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+
+namespace lazy::train {
+
+using distributed::Communicator;
+using distributed::ShardReader;
+using distributed::TensorShard;
+
+class Trainer {
+ public:
+  Trainer(const TrainConfig& config, bool resume, Communicator& communicator, at::Device device);
+  ~Trainer();
+  TrainResult run();
+
+ private:
+  struct StepResult {
+    double loss = 0, gradient_norm = 0, learning_rate = 0;  // loss: nats a token, mean of the step
+    double max_loss = 0;                                    // the largest of the ranks' losses
+    double seconds = 0, data_seconds = 0, communication_seconds = 0;
+    bool skipped = false;  // no update (training.on_nan, training.on_spike)
+  };
+  // Sums over the steps since the last logged one.
+  struct LogInterval {
+    double seconds = 0, data_seconds = 0, communication_seconds = 0;
+    int64_t steps = 0;
+  };
+
+  // training_loop.cc
+  void check_ranks_agree();
+  void validate();
+  void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
+  TrainResult finish();
+  std::string progress_text(const StepResult& result) const;
+  double seconds() const { return state_.seconds + seconds_since(begin_); }
+  bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
+  // Rank 0, or all ranks where none has all weights.
+  bool evaluates() const { return communicator_.is_rank0() || data_parallel_->fully_sharded(); }
+
+  // training_step.cc
+  bool step(Batches& batches, StepResult& result);
+  void reduce(StepResult& result);
+  void update(StepResult& result);
+  // The signal that asked this run to stop, 0 if none. Several ranks agree on it at the end of a step.
+  int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
+  AnomalyAction handle_anomaly(const StepResult& result);
+  CheckpointStore::Checkpoint find_roll_back_checkpoint();
+  void roll_back(int64_t sequences);
+  int64_t wait_for_saved_step();
+
+  // training_checkpoint.cc
+  // The run's checkpoints, on any rank.
+  CheckpointStore checkpoint_store() const { return CheckpointStore(config_.output / "checkpoints", 0); }
+  std::filesystem::path checkpoint_folder(int64_t step) const { return checkpoint_store().path(step); }
+  CheckpointStore::Checkpoint load_weights(CheckpointStore::Checkpoint checkpoint);
+  std::optional<CheckpointStore::Checkpoint> find_resume_checkpoint();
+  std::optional<CheckpointStore::Checkpoint> broadcast_checkpoint(
+      std::optional<CheckpointStore::Checkpoint> checkpoint);
+  void resume_from(const CheckpointStore::Checkpoint& checkpoint);
+  // Whether each rank writes its shards of a checkpoint.
+  bool saves_sharded() const { return data_parallel_->sharded() && folder_shared_; }
+  NamedTensors gather_full_weights(const char* what);  // on rank 0
+  void save_checkpoint();
+  void write_checkpoint(const TrainState& state, const NamedTensors& weights, const std::vector<TensorShard>& optimizer,
+                        bool sharded);
+  double wait_for_writer();
+
+  TrainConfig config_;
+  Communicator& communicator_;
+  const at::Device device_;
+  Sequences sequences_;
+  std::optional<Sequences> validation_sequences_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<RunFolder> folder_;  // on rank 0
+  bool folder_shared_ = false;       // all ranks see the run folder
+  std::optional<LanguageModel> model_;
+  NamedTensors loaded_weights_;  // on rank 0 under full sharding: of a checkpoint, until they are sharded
+  std::optional<distributed::DataParallel> data_parallel_;
+  std::optional<AdamW> optimizer_;
+  std::optional<MetricsLog> log_;
+  TrainState state_;  // state_.seconds is the time before this process
+  Clock::time_point begin_ = Clock::now();
+  double checkpoint_seconds_ = 0;          // that saving blocked training since the last logged line
+  std::optional<double> validation_loss_;  // nats a token, at validation_step_
+  int64_t validation_step_ = -1;
+  int64_t saved_step_ = 0;  // of the newest checkpoint started, equal on all ranks
+  int agreed_signal_ = 0;
+  int64_t verified_step_ = 0;  // of the newest checkpoint after which a step has succeeded
+  StagedTensors staged_weights_, staged_optimizer_;
+  CheckpointWriter writer_;  // last: destroyed before the tensors that it writes
+};
+
+}  // namespace lazy::train

@@ -1,0 +1,119 @@
+// What launchers put into the environment.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "core/error.h"
+#include "distributed/launch.h"
+
+namespace lazy::distributed {
+namespace {
+using ::testing::HasSubstr;
+
+class LaunchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE",
+          "TORCHELASTIC_RESTART_COUNT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+          "SLURM_STEP_NODELIST", "SLURM_JOB_ID"}) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      ::unsetenv(name);
+    }
+  }
+  void TearDown() override {
+    for (const auto& name : set_) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  void set(const std::map<std::string, std::string>& values) {
+    for (const auto& [name, value] : values) {
+      ::setenv(name.c_str(), value.c_str(), 1);
+      set_.push_back(name);
+    }
+  }
+  std::string error() {
+    try {
+      rank_info_from_environment();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+
+ private:
+  std::map<std::string, std::string> before_;
+  std::vector<std::string> set_;
+};
+
+TEST_F(LaunchTest, WithoutALauncherThereIsOneRank) {
+  EXPECT_EQ(rank_info_from_environment().size, 1);
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // a batch script, not a step
+  EXPECT_EQ(rank_info_from_environment().size, 1);
+}
+
+TEST_F(LaunchTest, Torchrun) {
+  set({{"RANK", "3"},
+       {"WORLD_SIZE", "8"},
+       {"LOCAL_RANK", "1"},
+       {"MASTER_ADDR", "host"},
+       {"MASTER_PORT", "1234"},
+       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+       {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  const RankInfo info = rank_info_from_environment();
+  EXPECT_EQ(info.rank, 3);
+  EXPECT_EQ(info.size, 8);
+  EXPECT_EQ(info.local_rank, 1);
+  EXPECT_EQ(info.master_address, "host");
+  EXPECT_EQ(info.master_port, 1234);
+  EXPECT_TRUE(info.agent_store);
+  EXPECT_EQ(info.restart_count, 2);
+}
+
+TEST_F(LaunchTest, MpirunOnOneMachineNeedsNoAddress) {
+  set({{"OMPI_COMM_WORLD_RANK", "1"},
+       {"OMPI_COMM_WORLD_SIZE", "4"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  const RankInfo info = rank_info_from_environment();
+  EXPECT_EQ(info.rank, 1);
+  EXPECT_EQ(info.master_address, "127.0.0.1");
+  EXPECT_EQ(info.master_port, 29500);
+  EXPECT_FALSE(info.agent_store);
+  set({{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_THAT(error(), HasSubstr("MASTER_ADDR"));
+}
+
+TEST_F(LaunchTest, SlurmsFirstHostIsTheMeetingPoint) {
+  set({{"SLURM_PROCID", "5"},
+       {"SLURM_STEP_NUM_TASKS", "16"},
+       {"SLURM_LOCALID", "1"},
+       {"SLURM_STEP_NODELIST", "gpu[07-09,12],x1"},
+       {"SLURM_JOB_ID", "123456"}});
+  const RankInfo info = rank_info_from_environment();
+  EXPECT_EQ(info.rank, 5);
+  EXPECT_EQ(info.master_address, "gpu07");
+  EXPECT_EQ(info.master_port, 20000 + 3456);
+  EXPECT_EQ(first_slurm_host("a,b"), "a");
+  EXPECT_EQ(first_slurm_host("a"), "a");
+  EXPECT_EQ(first_slurm_host("n[3,5]"), "n3");
+  EXPECT_EQ(first_slurm_host("n[3]"), "n3");
+}
+
+TEST_F(LaunchTest, ErrorsNameTheVariable) {
+  set({{"RANK", "0"}});
+  EXPECT_THAT(error(), HasSubstr("lacks WORLD_SIZE"));
+  set({{"WORLD_SIZE", "two"}});
+  EXPECT_THAT(error(), HasSubstr("WORLD_SIZE: expected a number from 1"));
+  set({{"WORLD_SIZE", "2"}, {"RANK", "2"}});
+  EXPECT_THAT(error(), HasSubstr("RANK: expected a number from 0 to 1, found '2'"));
+  set({{"RANK", "1"}});
+  EXPECT_THAT(error(), HasSubstr("MASTER_ADDR"));
+  set({{"MASTER_ADDR", "host"}, {"MASTER_PORT", "70000"}});
+  EXPECT_THAT(error(), HasSubstr("MASTER_PORT: expected a number from 1 to 65535"));
+}
+
+}  // namespace
+}  // namespace lazy::distributed

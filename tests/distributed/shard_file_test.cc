@@ -1,0 +1,229 @@
+// State written by any number of ranks, read by any other.
+#include "distributed/shard_file.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "model/safetensors.h"
+#include "support/error_of.h"
+#include "train/distributed_checkpoint.h"
+#include "train/scratch.h"
+
+namespace lazy::train {
+using namespace distributed;
+namespace {
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Odd sizes, so that cuts fall anywhere; one tensor smaller than the number of ranks, one of none, one scalar.
+const NamedTensors& state() {
+  static const NamedTensors tensors = [] {
+    at::manual_seed(5);
+    return NamedTensors{{"exp_avg.embed", at::randn({37, 11})},
+                        {"exp_avg.norm", at::randn({5})},
+                        {"exp_avg.half", at::randn({129}).to(at::kBFloat16)},
+                        {"empty", at::zeros({0, 3})},
+                        {"step", at::scalar_tensor(17, at::kLong)}};
+  }();
+  return tensors;
+}
+
+int64_t cut(int64_t elements, int rank, int world) { return elements * rank / world; }
+
+std::vector<TensorShard> shards_of(int rank, int world) {
+  std::vector<TensorShard> out;
+  for (const auto& [name, tensor] : state()) {
+    const bool spread = tensor.dim() > 0 && tensor.numel() > 0;
+    if (!spread && rank > 0) continue;
+    const int64_t begin = spread ? cut(tensor.numel(), rank, world) : 0,
+                  end = spread ? cut(tensor.numel(), rank + 1, world) : tensor.numel();
+    out.push_back({name, tensor.reshape(-1).slice(0, begin, end), tensor.sizes().vec(), begin, end});
+  }
+  return out;
+}
+
+void write_all(const fs::path& folder, int world) {
+  for (int rank = 0; rank < world; ++rank) write_shards(folder, rank, world, shards_of(rank, world));
+}
+
+TEST(Pieces, AnyNumberOfRanksWritesAndAnyOtherReads) {
+  for (const int writers : {1, 2, 3, 4, 8}) {
+    const ScratchFolder scratch;
+    write_all(scratch.path(), writers);
+    for (const int readers : {1, 2, 3, 4, 8}) {
+      SCOPED_TRACE(fmt::format("{} -> {}", writers, readers));
+      for (const auto& [name, tensor] : state()) {
+        std::vector<at::Tensor> parts;
+        for (int rank = 0; rank < readers; ++rank) {
+          const ShardReader reader(scratch.path());
+          EXPECT_EQ(reader.shape(name), tensor.sizes().vec());
+          parts.push_back(
+              reader.read(name, cut(tensor.numel(), rank, readers), cut(tensor.numel(), rank + 1, readers)));
+        }
+        const at::Tensor back = at::cat(parts).view(tensor.sizes());
+        EXPECT_EQ(back.scalar_type(), tensor.scalar_type());
+        EXPECT_TRUE(at::equal(back, tensor)) << name;
+      }
+    }
+    const auto all = ShardReader(scratch.path()).read_all();
+    EXPECT_EQ(all.size(), state().size());
+    for (const auto& [name, tensor] : state()) EXPECT_TRUE(at::equal(all.at(name), tensor)) << name;
+  }
+}
+
+TEST(Pieces, AFileOfOneProcessReadsTheSame) {
+  const ScratchFolder scratch;
+  write_safetensors(scratch / "optimizer.safetensors", state());
+  const ShardReader reader(scratch.path());
+  for (const auto& [name, tensor] : state()) EXPECT_TRUE(at::equal(reader.read(name), tensor)) << name;
+  EXPECT_TRUE(at::equal(reader.read("exp_avg.embed", 20, 300), state()[0].second.reshape(-1).slice(0, 20, 300)));
+}
+
+TEST(Pieces, WhatIsMissingOrTwiceIsNamed) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
+              HasSubstr("neither optimizer.safetensors nor optimizer-00001-of-00001"));
+  write_all(scratch.path(), 3);
+  EXPECT_EQ(error_of([&] { ShardReader(scratch.path()); }), "");
+  fs::rename(scratch / "optimizer-00002-of-00003.safetensors", scratch / "aside");
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
+              HasSubstr("optimizer-00002-of-00003.safetensors: No such file"));
+
+  auto shards = shards_of(1, 3);
+  const TensorShard norm = shards[1];  // exp_avg.norm[1:3]
+  shards.erase(shards.begin() + 1);
+  write_shards(scratch.path(), 1, 3, shards);
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("exp_avg.norm: elements 1 to 3 are missing"));
+  shards.push_back({norm.name, state()[1].second.slice(0, 1, 4), norm.global_shape, 1, 4});
+  write_shards(scratch.path(), 1, 3, shards);
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
+              AllOf(HasSubstr("optimizer-00003-of-00003.safetensors: exp_avg.norm[3:5]"),
+                    HasSubstr("elements 3 to 4 come twice")));
+  shards.back() = {norm.name, norm.tensor, {6}, 1, 3};
+  write_shards(scratch.path(), 1, 3, shards);
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }),
+              HasSubstr("exp_avg.norm[1:3]: found F32 of shape [6], in another file F32 of shape [5]"));
+  write_shards(scratch.path(), 1, 3, shards_of(1, 3));
+  EXPECT_EQ(error_of([&] { ShardReader(scratch.path()); }), "");
+  write_shards(scratch.path(), 0, 2, shards_of(0, 2));
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("files, another one of"));
+
+  const auto wrong = [&] { write_shards(scratch.path(), 0, 1, {{"x", at::zeros({3}), {2, 2}, 2, 5}}); };
+  EXPECT_THAT(error_of(wrong), HasSubstr("x: elements 2 to 5 of shape [2,2] given as 3 elements"));
+  const ShardReader reader = [&] {
+    fs::remove(scratch / "optimizer-00001-of-00002.safetensors");
+    return ShardReader(scratch.path());
+  }();
+  EXPECT_THAT(error_of([&] { reader.read("nothing"); }), HasSubstr("no shard of tensor 'nothing'"));
+  EXPECT_THAT(error_of([&] { reader.read("exp_avg.norm", 2, 6); }),
+              HasSubstr("expected a part of 5 elements, found 2 to 6"));
+}
+
+TEST(Pieces, DamageIsNamedAndTheRestStaysReadable) {
+  const ScratchFolder scratch;
+  write_all(scratch.path(), 4);
+  const fs::path file = scratch / "optimizer-00003-of-00004.safetensors";
+  const std::string whole = read_file(file);
+  fs::resize_file(file, whole.size() - 1);
+  EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), HasSubstr("optimizer-00003-of-00004.safetensors"));
+  std::string flipped = whole;
+  flipped.back() ^= 1;  // the last shard's last byte: 2-byte elements come last
+  write_file_atomic(file, flipped);
+  const ShardReader reader(scratch.path());
+  EXPECT_THAT(
+      error_of([&] { reader.read("exp_avg.half"); }),
+      AllOf(HasSubstr("optimizer-00003-of-00004.safetensors: exp_avg.half[64:96]"), HasSubstr("expected checksum")));
+  EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));  // does not touch it
+  EXPECT_TRUE(at::equal(reader.read("exp_avg.embed"), state()[0].second));
+  for (size_t at = 8; at < 200; at += 7) {  // the header
+    flipped = whole;
+    flipped[at] ^= 0x55;
+    write_file_atomic(file, flipped);
+    EXPECT_NE(error_of([&] { ShardReader(scratch.path()).read_all(); }), "") << at;
+  }
+}
+
+// Ranks as threads. Each takes part in every meeting, as with a process group.
+std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int world, int failing = -1) {
+  std::barrier<> arrived(world), left(world);
+  std::mutex mutex;
+  std::string failed;
+  std::vector<std::string> errors(static_cast<size_t>(world));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const FailureBarrier barrier = [&](const std::string& failure) {
+        if (const std::lock_guard lock(mutex); failed.empty()) failed = failure;
+        arrived.arrive_and_wait();
+        const std::string result = failed;
+        left.arrive_and_wait();
+        return result;
+      };
+      TrainState at_step;
+      at_step.step = step;
+      auto shards = shards_of(rank, world);
+      if (rank == failing) shards[0].end += 1;  // does not fit its tensor
+      errors[static_cast<size_t>(rank)] = error_of([&] {
+        save_sharded(
+            store, at_step, rank, world, shards,
+            [](const fs::path& folder) { write_file_atomic(folder / "config.json", "{}"); }, barrier);
+      });
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  return errors;
+}
+
+TEST(ShardedCheckpoint, IsWholeOrNotThere) {
+  const ScratchFolder scratch;
+  CheckpointStore store(scratch / "checkpoints", 0);
+  for (const auto& error : save_on_ranks(store, 10, 4)) EXPECT_EQ(error, "");
+  ASSERT_TRUE(store.newest_valid().has_value());
+  EXPECT_EQ(ShardReader(store.path(10)).names().size(), state().size());
+  for (const int failing : {0, 2, 3}) {
+    const auto errors = save_on_ranks(store, 20, 4, failing);
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_THAT(errors[static_cast<size_t>(rank)],
+                  AllOf(HasSubstr("checkpoint of step 20 not saved"), HasSubstr("exp_avg.embed")));
+      if (rank != failing && failing > 0) {
+        EXPECT_THAT(errors[static_cast<size_t>(rank)], HasSubstr(fmt::format("rank {}: ", failing)));
+      }
+    }
+    EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
+  }
+  write_file_atomic(scratch / "file", "");  // no folder can be made in it: rank 0 fails before anybody writes
+  CheckpointStore nowhere(scratch / "file", 0);
+  for (const auto& error : save_on_ranks(nowhere, 20, 3))
+    EXPECT_THAT(error, HasSubstr("checkpoint of step 20 not saved"));
+  fs::create_directories(scratch / "checkpoints/step-00000030/in the way");  // it cannot get its name
+  for (const auto& error : save_on_ranks(store, 30, 3))
+    EXPECT_THAT(error, HasSubstr("checkpoint of step 30 not saved"));
+}
+
+TEST(ShardedCheckpoint, ADamagedPieceSendsTheRunToTheOneBefore) {
+  for (const bool removed : {false, true}) {
+    const ScratchFolder scratch;
+    CheckpointStore store(scratch / "checkpoints", 0);
+    save_on_ranks(store, 10, 3);
+    save_on_ranks(store, 20, 2);
+    const fs::path file = store.path(20) / "optimizer-00002-of-00002.safetensors";
+    removed ? static_cast<void>(fs::remove(file)) : fs::resize_file(file, fs::file_size(file) - 4);
+    ::testing::internal::CaptureStderr();
+    const auto found = store.newest_valid();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("optimizer-00002-of-00002.safetensors"));
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->state.step, 10);
+    EXPECT_EQ(ShardReader(found->path).read("step").item<int64_t>(), 17);
+  }
+}
+
+}  // namespace
+}  // namespace lazy::train

@@ -1,0 +1,77 @@
+#include "train/anomaly.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace lazy::train {
+namespace {
+using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(AnomalyPolicy, StopsAtWhatIsNotFiniteByDefault) {
+  AnomalyState state;
+  EXPECT_EQ(check_anomaly({}, state, 2, 1e30).action, AnomalyAction::none);  // spikes are not looked for
+  EXPECT_EQ(check_anomaly({}, state, -kNan, 1).problem, "the loss is nan");
+  EXPECT_EQ(check_anomaly({}, state, 2, kInfinity).problem, "the gradient norm is inf");
+  EXPECT_EQ(check_anomaly({}, state, 2, kInfinity).action, AnomalyAction::stop);
+  EXPECT_TRUE(state.losses.empty());
+}
+
+TEST(AnomalyPolicy, SkipsAreCountedAndBoundedInARow) {
+  AnomalyOptions options;
+  options.on_nan = AnomalyAction::skip;
+  options.max_skips = 2;
+  AnomalyState state;
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(check_anomaly(options, state, kNan, 1).action, AnomalyAction::skip);
+    EXPECT_EQ(check_anomaly(options, state, kNan, 1).action, AnomalyAction::skip);
+    if (round == 2) break;
+    EXPECT_EQ(check_anomaly(options, state, 1, 1).action, AnomalyAction::none);
+  }
+  const AnomalyDecision last = check_anomaly(options, state, kNan, 1);
+  EXPECT_EQ(last.action, AnomalyAction::stop);
+  EXPECT_EQ(last.limit, "2 steps in a row were skipped, training.max_skips");
+  EXPECT_EQ(state.skipped, 6);
+}
+
+TEST(AnomalyPolicy, RollBacksAreBoundedInTheRun) {
+  AnomalyOptions options;
+  options.on_nan = AnomalyAction::roll_back;
+  options.max_roll_backs = 1;
+  AnomalyState state;
+  EXPECT_EQ(check_anomaly(options, state, kNan, 1).action, AnomalyAction::roll_back);
+  EXPECT_EQ(check_anomaly(options, state, 1, 1).action, AnomalyAction::none);
+  const AnomalyState kept = anomaly_state_from_json(nlohmann::ordered_json::parse(to_json(state).dump()));
+  AnomalyState resumed = kept;
+  EXPECT_EQ(check_anomaly(options, resumed, kNan, 1).action, AnomalyAction::stop);
+}
+
+TEST(AnomalyPolicy, ASpikeIsAgainstTheMedianOfGoodSteps) {
+  AnomalyOptions options;
+  options.on_spike = AnomalyAction::skip;
+  options.spike_factor = 3;
+  options.spike_window = 5;
+  AnomalyState state;
+  for (const double loss : {2.0, 100.0, 2.2, 2.4})
+    EXPECT_EQ(check_anomaly(options, state, loss, 1).action, AnomalyAction::none);  // not full yet
+  EXPECT_EQ(check_anomaly(options, state, 50, 1).action, AnomalyAction::none);
+  // Of {2, 100, 2.2, 2.4, 50} the median is 2.4.
+  EXPECT_EQ(check_anomaly(options, state, 7, 1).action, AnomalyAction::none);  // 3 x 2.4 is more; the median is 7 now
+  AnomalyState resumed = anomaly_state_from_json(nlohmann::ordered_json::parse(to_json(state).dump()));
+  for (AnomalyState* which : {&state, &resumed}) {
+    const AnomalyDecision high = check_anomaly(options, *which, 21.7, 1);
+    EXPECT_EQ(high.action, AnomalyAction::skip);
+    EXPECT_THAT(high.problem, HasSubstr("the loss is 21.7"));
+    EXPECT_THAT(check_anomaly(options, *which, 2, 3.1).problem,
+                HasSubstr("the gradient norm is 3.1, 3.1 times the median of the last 5 steps"));
+    EXPECT_EQ(which->losses.size(), 5u);
+    EXPECT_EQ(which->losses.back(), 7);  // a skipped step is no measure of the usual
+  }
+}
+
+}  // namespace
+}  // namespace lazy::train
