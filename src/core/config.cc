@@ -93,7 +93,7 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
 
 namespace {
 
-// Reads PATH and everything it extends, the base first, so that later text wins.
+// Reads PATH and the files it extends, base first: later layers override earlier ones.
 void collect(const fs::path& path, std::vector<std::pair<std::string, toml::table>>& layers, int depth) {
   if (depth > 16) fail("config", "{}: `extends` goes round in a circle or is more than 16 deep", path.string());
   toml::table root = parse_toml(read_file(path), path.string());
@@ -162,7 +162,7 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
       }
     } catch (const toml::parse_error&) {
     }
-    if (!parsed) {  // a value that is no TOML, such as a bare word, is a string
+    if (!parsed) {  // a value that is not TOML, such as a bare word, is a string
       const auto part = [&](size_t begin, size_t end) {
         return std::string(strip(std::string_view(item).substr(begin, end - begin)));
       };
@@ -178,7 +178,7 @@ ConfigSection Config::section(const std::string& name) {
   return ConfigSection(this, name);
 }
 
-// What an unknown key may have meant: one of its section, or of another.
+// A suggestion for an unknown key: a key of its section, or of another one.
 static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section,
                               const std::string& key) {
   std::map<std::string, std::string> elsewhere;  // key -> section

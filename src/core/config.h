@@ -1,5 +1,5 @@
-// Configuration files: TOML with `extends = "other.toml"` (or a list, the later ones win), overrides from the command
-// line, and no silent typos.
+// Configuration files: TOML with `extends = "other.toml"` (or a list; later files win), command-line overrides, and
+// errors for unknown keys.
 //
 //   Config config = Config::load("train.toml", {"training.steps=100"});
 //   auto model = config.section("model");
@@ -40,7 +40,7 @@ class ConfigSection {
   std::vector<std::string> strings(const std::string& key,
                                    const std::vector<std::string>& fallback);                // also one string
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number
-  // Where the key was set, "train.toml:12" or "--set", for messages of one's own.
+  // Where the key was set, "train.toml:12" or "--set", for messages of the caller.
   std::string where(const std::string& key) const;
 
  private:
@@ -57,10 +57,10 @@ class Config {
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
   void check_all_used() const;
-  // The whole configuration after `extends` and overrides, as TOML text that loads to the same values.
+  // The merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
   const std::string& name() const { return name_; }
-  // Folder of the file, against which it resolves the relative paths it names. Empty for parsed text.
+  // Folder of the file, the base of relative paths in it. Empty for parsed text.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -73,7 +73,7 @@ class Config {
   std::string name_;
   std::filesystem::path directory_;
   std::map<std::string, Entry> entries_;                // "section.key"
-  std::map<std::string, std::set<std::string>> known_;  // keys asked for, by section
+  std::map<std::string, std::set<std::string>> known_;  // keys read so far, by section
 };
 
 }  // namespace lazy

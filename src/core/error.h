@@ -1,4 +1,4 @@
-// Errors that a person reads: what was expected, what was received, prefixed by the operation.
+// Errors for users: one line that begins with the operation and says what was expected and what was found.
 #pragma once
 #include <fmt/format.h>
 
@@ -10,15 +10,15 @@
 
 namespace lazy {
 
-// The user can mend it: wrong arguments, a bad file, a bad configuration. Exit code 2. What it quotes may come from any
-// file: control characters are shown as escapes, so that an error is one line and moves no cursor.
+// The user can fix the cause: wrong arguments, a bad file, a bad configuration. Exit code 2. Control characters in the
+// text, which may quote any file, are escaped.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text) : std::runtime_error(escape_control(text)) {}
   virtual int exit_code() const noexcept { return 2; }
 };
 
-// The run failed although what was asked was right: a full disk, a diverged loss, a defect of ours. Exit code 1.
+// The run failed on a valid request: a full disk, a diverged loss, an internal error. Exit code 1.
 class RunError : public Error {
  public:
   using Error::Error;

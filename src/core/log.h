@@ -1,4 +1,4 @@
-// Messages for people, on stderr. Results go to stdout and files.
+// Log messages on stderr. Results go to stdout and files.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Progress of long work on stderr: a bar with rate and time left on a terminal, a plain line now and then elsewhere.
+// Progress on stderr: a bar with rate and time left on a terminal, a line every ten seconds elsewhere.
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and standard library (std::shuffle is not).
+// Random numbers that are equal on every machine and standard library (std::shuffle is not).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -6,7 +6,7 @@
 
 namespace lazy {
 
-// SplitMix64 (Steele, Lea, Flood 2014): tiny state, passes BigCrush, seeds anywhere.
+// SplitMix64 (Steele, Lea, Flood 2014): 64-bit state, any seed, passes BigCrush.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

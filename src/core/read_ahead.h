@@ -1,4 +1,4 @@
-// Items made on a thread of their own, a few ahead of their reader.
+// Prefetch: a background thread produces items, a bounded number ahead of the reader.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -16,9 +16,8 @@ template <typename Item>
 class ReadAhead {
  public:
   using HandOver = std::function<void(Item&&)>;
-  // `produce` runs on the thread and gives its items, one after the other, to the function that it is passed, which
-  // returns once fewer than `ahead` (1 or more) wait for the reader. Where the reader has gone, that function does not
-  // return.
+  // `produce` runs on the thread and passes each item to its argument, which blocks while `ahead` (1 or more) items
+  // wait for the reader. It throws through `produce` when the ReadAhead is destroyed.
   ReadAhead(size_t ahead, std::function<void(const HandOver&)> produce)
       : ahead_(ahead), thread_([this, produce = std::move(produce)] { run(produce); }) {}
   ReadAhead(const ReadAhead&) = delete;
@@ -32,7 +31,7 @@ class ReadAhead {
     thread_.join();
   }
 
-  // Nothing at the end. What `produce` threw is thrown here, behind the items that it had handed over, in every call.
+  // Nothing at the end. An exception of `produce` is rethrown here after the items before it, in every further call.
   std::optional<Item> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
@@ -77,7 +76,7 @@ class ReadAhead {
   std::deque<Item> ready_;
   std::exception_ptr error_;
   bool stopping_ = false, ended_ = false;
-  std::thread thread_;  // the last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace lazy

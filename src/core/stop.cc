@@ -10,7 +10,7 @@ namespace {
 
 // Set by the handler, read by any thread.
 std::atomic<int> received = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not lock");
 
 void on_signal(int signal) {
   if (received == SIGINT && signal == SIGINT) {

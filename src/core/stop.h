@@ -1,5 +1,4 @@
-// A polite end: SIGINT, SIGTERM and SIGUSR1 (Slurm's warning, `--signal=USR1@120`) set a flag that long work looks at
-// between steps.
+// Graceful stop: SIGINT, SIGTERM and SIGUSR1 (Slurm's `--signal=USR1@120`) set a flag that long work polls.
 #pragma once
 #include "core/error.h"
 
@@ -10,8 +9,8 @@ bool stop_requested();
 int stop_signal();                         // the signal received, 0 if none
 const char* stop_signal_name(int signal);  // "SIGTERM"
 
-// A signal asked the work to end, and what had to be saved is saved. The exit code is the convention that schedulers
-// and shells know, 128 + signal, so that unfinished work does not count as finished.
+// The work was stopped by a signal, after saving its state. The exit code is 128 + signal, as in shells and schedulers,
+// so that unfinished work does not count as finished.
 class Interrupted : public Error {
  public:
   Interrupted(const std::string& what, int signal) : Error(what), signal_(signal) {}
@@ -21,7 +20,7 @@ class Interrupted : public Error {
   int signal_;
 };
 
-// Throws Interrupted, "OPERATION: stopped by SIGTERM", where a signal asked to end: for work that has nothing to save.
+// Throws Interrupted, "OPERATION: stopped by SIGTERM", after a stop signal: for work without state to save.
 void end_if_stopped(const char* operation);
 
 }  // namespace lazy

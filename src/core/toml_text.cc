@@ -14,8 +14,8 @@ bool is_quote(char c) { return c == '"' || c == '\''; }
 bool ends_value(char c) { return std::string_view(" \t\r\n,]}").find(c) != std::string_view::npos; }
 
 // Whether a value or a quoted key can begin after `run`, the characters since the last value, key or bracket; `before`
-// stands before the run. Otherwise toml++ takes a quote for a part of a broken value, all of whose characters it looks
-// at.
+// is the character before the run. Otherwise toml++ treats a quote as part of a broken value and inspects all its
+// characters.
 bool value_begins(std::string_view run, char before) {
   if (run.empty()) return true;
   if (!run.ends_with('=')) return false;
@@ -24,7 +24,7 @@ bool value_begins(std::string_view run, char before) {
   return std::all_of(run.begin(), run.end(), [](char c) { return is_key(c) || c == '.'; });
 }
 
-// The end of the string that begins at `at`; a string of one line ends with its line at the latest.
+// The end of the string that begins at `at`; a single-line string ends at the end of its line at the latest.
 size_t end_of_string(std::string_view text, size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);

@@ -60,7 +60,8 @@ t = pa.table({
   'large': pa.array(['l'] * 4, pa.large_string()),
   'dictionary': pa.array(['u', 'v', 'u', None]).dictionary_encode(),
   'bytes': pa.array([b'ok', b'\xff\xfeZ', None, b'']),
-  'doc': pa.array([{'text': 'n1', 'more': {'body': 'd'}}, None, {'text': None, 'more': None}, {'text': 'n4', 'more': {'body': 'e'}}]),
+  'doc': pa.array([{'text': 'n1', 'more': {'body': 'd'}}, None, {'text': None, 'more': None},
+                   {'text': 'n4', 'more': {'body': 'e'}}]),
   'a.b': pa.array(['dot'] * 4),
   'list': pa.array([['a'], ['b'], [], None]),
   'number': [1, 2, 3, 4]})
@@ -91,7 +92,8 @@ import os
 whole = open(folder + 'all.parquet', 'rb').read()
 open(folder + 'short.parquet', 'wb').write(whole[:len(whole) // 2])
 open(folder + 'empty.parquet', 'wb')
-pq.write_table(pa.table({'text': ['word ' * 50] * 5000 + [os.urandom(40).hex() for _ in range(20000)]}), folder + 'damaged.parquet',
+damaged = ['word ' * 50] * 5000 + [os.urandom(40).hex() for _ in range(20000)]
+pq.write_table(pa.table({'text': damaged}), folder + 'damaged.parquet',
                write_page_checksum=True, row_group_size=5000)
 bytes = bytearray(open(folder + 'damaged.parquet', 'rb').read())
 bytes[len(bytes) // 2] ^= 0x10

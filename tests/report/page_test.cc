@@ -167,7 +167,7 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":10}\n{\"step\":\n"), HasSubstr("log.jsonl:2: not JSON"));
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1}\n"), HasSubstr("log.jsonl:1: tokens is missing"));
   EXPECT_THAT(error_with("log.jsonl", "{\"step\":1,\"tokens\":\"ten\"}\n"),
-              HasSubstr("tokens: expected a number, found string"));
+              HasSubstr("tokens: expected a number, found \"ten\""));
   EXPECT_THAT(error_with("eval.json", "{\"results\": 3}"), HasSubstr("eval.json: results: expected an object"));
   EXPECT_THAT(error_with("eval.json", "{\"results\""), HasSubstr("eval.json: not JSON"));
   EXPECT_THAT(error_with("eval.json", "{\"results\": 1e999}"), HasSubstr("eval.json: not JSON: number overflow"));

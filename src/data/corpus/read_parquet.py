@@ -2,9 +2,9 @@
 
     read_parquet.py FILE COLUMN STATUS_FD
 
-COLUMN may be a dotted path into structs, or * for all columns. Row groups are read one after the other, in batches, so memory stays bounded.
-STATUS_FD receives two little-endian 64-bit numbers, again and again at its start: bytes of the file read so far, and rows
-without a text. Exit code 0: all was written; 3: Python lacks pyarrow; 2: anything else, with one line on standard error.
+COLUMN may be a dotted path into structs, or * for all columns. Row groups are read in batches, which bounds memory.
+STATUS_FD holds two little-endian 64-bit numbers, updated in place: bytes of the file read so far, and rows without a
+text. Exit codes: 0 success; 3 Python lacks pyarrow; 2 any other error, with one line on standard error.
 """
 
 import json
@@ -32,7 +32,8 @@ def column_type(schema, column):
         if part not in names:
             fail(2, f'column "{column}" is missing; the file has {", ".join(schema.names)}')
         found = found.field(part) if found is schema else found.type.field(part)
-        names = [found.type.field(i).name for i in range(found.type.num_fields)] if pa.types.is_struct(found.type) else []
+        nested = pa.types.is_struct(found.type)
+        names = [found.type.field(i).name for i in range(found.type.num_fields)] if nested else []
     return found.type, True
 
 
@@ -58,7 +59,8 @@ def texts(batch, column, nested):
 def write_rows(file, out):
     """Every row whole, as an object of its columns."""
     for batch in file.iter_batches(BATCH_ROWS):
-        out.write("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist()).encode())
+        rows = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
+        out.write("".join(rows).encode())
     out.flush()
 
 

@@ -42,7 +42,7 @@ const AddedToken* AddedTokenMatcher::find(std::string_view text, size_t from, si
       *end = at + token.content.size();
       if (token.lstrip) {
         size_t start = at;
-        while (start > from) {  // character by character towards the front
+        while (start > from) {  // one character back at a time
           size_t back = start - 1;
           while (back > from && (static_cast<unsigned char>(text[back]) & 0xC0) == 0x80) --back;
           if (space_at(text.substr(back)) != start - back) break;

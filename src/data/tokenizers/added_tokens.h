@@ -1,4 +1,4 @@
-// Tokens that stand for a whole text, such as <|endoftext|>: found in the text before anything else is done to it.
+// Added tokens such as <|endoftext|>: matched in the text before normalization and pre-tokenization.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,18 +10,18 @@ namespace lazy {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool lstrip = false, rstrip = false;  // takes white space before / after it along
+  bool lstrip = false, rstrip = false;  // absorbs white space before / after it
   bool special = false;
-  bool normalized = false;  // looked for in the normalized text
+  bool normalized = false;  // matched in the normalized text
 };
 
-// Finds the leftmost added token, the longest among those that begin there.
+// Finds the leftmost added token, the longest of those that begin at the same position.
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls plain(text) for stretches without added tokens and token(id) for the tokens between them, in order.
+  // Calls plain(text) for text without added tokens and token(id) for the tokens, in order.
   template <typename Plain, typename Token>
   void run(std::string_view text, Plain&& plain, Token&& token) const {
     size_t last = 0, begin, end;

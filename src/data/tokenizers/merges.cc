@@ -7,8 +7,8 @@
 namespace lazy {
 namespace {
 
-constexpr size_t kShort = 48;  // symbols; below it a plain search for the lowest rank is quicker than a queue
-constexpr int32_t kGone = -1;  // merged into the symbol on its left
+constexpr size_t kShort = 48;  // symbols; up to here a linear search for the lowest rank is faster than a queue
+constexpr int32_t kGone = -1;  // merged into its left neighbour
 
 }  // namespace
 
@@ -60,11 +60,11 @@ void MergeTable::merge_short(std::vector<int32_t>& symbols) const {
 }
 
 void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
-  // A linked list of symbols, and a queue of pairs that may have gone stale since they were put in.
+  // A linked list of symbols and a queue of pairs; stale pairs are skipped when they are popped.
   struct Candidate {
     uint32_t rank, left;
     int32_t first, second, merged;
-    bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
+    bool operator<(const Candidate& other) const {  // for std::priority_queue, a max-heap
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
   };

@@ -21,8 +21,8 @@ class MergeTable {
     uint32_t rank;
     int32_t merged;
   };
-  explicit MergeTable(size_t rules);  // the most rules that will be added
-  // The first rule for a pair counts. Rules of equal rank are applied from left to right.
+  explicit MergeTable(size_t rules);  // upper bound of the rules that will be added
+  // Later rules for the same pair are ignored. Rules of equal rank apply from left to right.
   void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
   // Null when the pair has no rule.
   const Rule* find(int32_t left, int32_t right) const {
@@ -32,7 +32,7 @@ class MergeTable {
       if (rules_[slot].rank == kNone) return nullptr;
     }
   }
-  // Replaces the symbols by what the rules make of them. Symbols below -1 are allowed: no rule knows them.
+  // Applies the rules to `symbols` in place. Symbols below -1 are allowed; they have no rules.
   void merge(std::vector<int32_t>& symbols) const;
 
  private:
@@ -44,7 +44,7 @@ class MergeTable {
   int shift_ = 0;
 };
 
-// Tells tokenizers apart that take turns on one thread.
+// Identifies a tokenizer in the thread-local caches.
 class CacheOwner {
  public:
   CacheOwner() : number_(next()) {}
@@ -58,10 +58,10 @@ class CacheOwner {
   uint64_t number_;
 };
 
-// Direct-mapped: a word that hashes to another's place takes it.
+// Direct-mapped cache of the ids of recent words, one for each thread.
 class WordCache {
  public:
-  // Appends the word's ids; `make` appends them when they are not known yet.
+  // Appends the ids of the word; on a miss `make` appends them.
   template <typename Make>
   void encode(const CacheOwner& owner, std::string_view word, std::vector<int32_t>& ids, Make&& make) {
     if (word.size() > kWord) return make();

@@ -28,12 +28,12 @@ struct Regex::Impl {
 };
 
 std::string with_unicode_white_space(const std::string& pattern) {
-  // PCRE2's own \s also takes U+180E, which Unicode has not counted as white space since version 6.3.
+  // PCRE2's \s also matches U+180E, which is no white space since Unicode 6.3.
   static const std::string kSpaces =
       R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
   std::string out;
   bool in_class = false;
-  int nested = 0;  // classes within the class, which is their union: BLOOM's [^(\s|[.,!?])]
+  int nested = 0;  // depth of classes inside the class, as in BLOOM's [^(\s|[.,!?])]
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
@@ -75,7 +75,7 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   int error = 0;
   PCRE2_SIZE offset = 0;
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
-                              // \C would cut characters apart, and what follows must be UTF-8 again.
+                              // \C could split a UTF-8 character.
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (!impl_->code) {
     PCRE2_UCHAR message[256];
@@ -83,12 +83,12 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
     fail("tokenizer", "{}: expected a regular expression, found \"{}\": {}", field, pattern,
          reinterpret_cast<const char*>(message));
   }
-  // Without just-in-time compilation (a system that forbids it) the interpreter serves, more slowly.
+  // Systems that forbid just-in-time compilation use the slower interpreter.
   impl_->jit = pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE) == 0;
   impl_->context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // a run of a million spaces is no error
+  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // long runs of spaces are valid
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
-  // In a short text nothing honest takes this long, but a pattern such as (a+)+$ would try for hours.
+  // On a short text only pathological patterns such as (a+)+$ reach this limit.
   impl_->short_context = pcre2_match_context_copy(impl_->context);
   pcre2_set_match_limit(impl_->short_context, kShortLimit);
 }

@@ -7,10 +7,11 @@
 
 namespace lazy {
 
-// Thread-safe. \s and \S mean Unicode's White_Space, as in the engines that the tokenizers were made with.
+// A PCRE2 regular expression over UTF-8. Thread-safe. \s and \S match Unicode's White_Space, as in the engine of
+// Hugging Face's tokenizers.
 class Regex {
  public:
-  // A pattern that does not compile throws Error: "`field`: ...". `field` names where the pattern came from.
+  // Throws Error for an invalid pattern. `field` names its origin in the message.
   Regex(const std::string& pattern, const std::string& field);
   ~Regex();
   Regex(Regex&&) noexcept;
@@ -23,7 +24,7 @@ class Regex {
     ~Scanner();
     Scanner(const Scanner&) = delete;
     Scanner& operator=(const Scanner&) = delete;
-    // The next match that is not empty, at or after the last one's end.
+    // The next non-empty match, from the end of the previous one.
     bool next(size_t* begin, size_t* end);
 
    private:
@@ -38,19 +39,19 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-// The pattern with \s and \S written out as White_Space, and a class within a class opened: the engine of the
-// tokenizers takes their union, PCRE2 a bracket. Exposed for the tests.
+// The pattern with \s and \S spelled out as White_Space, and nested classes flattened to their union (PCRE2 takes the
+// inner bracket literally). Exposed for the tests.
 std::string with_unicode_white_space(const std::string& pattern);
 
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Steps that are applied one after the other, each to the pieces of the one before (Hugging Face's "Sequence").
+// Steps applied in order, each to the pieces of the previous one (Hugging Face's "Sequence").
 class PreTokenizer {
  public:
-  // Cuts at the pattern. Matches are pieces; what lies between is a piece too, unless `only_matches`.
+  // Splits at the pattern. Matches are pieces; so is the text between them, unless `only_matches`.
   void add_split(const std::string& pattern, const std::string& field, bool only_matches);
-  // Puts a space before a piece that does not begin with one.
+  // Prepends a space to pieces that do not begin with one.
   void add_prefix_space() {
     steps_.push_back({nullptr, false});
     description_ += "\3";

@@ -1,7 +1,6 @@
-// A quick way to encode with SentencePiece models of the common kind, with the library's own result: BPE, bytes for
-// unknown characters, no normalization but the space symbol, no user-defined pieces (Llama 2's, and those we train).
-// The library looks up every pair of symbols by its text and builds a message a piece; here merges go by id and
-// words are cached.
+// A fast encoder for common SentencePiece models, with the same result as the library: BPE with byte fallback, identity
+// normalization, no user-defined pieces (Llama 2's, and the models that we train). Merges are looked up by id and words
+// are cached; the library looks up every pair by its text.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,7 +20,7 @@ struct SentencePiece {
   bool normal;  // neither control, unknown nor byte
 };
 
-// Every way to make a piece of two others: (left, right, merged, rank), rank 0 for the highest score.
+// All ways to form a piece from two others; rank 0 is the highest score.
 struct SentencePieceMerge {
   int32_t left, right, merged;
   uint32_t rank;
@@ -30,16 +29,15 @@ std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentenceP
 
 class SentencePieceBpe {
  public:
-  // Null when some piece holds a character that is no piece itself: then only the library knows what merges.
-  // `byte_ids`: the 256 byte pieces.
+  // Null when a character of some piece is not a piece itself. `byte_ids`: the 256 byte pieces.
   static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
                                                 const std::vector<int32_t>& byte_ids);
-  // With merges that a file lists instead of those that scores imply.
+  // With explicit merges instead of those implied by the scores.
   static std::unique_ptr<SentencePieceBpe> make(const std::vector<SentencePiece>& pieces,
                                                 const std::vector<SentencePieceMerge>& merges,
                                                 const std::vector<int32_t>& byte_ids);
 
-  // Appends the ids of `text`: valid UTF-8, not empty, spaces as they are. `prefix` puts the space symbol before it.
+  // Appends the ids of `text` (valid UTF-8, not empty). `prefix` prepends the space symbol.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;
 
  private:
@@ -50,7 +48,8 @@ class SentencePieceBpe {
   std::array<int32_t, 128> ascii_{};
   std::unordered_map<uint32_t, int32_t> characters_;
   std::vector<int32_t> byte_ids_;
-  bool cut_at_space_ = false, cut_at_line_end_ = false;  // no piece crosses from a word to a space; none has a line end
+  bool cut_at_space_ = false,
+       cut_at_line_end_ = false;  // no piece continues from a word into a space; none has a line end
   CacheOwner owner_;
 };
 

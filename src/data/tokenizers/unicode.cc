@@ -82,7 +82,7 @@ void append_nfc(std::string& out, std::string_view valid) {
 bool has_nfc() { return true; }
 
 std::string to_nfc(std::string_view text) {
-  // Below U+0300 every character is its own NFC, and nothing there combines with what stands before it.
+  // Below U+0300 (lead byte 0xCC) every character is its own NFC and none combines with the previous one.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0xCC; })) {
     return std::string(text);
   }
