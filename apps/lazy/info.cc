@@ -17,9 +17,8 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "model/checkpoint_names.h"
+#include "model/parameters.h"
 #include "model/config.h"
-#include "model/parameter_shapes.h"
 #include "ops/load_cuda.h"
 #include "train/config.h"
 

@@ -11,14 +11,14 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kPromptChunk = 512;  // bounds the memory of a long prompt
+constexpr int64_t kPrefillChunk = 512;  // tokens a forward pass; bounds the memory of a long prompt
 
-// One token through a small model is a row of products of microseconds each: waiting for a second thread costs as much
-// as it saves, and a hundred times more on a machine that is busy otherwise. So small models decode on one thread.
+// Decodes small models on one thread. A token's matrix products take microseconds each, so that synchronizing a second
+// thread costs as much as it saves, and far more on a busy machine.
 class DecodeThreads {
  public:
   explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
-    constexpr int64_t kSmall = 8'000'000;  // parameters: 32 MB, about a core's share of the caches
+    constexpr int64_t kSmall = 8'000'000;  // parameters; 32 MB, about a core's share of the caches
     if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
   }
   ~DecodeThreads() {
@@ -51,8 +51,8 @@ void Generator::set_prompt(const std::vector<int64_t>& ids) {
     }
   }
   cache_ = KVCache{.streaming = streaming_};
-  for (size_t begin = 0; begin < ids.size(); begin += kPromptChunk) {
-    const size_t end = std::min(ids.size(), begin + kPromptChunk);
+  for (size_t begin = 0; begin < ids.size(); begin += kPrefillChunk) {
+    const size_t end = std::min(ids.size(), begin + kPrefillChunk);
     prompt_logits_ =
         step({ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)});
   }
@@ -64,12 +64,12 @@ Generation Generator::run(const GenerateOptions& options, const std::function<bo
   if (prompt_cache_.length == 0) fail("generate", "no prompt was given");
   const DecodeThreads threads(model_);
   Sampler sampler(options.sampling);
-  cache_ = prompt_cache_;  // what an earlier text appended is overwritten
+  cache_ = prompt_cache_;  // the tokens of an earlier text are overwritten
   std::unordered_set<int64_t> seen = prompt_tokens_;
   std::vector<float> logits = prompt_logits_;
   Generation out;
   while (static_cast<int64_t>(out.tokens.size()) < options.max_tokens) {
-    const int64_t token = sampler.pick(logits, seen);
+    const int64_t token = sampler.sample(logits, seen);
     if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end()) {
       out.finish_reason = "stop";
       return out;

@@ -1,4 +1,4 @@
-// Text after a prompt, one token at a time, with the prompt's keys and values computed once.
+// Autoregressive generation with a KV cache; the prompt's keys and values are computed once.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,29 +15,29 @@ namespace lazy {
 struct GenerateOptions {
   SamplingOptions sampling;
   int64_t max_tokens = 128;
-  std::vector<int64_t> stop_tokens;  // the first of these ends the text and is not part of it
+  std::vector<int64_t> stop_tokens;  // each of these ends the text and is not part of it
 };
 
 struct Generation {
-  std::vector<int64_t> tokens;  // the prompt's excluded
-  std::string finish_reason;    // "stop": a stop token or the callback, "length": max_tokens
+  std::vector<int64_t> tokens;  // without the prompt
+  std::string finish_reason;    // "stop" by a stop token or the callback, "length" by max_tokens
 };
 
 class Generator {
  public:
   explicit Generator(LanguageModel& model, std::optional<StreamingCache> streaming = {})
       : model_(model), streaming_(streaming) {}
-  // Computes the prompt, in chunks. Error when it is empty or holds an id outside the vocabulary.
+  // Prefills the KV cache in chunks. Error when the prompt is empty or has an id outside the vocabulary.
   void set_prompt(const std::vector<int64_t>& ids);
-  // May be called again, with another seed, for another text after the same prompt.
-  // `on_token` sees each token as it is picked; false ends the text.
+  // Generates one text; further calls with other seeds reuse the prefilled prompt. `on_token` gets each token as it is
+  // sampled and ends the text by returning false.
   Generation run(const GenerateOptions& options, const std::function<bool(int64_t)>& on_token = nullptr);
 
  private:
-  std::vector<float> step(const std::vector<int64_t>& ids);  // logits after the last of them
+  std::vector<float> step(const std::vector<int64_t>& ids);  // logits after the last id
   LanguageModel& model_;
   std::optional<StreamingCache> streaming_;
-  KVCache cache_, prompt_cache_;  // prompt_cache_: as the prompt left it
+  KVCache cache_, prompt_cache_;  // prompt_cache_: after the prefill
   std::vector<float> prompt_logits_;
   std::unordered_set<int64_t> prompt_tokens_;
 };

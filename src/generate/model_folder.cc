@@ -6,7 +6,7 @@
 namespace lazy {
 
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options) {
-  // The tokenizer first: it is small, and a mismatch need not wait for the weights.
+  // The tokenizer first: a mismatch is reported before the weights are read.
   const ModelConfig config = ModelConfig::from_directory(directory);
   auto tokenizer = load_tokenizer(directory.string());
   check_tokenizer(config, tokenizer->fingerprint(), tokenizer->vocab_size(), directory.string());

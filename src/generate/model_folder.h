@@ -1,4 +1,4 @@
-// A model folder as people use it: the weights and the tokenizer that belongs to them.
+// A model folder with its tokenizer, and the conversion between text and token ids for generation.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -18,15 +18,15 @@ struct ModelFolder {
 // Loads both. Error when the tokenizer does not match the model (model/tokenizer_match.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
-// The prompt's ids: BOS, where the tokenizer has one and `bos` asks for it, then the text.
+// The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);
 
-// Token by token text that never ends within a UTF-8 character.
+// Decodes token by token and returns only complete UTF-8 characters.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  std::string push(int64_t token);  // the complete characters that this token finishes
-  std::string finish();             // what is left, made valid
+  std::string push(int64_t token);  // the characters that this token completes
+  std::string finish();             // the rest, with invalid bytes replaced
  private:
   const Tokenizer& tokenizer_;
   std::string pending_;

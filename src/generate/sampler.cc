@@ -21,7 +21,7 @@ void SamplingOptions::validate() const {
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) { options_.validate(); }
 
-int64_t Sampler::pick(std::span<const float> logits, const std::unordered_set<int64_t>& seen) {
+int64_t Sampler::sample(std::span<const float> logits, const std::unordered_set<int64_t>& seen) {
   scores_.assign(logits.begin(), logits.end());
   if (scores_.empty()) fail_run("generate", "no logits to pick from");
   for (const float score : scores_) {
@@ -36,8 +36,7 @@ int64_t Sampler::pick(std::span<const float> logits, const std::unordered_set<in
   }
   if (options_.temperature == 0) return std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
 
-  // Candidates, most likely first; equal scores in order of id, so that the choice does not depend on the library's
-  // sort.
+  // Candidates, most likely first. Equal scores are ordered by id, independently of the library's sort.
   order_.resize(scores_.size());
   std::iota(order_.begin(), order_.end(), 0);
   const auto before = [&](int32_t a, int32_t b) {
@@ -67,7 +66,7 @@ int64_t Sampler::pick(std::span<const float> logits, const std::unordered_set<in
     point -= weights[i];
     if (point < 0) return order_[i];
   }
-  return order_[kept - 1];  // rounding left a sliver beyond the last one
+  return order_[kept - 1];  // reached only by rounding
 }
 
 }  // namespace lazy

@@ -1,4 +1,5 @@
-// Picking the next token from logits: greedy, temperature, top-k, top-p, repetition penalty; the same on every machine.
+// Sampling of the next token from logits: greedy, temperature, top-k, top-p, repetition penalty. Equal seeds give equal
+// tokens on every machine.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,10 +11,10 @@
 namespace lazy {
 
 struct SamplingOptions {
-  double temperature = 1;         // 0: the largest logit, the first of equals
-  int64_t top_k = 0;              // only the k largest logits; 0: all
-  double top_p = 1;               // the smallest set of most likely tokens that holds this probability; 1: all
-  double repetition_penalty = 1;  // logits of tokens that occurred are divided (if negative, multiplied) by it
+  double temperature = 1;         // 0: greedy (of equal logits, the first)
+  int64_t top_k = 0;              // sample among the k largest logits; 0: all
+  double top_p = 1;               // nucleus: the smallest set of most likely tokens with this probability; 1: all
+  double repetition_penalty = 1;  // positive logits of seen tokens are divided by it, negative ones multiplied
   uint64_t seed = 0;
   void validate() const;  // Error naming the option
 };
@@ -22,8 +23,8 @@ struct SamplingOptions {
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
-  // `logits` (vocabulary); `seen`: tokens of the prompt and the text so far. NaN among the logits is an Error.
-  int64_t pick(std::span<const float> logits, const std::unordered_set<int64_t>& seen);
+  // `logits` (vocabulary); `seen`: tokens of the prompt and the text so far. Error on NaN logits.
+  int64_t sample(std::span<const float> logits, const std::unordered_set<int64_t>& seen);
 
  private:
   SamplingOptions options_;

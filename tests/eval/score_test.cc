@@ -35,9 +35,9 @@ ModelConfig sliding() {
   return config;
 }
 
-ModelConfig mixing(const char* kind) {
+ModelConfig mixing(MixerType type) {
   ModelConfig config = small_config(kVocabulary);
-  config.mixer = {.type = kind,
+  config.mixer = {.type = type,
                   .heads = 2,
                   .chunk = 8,
                   .memory_expansion = 2,
@@ -46,10 +46,10 @@ ModelConfig mixing(const char* kind) {
   infer_mixer_sizes(config);
   return config;
 }
-ModelConfig gated_delta_net() { return mixing("gated_delta_net"); }
-ModelConfig ttt_mlp() { return mixing("ttt_mlp"); }
-ModelConfig titans_mac() { return mixing("titans_mac"); }
-ModelConfig titans_mal() { return mixing("titans_mal"); }
+ModelConfig gated_delta_net() { return mixing(MixerType::gated_delta_net); }
+ModelConfig ttt_mlp() { return mixing(MixerType::ttt_mlp); }
+ModelConfig titans_mac() { return mixing(MixerType::titans_mac); }
+ModelConfig titans_mal() { return mixing(MixerType::titans_mal); }
 
 std::vector<int32_t> random_ids(std::mt19937& random, int64_t count) {
   std::vector<int32_t> ids;

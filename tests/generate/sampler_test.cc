@@ -19,7 +19,7 @@ std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000,
                             const std::unordered_set<int64_t>& seen = {}) {
   Sampler sampler(options);
   std::map<int64_t, int> out;
-  for (int i = 0; i < times; ++i) ++out[sampler.pick(kLogits, seen)];
+  for (int i = 0; i < times; ++i) ++out[sampler.sample(kLogits, seen)];
   return out;
 }
 
@@ -74,7 +74,7 @@ TEST(Sampler, TheSeedDecides) {
   const auto sequence = [](uint64_t seed) {
     Sampler sampler({.top_p = 0.99, .seed = seed});
     std::vector<int64_t> out;
-    for (int i = 0; i < 100; ++i) out.push_back(sampler.pick(kLogits, {}));
+    for (int i = 0; i < 100; ++i) out.push_back(sampler.sample(kLogits, {}));
     return out;
   };
   EXPECT_EQ(sequence(5), sequence(5));
@@ -84,9 +84,9 @@ TEST(Sampler, TheSeedDecides) {
 TEST(Sampler, InfinitiesAreProbabilitiesAndNaNIsAnError) {
   Sampler sampler({});
   const std::vector<float> masked = {-INFINITY, 0.0f, -INFINITY};
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.pick(masked, {}), 1);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(sampler.sample(masked, {}), 1);
   const std::vector<float> broken = {0.0f, NAN};
-  EXPECT_THROW(sampler.pick(broken, {}), RunError);
+  EXPECT_THROW(sampler.sample(broken, {}), RunError);
 }
 
 TEST(Sampler, BadOptionsAreNamed) {
