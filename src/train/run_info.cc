@@ -126,6 +126,10 @@ void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::
     log::warn("resuming with {} = {}, the checkpoint's run had {}: from here on this is another run", key, value.dump(),
               before.dump());
   }
+  for (const auto& [key, value] : checkpoint.items()) {
+    if (now.contains(key) || key.starts_with("model.") || key.starts_with("corpus.")) continue;
+    log::warn("resuming without {}, the checkpoint's run had {}: from here on this is another run", key, value.dump());
+  }
 }
 
 }  // namespace lazy::train

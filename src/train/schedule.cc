@@ -1,21 +1,31 @@
 #include "train/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
-#include <string>
 
 #include "core/config.h"
+#include "core/enum_table.h"
 #include "core/error.h"
 
 namespace lazy::train {
 
 namespace {
 
-// By the value of Schedule::Decay.
-constexpr std::array<const char*, 2> kDecayNames = {"cosine", "linear"};
+using Decay = Schedule::Decay;
+constexpr auto kDecays = enum_table<Decay>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
+
+// f(x): the fraction of the range from peak to minimum that is left after the fraction x of the decay.
+double decay_factor(Decay decay, double x) {
+  switch (decay) {
+    case Decay::cosine:
+      return 0.5 * (1.0 + std::cos(std::numbers::pi * x));
+    case Decay::linear:
+      return 1.0 - x;
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -28,23 +38,21 @@ Schedule Schedule::from_config(Config& config, double peak, int64_t steps) {
          section.where("warmup_steps"), steps, s.warmup_steps);
   }
   s.min_factor = section.number("min_lr_factor", s.min_factor, 0, 1);
-  const std::string decay = section.choice("decay_type", "cosine", {kDecayNames.begin(), kDecayNames.end()});
-  s.decay = static_cast<Decay>(std::find(kDecayNames.begin(), kDecayNames.end(), decay) - kDecayNames.begin());
+  s.decay = section.choice("decay_type", s.decay, kDecays);
   return s;
 }
 
 void Schedule::add_settings(nlohmann::ordered_json& settings) const {
   settings["lr_scheduler.warmup_steps"] = warmup_steps;
   settings["lr_scheduler.min_lr_factor"] = min_factor;
-  settings["lr_scheduler.decay_type"] = kDecayNames[static_cast<size_t>(decay)];
+  settings["lr_scheduler.decay_type"] = kDecays.name(decay);
 }
 
 double Schedule::rate(int64_t steps_taken) const {
   if (steps_taken < warmup_steps) return peak * static_cast<double>(steps_taken) / static_cast<double>(warmup_steps);
   const int64_t span = std::max<int64_t>(1, steps - warmup_steps);
   const double x = std::min(1.0, static_cast<double>(steps_taken - warmup_steps) / static_cast<double>(span));
-  const double left = decay == Decay::cosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * x)) : 1.0 - x;
-  return peak * (min_factor + (1.0 - min_factor) * left);
+  return peak * (min_factor + (1.0 - min_factor) * decay_factor(decay, x));
 }
 
 }  // namespace lazy::train
