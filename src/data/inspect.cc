@@ -56,7 +56,7 @@ Json header_json(const std::string& split, const Shard& shard) {
           {"tokens_checksum", fmt::format("{:016x}", h.tokens_checksum)}};
 }
 
-// The documents asked for, decoded with the corpus's own tokenizer.
+// The requested documents, decoded with the tokenizer of the corpus.
 Json documents_json(const InspectOptions& options, const std::vector<Shown>& all) {
   Json documents = Json::array();
   if (options.documents <= 0) return documents;

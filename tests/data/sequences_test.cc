@@ -33,7 +33,7 @@ std::vector<std::vector<int64_t>> read_all(const Sequences& sequences, int64_t l
   return all;
 }
 
-// SPEC section 1 by plain loops, in corpus order.
+// The definition of Packing::groups by plain loops, in corpus order.
 std::vector<std::vector<int64_t>> by_definition(const std::vector<std::vector<int64_t>>& documents,
                                                 const SequenceOptions& o) {
   std::vector<std::vector<int64_t>> sequences;

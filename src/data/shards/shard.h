@@ -33,7 +33,7 @@ struct ShardHeader {
   uint32_t reserved;      // 0
   uint64_t tokens;
   uint64_t documents;
-  uint64_t source_bytes;           // UTF-8 text that the tokens stand for
+  uint64_t source_bytes;           // bytes of UTF-8 text that the tokens encode
   uint64_t tokenizer_fingerprint;  // Tokenizer::fingerprint()
   int64_t vocab_size;
   int32_t bos_id, eos_id;  // -1: none
