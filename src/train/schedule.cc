@@ -4,27 +4,26 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <vector>
 
 #include "core/config.h"
-#include "core/enum_table.h"
 #include "core/error.h"
 
 namespace lazy::train {
 
+using Decay = Schedule::Decay;
+
+const Decay Decay::cosine{"cosine", [](double x) { return 0.5 * (1.0 + std::cos(std::numbers::pi * x)); }};
+const Decay Decay::linear{"linear", [](double x) { return 1.0 - x; }};
+
 namespace {
 
-using Decay = Schedule::Decay;
-constexpr auto kDecays = enum_table<Decay>({{Decay::cosine, "cosine"}, {Decay::linear, "linear"}});
-
-// f(x): the fraction of the range from peak to minimum that is left after the fraction x of the decay.
-double decay_factor(Decay decay, double x) {
-  switch (decay) {
-    case Decay::cosine:
-      return 0.5 * (1.0 + std::cos(std::numbers::pi * x));
-    case Decay::linear:
-      return 1.0 - x;
-  }
-  return 0;
+Decay read_decay(ConfigSection& section) {
+  const std::vector<Decay> decays = {Decay::cosine, Decay::linear};
+  std::vector<std::string> names;
+  for (const Decay& decay : decays) names.push_back(decay.name);
+  const std::string name = section.choice("decay_type", names.front(), names);
+  return *std::find_if(decays.begin(), decays.end(), [&](const Decay& decay) { return decay.name == name; });
 }
 
 }  // namespace
@@ -38,21 +37,21 @@ Schedule Schedule::from_config(Config& config, double peak, int64_t steps) {
          section.where("warmup_steps"), steps, s.warmup_steps);
   }
   s.min_factor = section.number("min_lr_factor", s.min_factor, 0, 1);
-  s.decay = section.choice("decay_type", s.decay, kDecays);
+  s.decay = read_decay(section);
   return s;
 }
 
 void Schedule::add_settings(nlohmann::ordered_json& settings) const {
   settings["lr_scheduler.warmup_steps"] = warmup_steps;
   settings["lr_scheduler.min_lr_factor"] = min_factor;
-  settings["lr_scheduler.decay_type"] = kDecays.name(decay);
+  settings["lr_scheduler.decay_type"] = decay.name;
 }
 
 double Schedule::rate(int64_t steps_taken) const {
   if (steps_taken < warmup_steps) return peak * static_cast<double>(steps_taken) / static_cast<double>(warmup_steps);
   const int64_t span = std::max<int64_t>(1, steps - warmup_steps);
   const double x = std::min(1.0, static_cast<double>(steps_taken - warmup_steps) / static_cast<double>(span));
-  return peak * (min_factor + (1.0 - min_factor) * decay_factor(decay, x));
+  return peak * (min_factor + (1.0 - min_factor) * decay.factor(x));
 }
 
 }  // namespace lazy::train

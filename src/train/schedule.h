@@ -2,12 +2,13 @@
 //
 //   t < w:   rate = lr t / w
 //   t >= w:  rate = lr (m + (1 - m) f(x)),  x = (t - w) / (T - w)
-//   cosine: f(x) = (1 + cos(pi x)) / 2      linear: f(x) = 1 - x
 //
-// t counts the optimizer steps already taken: with a warm-up the first step has rate 0.
+// t counts the optimizer steps already taken: with a warm-up the first step has rate 0. f is the decay.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 namespace lazy {
 class Config;
@@ -16,7 +17,14 @@ class Config;
 namespace lazy::train {
 
 struct Schedule {
-  enum class Decay { cosine, linear };
+  // f: maps the fraction x of the steps after the warm-up to the fraction of the range between minimum and peak. The
+  // formulas are in schedule.cc.
+  struct Decay {
+    std::string name;  // with its parameters: what a resumed run compares
+    std::function<double(double)> factor;
+    static const Decay cosine, linear;
+    bool operator==(const Decay& other) const { return name == other.name; }
+  };
   double peak = 4e-4;        // lr
   int64_t warmup_steps = 0;  // w, 0 <= w <= steps
   int64_t steps = 1;         // T
