@@ -3,14 +3,13 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "model/checkpoint_names.h"
+#include "model/parameters.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/mixers/streaming.h"
-#include "model/positions/alibi.h"
-#include "model/positions/relative_matrices.h"
-#include "model/positions/transformer_xl.h"
-#include "model/probes.h"
+#include "model/positions/positions.h"
+#include "model/positions/relative.h"
+#include "model/activation_hooks.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
@@ -179,7 +178,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   const auto rotated = [&](const at::Tensor& heads) {
     return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads;
   };
-  const LayerProbes probe(options.probes, layer);
+  const LayerHooks probe(options.activation_hooks, layer);
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
   at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
   at::Tensor v = probe("attention.v", by_head(parts[2], v_bias, kv_heads_));
@@ -212,8 +211,8 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
 }
 
 at::Tensor AttentionMixer::attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                             int64_t first, const LayerProbes& probe, at::Tensor* stats) const {
-  const ops::AttentionTerms own = terms();
+                                             int64_t first, const LayerHooks& probe, at::Tensor* stats) const {
+  const ops::AttentionTerms own = *attention_terms();
   const at::Tensor scores = probe("attention.scores", ops::attention_scores(q, k, own, first));
   const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, own));
   if (stats) *stats = ops::weight_statistics(weights);
@@ -269,7 +268,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
     fail("model",
          "maps of attention: expected other positions, transformer_xl's scores do not follow from q and k alone");
   }
-  const LayerProbes probe(options.probes, layer);
+  const LayerHooks probe(options.activation_hooks, layer);
   const auto keys = [&](const std::vector<at::Tensor>& of) { return by_head(of[1], k_bias, kv_heads_); };
   const auto values = [&](const std::vector<at::Tensor>& of) { return by_head(of[2], v_bias, kv_heads_); };
   const at::Tensor own_k = keys(parts), own_v = values(parts);
@@ -325,7 +324,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
   if (probe.wants("attention.scores") || probe.wants("attention.weights")) {
     if (options.packed) fail("model", "packed sequences: expected no probe of scores or weights, found one");
     const at::Tensor scores = probe("attention.scores", relative_scores(in));
-    const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, terms()));
+    const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
     if (stats && in.first > 0) stats->select(0, 0).zero_();  // the text's first key is out of sight
     return probe("attention.heads", relative_values(weights, in));

@@ -13,7 +13,7 @@ namespace lazy {
 
 struct PackedSequences;
 struct KVCache;
-class LayerProbes;
+class LayerHooks;
 
 class AttentionMixer : public Mixer {
  public:
@@ -26,7 +26,12 @@ class AttentionMixer : public Mixer {
   bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
                       at::Generator& generator) const override;
 
-  ops::AttentionTerms terms() const { return {attention_options(), distance_bias, tau}; }
+  std::optional<ops::AttentionTerms> attention_terms() const override {
+    return ops::AttentionTerms{attention_options(), distance_bias, tau};
+  }
+  std::optional<AttentionProjections> attention_projections() const override {
+    return AttentionProjections{qkv.parts()[0], qkv.parts()[1], qkv.parts()[2], q_bias, k_bias, v_bias};
+  }
 
   Linear qkv, output;        // parts: q_proj, k_proj, v_proj; o_proj
   at::Tensor distance_bias;  // (heads, W) fp32, undefined when there is none
@@ -50,7 +55,7 @@ class AttentionMixer : public Mixer {
 
   // The same with scores and weights as tensors, for whoever looks at them.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
-                               const LayerProbes& probe, at::Tensor* stats) const;
+                               const LayerHooks& probe, at::Tensor* stats) const;
 
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer,
                     KVCache& cache) const;  // with a streaming cache

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/blocks/recompute.h"
+#include "model/blocks/activation_checkpoint.h"
 
 namespace lazy {
 
@@ -88,7 +88,7 @@ std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, cons
       if (group.back().leaves_state) result.insert(result.end(), now.begin(), now.end());
       return result;
     };
-    const TensorList result = recompute(inputs, run);
+    const TensorList result = checkpoint_activations(inputs, run);
     answers.push_back(result[0]);
     current.assign(result.begin() + 1, result.end());
   }

@@ -9,7 +9,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "model/config_json.h"
-#include "model/limits.h"
+#include "model/config.h"
 #include "model/mixers/registry.h"
 
 namespace lazy {
@@ -118,16 +118,16 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
 void check_mixer(const ModelConfig& m) {
   const MixerKind& kind = mixer_kind(m);
   const MixerConfig& x = m.mixer;
-  check_whole(x.heads, "mixer.heads", 1, 1 << 14);
-  check_whole(x.key_dim, "mixer.key_dim", 1, 1 << 14);
-  check_whole(x.value_dim, "mixer.value_dim", 1, 1 << 14);
-  check_whole(x.conv_size, "mixer.conv_size", 0, 1 << 10);
-  check_whole(x.state_size, "mixer.state_size", 1, 1 << 14);
-  check_whole(x.groups, "mixer.groups", 1, x.heads);
-  check_whole(x.memory_depth, "mixer.memory_depth", 1, 1 << 10);
-  check_whole(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
-  check_whole(x.persistent, "mixer.persistent", 0, 1 << 14);
-  check_whole(x.segment, "mixer.segment", 1, 1 << 24);
+  check_range(x.heads, "mixer.heads", 1, 1 << 14);
+  check_range(x.key_dim, "mixer.key_dim", 1, 1 << 14);
+  check_range(x.value_dim, "mixer.value_dim", 1, 1 << 14);
+  check_range(x.conv_size, "mixer.conv_size", 0, 1 << 10);
+  check_range(x.state_size, "mixer.state_size", 1, 1 << 14);
+  check_range(x.groups, "mixer.groups", 1, x.heads);
+  check_range(x.memory_depth, "mixer.memory_depth", 1, 1 << 10);
+  check_range(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
+  check_range(x.persistent, "mixer.persistent", 0, 1 << 14);
+  check_range(x.segment, "mixer.segment", 1, 1 << 24);
   if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer's own, where it is a matter of speed alone
     const bool follows = x.chunk == x.segment && reads(kind, "segment");
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",

@@ -4,16 +4,24 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "model/blocks/normalized.h"
+#include "model/blocks/norm.h"
 #include "model/config.h"
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 #include "model/safetensors.h"
+#include "ops/attention_weights.h"
 
 namespace lazy {
+
+// A layer's products into queries, keys and values, (out_features, hidden_size) fp32, and their biases; undefined if
+// the layer has none. They are the model's own tensors: changes in place change the model.
+struct AttentionProjections {
+  at::Tensor q, k, v, q_bias, k_bias, v_bias;
+};
 
 struct ForwardOptions;
 struct KVCache;
@@ -31,13 +39,17 @@ class Mixer {
   // fp32, named within the layer, in the checkpoint's order. Those that need no gradient are not trained.
   virtual NamedTensors parameters() const = 0;
 
-  // The products that read some of these, which nothing else does (see model/parts.h).
+  // The products that read some of these, which nothing else does (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
   // Fills `fresh`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was
   // made with. Matrices and larger tensors are N(0, init_std) unless a mixer says otherwise.
   virtual bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
                               at::Generator& generator) const;
+
+  // Of attention: what it computes besides queries, keys and values, and its products. Empty for other mixers.
+  virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
+  virtual std::optional<AttentionProjections> attention_projections() const { return std::nullopt; }
 };
 
 // The mixer of a layer: config.mixer_of(layer).

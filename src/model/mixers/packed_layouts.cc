@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "model/blocks/host_numbers.h"
+#include "model/blocks/host_tensor.h"
 
 namespace lazy {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "model/limits.h"
+#include "model/config.h"
 #include "model/mixers/delta_net.h"
 #include "model/mixers/mamba2.h"
 #include "model/mixers/retnet.h"
@@ -43,10 +43,10 @@ void use_mixer(ModelConfig& m, const MixerKind& kind) {
 }
 
 void infer_mixer_sizes(ModelConfig& m) {
-  check_whole(m.hidden_size, "hidden_size", 1, int64_t{1} << 20);
-  check_whole(m.mixer.heads, "mixer.heads", 0, 1 << 14);
-  check_whole(m.mixer.key_dim, "mixer.key_dim", 0, 1 << 14);
-  check_whole(m.mixer.value_dim, "mixer.value_dim", 0, 1 << 14);
+  check_range(m.hidden_size, "hidden_size", 1, int64_t{1} << 20);
+  check_range(m.mixer.heads, "mixer.heads", 0, 1 << 14);
+  check_range(m.mixer.key_dim, "mixer.key_dim", 0, 1 << 14);
+  check_range(m.mixer.value_dim, "mixer.value_dim", 0, 1 << 14);
   mixer_kind(m).infer_sizes(m);
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 
 namespace c10 {
 struct Device;

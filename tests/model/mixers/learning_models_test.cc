@@ -84,7 +84,7 @@ TEST_P(LearningModel, TheMemoryStartsAtItsOwnScale) {
   for (const auto& [name, tensor] : model.parameters()) {
     if (name.find("memory.start_") != std::string::npos) {
       EXPECT_NEAR(tensor.std().item<double>() * std::sqrt(static_cast<double>(tensor.size(1))), 1, 0.15) << name;
-    } else if (std::string_view(name(GetParam().config.mixer.type)).starts_with("titans") &&
+    } else if (std::string_view(lazy::name(GetParam().config.mixer.type)).starts_with("titans") &&
                name.ends_with("_conv1d.weight")) {
       const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(2)));
       EXPECT_LE(tensor.abs().max().item<double>(), bound) << name;

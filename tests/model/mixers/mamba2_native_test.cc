@@ -1,6 +1,6 @@
 // Mamba2 as its authors' program stores it: read, computed as FLA's layout of the same weights, saved under the same
 // names.
-#include "model/families/mamba2_native.h"
+#include "model/families/families.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

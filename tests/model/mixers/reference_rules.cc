@@ -3,8 +3,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "model/mixers/chunk_pieces.h"
+#include "model/mixers/chunked_scan.h"
 #include "model/mixers/fast_weights/fast_weights.h"
+#include "model/mixers/recurrence/recurrence.h"
 #include "model/mixers/reference_rules.h"
 #include "model/mixers/titans/neural_memory.h"
 #include "model/mixers/ttt_rule.h"

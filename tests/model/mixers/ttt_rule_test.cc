@@ -1,4 +1,4 @@
-// TTT's time recurrence: the dual form against the definition, which takes every gradient step.
+// TTT's time recurrence: the chunkwise parallel form against the recurrence token by token.
 #include "model/mixers/ttt_rule.h"
 
 #include "model/mixers/recurrence_checks.h"
@@ -74,7 +74,7 @@ class TttRule : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, TttRule, ::testing::Values(false, true),
                          [](const auto& info) { return info.param ? "mlp" : "linear"; });
 
-TEST_P(TttRule, DualFormIsTheDefinition) {
+TEST_P(TttRule, ChunkwiseFormMatchesReference) {
   for (const int64_t length : {1, 5, 16, 17, 55}) {
     for (const auto& [heads, dim] : {std::pair<int64_t, int64_t>{1, 6}, {3, 4}}) {
       const Case c = random_case(GetParam(), 2, length, heads, dim);
@@ -137,7 +137,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
   }
 }
 
-TEST_P(TttRule, GradientsPassThroughTheInnerSteps) {
+TEST_P(TttRule, GradientsThroughInnerSteps) {
   const Case c = random_case(GetParam(), 2, 11, 2, 3, 4);
   const auto chunks = [](const Tensors& t) { return run(ttt_chunks, unflat(t)); };
   const auto loop = [](const Tensors& t) { return run(reference_ttt, unflat(t)); };
@@ -145,8 +145,8 @@ TEST_P(TttRule, GradientsPassThroughTheInnerSteps) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// Longer than what one group of pieces covers, documents included.
-TEST_P(TttRule, GradientsPassFromGroupToGroup) {
+// Longer than the tokens between two saved states, with packed documents.
+TEST_P(TttRule, GradientsAcrossCheckpoints) {
   const Case c = random_case(GetParam(), 1, 275, 1, 6);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
   const auto chunks = [&](const Tensors& t) { return run(ttt_chunks, unflat(t), cu_seqlens); };
@@ -155,8 +155,8 @@ TEST_P(TttRule, GradientsPassFromGroupToGroup) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
-// As NeuralMemory's.
-TEST_P(TttRule, NobodyNeedsToAskForTheLastState) {
+// Without the last state, outputs and gradients are the same.
+TEST_P(TttRule, LastStateIsOptional) {
   for (const int64_t length : {3, 16, 21, 32, 275}) {
     const Case c = random_case(GetParam(), 1, length, 2, 6);
     const auto answers = [&](bool last_state) {
@@ -172,7 +172,7 @@ TEST_P(TttRule, NobodyNeedsToAskForTheLastState) {
   }
 }
 
-TEST_P(TttRule, AStateContinuesWhereItWasLeft) {
+TEST_P(TttRule, StateContinues) {
   const Case c = random_case(GetParam(), 2, 45, 2, 4);
   const Tensors whole = run(ttt_chunks, c);
   for (const int64_t prefill : {0, 3, 16, 33}) {
@@ -196,7 +196,7 @@ TEST_P(TttRule, AStateContinuesWhereItWasLeft) {
   expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
 }
 
-TEST_P(TttRule, PackedDocumentsKnowNothingOfEachOther) {
+TEST_P(TttRule, PackedDocumentsAreIndependent) {
   const Case c = random_case(GetParam(), 1, 60, 2, 4);
   const at::Tensor cu_seqlens = at::tensor({0, 21, 21, 60}, at::kInt);
   for (const auto& form : {ttt_chunks, reference_ttt}) {
@@ -217,7 +217,7 @@ TEST_P(TttRule, SinglePrecisionStaysNear) {
   EXPECT_LT(chunks, 1e-2);
 }
 
-TEST_P(TttRule, PrecisionWhereTheTestsRun) {
+TEST_P(TttRule, PrecisionOnTestDevice) {
   const Case c = random_case(GetParam(), 2, 64, 2, 16);
   const auto chunks = [](const Tensors& t, bool rounded) {
     Case given = unflat(t);

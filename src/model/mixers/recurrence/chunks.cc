@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "model/blocks/recompute.h"
+#include "model/blocks/activation_checkpoint.h"
 
 namespace lazy::recurrence {
 namespace {
@@ -115,7 +115,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
     const auto run = [of_piece, C = std::min(chunk, length), scale = in.scale, form](const std::vector<at::Tensor>& x) {
       return whole_chunks(x, of_piece, C, scale, form);
     };
-    const std::vector<at::Tensor> results = recompute(piece, run);
+    const std::vector<at::Tensor> results = checkpoint_activations(piece, run);
     out.push_back(results[0]);
     state = results[1];
   }

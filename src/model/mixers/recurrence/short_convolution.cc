@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "model/blocks/recompute.h"
+#include "model/blocks/activation_checkpoint.h"
 #include "model/mixers/recurrence/recurrence.h"
 #include "ops/short_convolution.h"
 
@@ -85,7 +85,7 @@ Convolution short_convolution(const ConvolutionInputs& in) {
     if (t[2].defined()) sum.add_(t[2].to(type));
     return std::vector<at::Tensor>{at::silu(sum).to(t[0].scalar_type())};
   };
-  return {recompute({padded, in.weight, in.bias}, run)[0], latest(in, padded)};
+  return {checkpoint_activations({padded, in.weight, in.bias}, run)[0], latest(in, padded)};
 }
 
 }  // namespace lazy::recurrence

@@ -7,8 +7,8 @@
 
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
+#include "model/mixers/mixer.h"
 #include "model/mixers/packed_layouts.h"
-#include "model/mixers/parameter_table.h"
 #include "ops/attention_arguments.h"
 #include "ops/fused.h"
 #include "ops/rope.h"

@@ -5,9 +5,9 @@
 
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
-#include "model/mixers/layer_state.h"
+#include "model/mixers/chunked_scan.h"
+#include "model/mixers/mixer.h"
 #include "model/mixers/packed_layouts.h"
-#include "model/mixers/piecewise.h"
 #include "model/mixers/recurrence/short_convolution.h"
 #include "model/mixers/titans/attention.h"
 #include "model/mixers/titans/memory_branch.h"

@@ -3,11 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include "model/mixers/chunk_pieces.h"
-#include "model/mixers/dual_form.h"
+#include "model/mixers/chunked_scan.h"
 #include "model/mixers/fast_weights/fast_weights.h"
 #include "model/mixers/fast_weights/inner_loss.h"
-#include "model/mixers/piecewise.h"
 
 namespace lazy {
 

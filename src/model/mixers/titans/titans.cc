@@ -9,7 +9,7 @@
 #include "model/config_json.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
-#include "model/mixers/layer_state.h"
+#include "model/mixers/mixer.h"
 #include "model/mixers/titans/attention.h"
 #include "model/mixers/titans/memory_as_context.h"
 #include "model/mixers/titans/memory_branch.h"
@@ -52,8 +52,6 @@ class TitansMal final : public TitansMixer {
   SlidingAttention attention_;
   Linear output_;
 };
-
-struct ForwardOptions;
 
 class BranchStates {
  public:
