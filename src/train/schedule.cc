@@ -1,5 +1,7 @@
 #include "train/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -18,8 +20,17 @@ const Decay Decay::linear{"linear", [](double x) { return 1.0 - x; }};
 
 namespace {
 
+// The 1-sqrt cooldown of Hägele et al., arXiv 2405.18392.
+const Decay kSqrt{"sqrt", [](double x) { return 1.0 - std::sqrt(x); }};
+
+// WSD (warm-up, stable, decay): the peak up to the fraction `start` of the steps after the warm-up, then `decay`.
+Decay after_stable_phase(const Decay& decay, double ratio, double start) {
+  return {fmt::format("{}, decay_ratio {}", decay.name, ratio),
+          [factor = decay.factor, start](double x) { return x <= start ? 1.0 : factor((x - start) / (1.0 - start)); }};
+}
+
 Decay read_decay(ConfigSection& section) {
-  const std::vector<Decay> decays = {Decay::cosine, Decay::linear};
+  const std::vector<Decay> decays = {Decay::cosine, Decay::linear, kSqrt};
   std::vector<std::string> names;
   for (const Decay& decay : decays) names.push_back(decay.name);
   const std::string name = section.choice("decay_type", names.front(), names);
@@ -38,6 +49,15 @@ Schedule Schedule::from_config(Config& config, double peak, int64_t steps) {
   }
   s.min_factor = section.number("min_lr_factor", s.min_factor, 0, 1);
   s.decay = read_decay(section);
+  if (const double ratio = section.number("decay_ratio", 0, 0, 1); ratio > 0) {
+    const int64_t stable = steps - s.warmup_steps - std::llround(ratio * static_cast<double>(steps));
+    if (stable < 0) {
+      fail("config", "{}: lr_scheduler.decay_ratio: {} of {} steps and {} warmup_steps are more than training.steps",
+           section.where("decay_ratio"), ratio, steps, s.warmup_steps);
+    }
+    const auto span = static_cast<double>(std::max<int64_t>(1, steps - s.warmup_steps));
+    s.decay = after_stable_phase(s.decay, ratio, static_cast<double>(stable) / span);
+  }
   return s;
 }
 

@@ -1,9 +1,14 @@
 #include "train/schedule.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
+
+#include "core/config.h"
+#include "core/error.h"
 
 namespace lazy::train {
 namespace {
@@ -33,6 +38,53 @@ TEST(Schedule, LinearReachesTheSameEnd) {
   EXPECT_DOUBLE_EQ(schedule.rate(0), 1);
   EXPECT_DOUBLE_EQ(schedule.rate(5), 0.6);
   EXPECT_DOUBLE_EQ(schedule.rate(10), 0.2);
+}
+
+// [lr_scheduler] with these lines, in a run of 100 steps.
+Schedule parsed(const std::string& lines) {
+  Config config = Config::parse("[lr_scheduler]\n" + lines);
+  return Schedule::from_config(config, 1e-3, 100);
+}
+
+TEST(Schedule, WarmupStableDecay) {
+  const Schedule linear = parsed("warmup_steps = 10\ndecay_ratio = 0.2\ndecay_type = \"linear\"\nmin_lr_factor = 0");
+  EXPECT_DOUBLE_EQ(linear.rate(5), 0.5e-3);
+  for (const int64_t t : {10, 11, 50, 79, 80}) EXPECT_EQ(linear.rate(t), 1e-3) << t;
+  EXPECT_NEAR(linear.rate(85), 0.75e-3, 1e-15);
+  EXPECT_NEAR(linear.rate(99), 0.05e-3, 1e-15);
+  EXPECT_EQ(linear.rate(100), 0);
+  const Schedule sqrt = parsed("warmup_steps = 10\ndecay_ratio = 0.2\ndecay_type = \"sqrt\"");
+  for (const int64_t t : {10, 79, 80}) EXPECT_EQ(sqrt.rate(t), 1e-3) << t;
+  EXPECT_NEAR(sqrt.rate(85), 1e-3 * (0.1 + 0.9 * 0.5), 1e-15);  // sqrt(5 / 20) = 0.5
+  for (const int64_t t : {81, 90, 99}) {
+    EXPECT_NEAR(sqrt.rate(t), 1e-3 * (0.1 + 0.9 * (1 - std::sqrt((t - 80) / 20.0))), 1e-15) << t;
+  }
+  EXPECT_DOUBLE_EQ(sqrt.rate(100), 1e-4);
+  EXPECT_NEAR(parsed("decay_ratio = 0.2").rate(90), 1e-3 * 0.55, 1e-15);  // cosine, half way
+}
+
+TEST(Schedule, DecayRatioOfARunIsChecked) {
+  const auto error = [](const std::string& lines) -> std::string {
+    try {
+      parsed(lines);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error("warmup_steps = 10\ndecay_ratio = 0.9"), "no error");
+  EXPECT_THAT(error("warmup_steps = 10\ndecay_ratio = 0.95"),
+              ::testing::HasSubstr("lr_scheduler.decay_ratio: 0.95 of 100 steps and 10 warmup_steps are more than"));
+  EXPECT_THAT(error("decay_ratio = 1.5"), ::testing::HasSubstr("lr_scheduler.decay_ratio: expected"));
+  EXPECT_THAT(error("decay_type = \"wsd\""), ::testing::HasSubstr("lr_scheduler.decay_type: expected"));
+}
+
+TEST(Schedule, AResumedRunComparesTheDecay) {
+  nlohmann::ordered_json settings;
+  parsed("").add_settings(settings);
+  EXPECT_EQ(settings["lr_scheduler.decay_type"], "cosine");
+  parsed("decay_ratio = 0.2\ndecay_type = \"sqrt\"").add_settings(settings);
+  EXPECT_EQ(settings["lr_scheduler.decay_type"], "sqrt, decay_ratio 0.2");
 }
 
 TEST(Schedule, WarmupMayLastTheWholeRun) {
