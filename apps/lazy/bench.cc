@@ -1,4 +1,4 @@
-// `lazy bench`: speed beside a peer in the same process.
+// `lazy bench`: speed compared with a reference implementation in the same process.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ static void write_json(const nlohmann::json& result, const std::string& path) {
   if (!path.empty()) write_file_atomic(path, result.dump(2) + "\n");
 }
 
-// What the benchmarks of attention share.
+// Options of the attention benchmarks.
 template <typename Benchmark>
 static void add_shapes(Command command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
@@ -41,10 +41,12 @@ static void add_shapes(Command command, Settings<Benchmark>& s) {
   command.add_option("--batch", b.batch, "Batch size").positive().show_default();
   command.add_option("--head-dim", b.head_dims, "Head sizes").range(1, 256).show_default();
   command.add_option("--dtype", b.dtypes, "fp32, bf16").one_of({"fp32", "bf16"}).show_default();
-  command.add_option("--score-scale", b.score_scale, "Standard deviation of the scores; larger, fewer alive pairs")
+  command
+      .add_option("--score-scale", b.score_scale,
+                  "Standard deviation of the scores; a larger one gives fewer non-zero weights")
       .positive()
       .show_default();
-  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
   add_json(command, s.json);
 }
 
@@ -55,7 +57,7 @@ static void bench_attention(Command command) {
   command.callback([s, command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
-    // A GPU is worth larger problems: these are the defaults there.
+    // Larger default problems on a GPU.
     if (!command.count("--heads")) b.heads = 16;
     if (!command.count("--dtype")) b.dtypes = {"bf16"};
     if (command.count("--batch") || command.count("--length")) return write_json(benchmarks::run_attention(b), s->json);
@@ -100,12 +102,12 @@ static void bench_fused(Command command) {
   command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")
       .one_of({"fp32", "bf16", "fp16"})
       .show_default();
-  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
 
-// What the benchmarks of whole models share.
+// Options of the benchmarks of whole models.
 template <typename Benchmark>
 struct ModelSettings : Settings<Benchmark> {
   std::string config;
@@ -138,14 +140,14 @@ static void bench_train(Command command) {
   command.add_option("--length", b.length, "Tokens a sequence").positive().show_default();
   command.add_option("--accumulation", b.accumulation, "Micro-batches a step").positive().show_default();
   command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
-  command.add_option("--checkpointing", b.checkpointing, "Activations computed again in the backward pass")
+  command.add_option("--checkpointing", b.checkpointing, "Activation checkpointing: what the backward pass recomputes")
       .one_of({"none", "mlp", "attention", "full"})
       .show_default();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
-  command.add_option("--data-parallel", b.data_parallel, "What several ranks divide")
+  command.add_option("--data-parallel", b.data_parallel, "Data parallelism of several ranks")
       .one_of({"replicate", "zero2", "full_shard"})
       .show_default();
-  command.add_flag("--profile", b.profile, "Also the ten most expensive kernels");
+  command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
     if (!result.is_null()) write_json(result, s->json);  // the first rank's
@@ -160,8 +162,8 @@ static void bench_eval(Command command) {
   command.add_option("--choices", b.choices, "Choices a question").positive().show_default();
   command.add_option("--context", b.context, "Tokens of a question, on average").positive().show_default();
   command.add_option("--choice", b.choice, "Tokens of a choice, on average").positive().show_default();
-  command.add_option("--batch", b.batch, "Rows a batch of the plain way").positive().show_default();
-  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
+  command.add_option("--batch", b.batch, "Rows a batch of the padded baseline").positive().show_default();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
@@ -175,7 +177,7 @@ static void bench_sinks(Command command) {
   command.add_option("--check", b.checked, "Tokens of the text whose statistics are compared with full matrices")
       .range(2, 4096)
       .show_default();
-  command.add_option("--repeats", b.repeats, "Medians of this many").positive().show_default();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
   command.callback([s] { write_json(benchmarks::run_sinks(s->read()), s->json); });
 }
 
@@ -184,7 +186,9 @@ static void bench_mixers(Command command) {
   benchmarks::MixersBenchmark& b = s->benchmark;
   command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
-  command.add_option("--model", b.models, "Beside transformer: retnet, mamba2, deltanet, ... (default: all)")
+  command
+      .add_option("--model", b.models,
+                  "Models to compare with transformer: retnet, mamba2, deltanet, ... (default: all)")
       .comma_separated();
   command.add_option("--length", b.lengths, "Tokens of a text (default: 1024; on a GPU 1024,4096,16384,65536)")
       .comma_separated()
@@ -195,7 +199,7 @@ static void bench_mixers(Command command) {
   command.add_option("--tokens", b.tokens, "Tokens of a training step; 0: 2048 on the CPU, 32768 on a GPU")
       .non_negative()
       .show_default();
-  command.add_option("--steps", b.steps, "Medians of this many").positive().show_default();
+  command.add_option("--steps", b.steps, "Repetitions; the median is reported").positive().show_default();
   add_json(command, s->json);
   command.callback([s] {
     s->benchmark.after_model = [s](const nlohmann::json& so_far) { write_json(so_far, s->json); };
@@ -208,16 +212,19 @@ static void bench_tokenizer(Command command) {
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")
       .required();
   command.add_option("--text", s->benchmark.text, "Text; its lines are the documents").required().existing_file();
-  command.add_option("--python", s->benchmark.python, "Interpreter with the peer: tokenizers or sentencepiece")
+  command
+      .add_option("--python", s->benchmark.python, "Python interpreter with the reference: tokenizers or sentencepiece")
       .show_default();
-  command.add_option("--repeats", s->benchmark.repeats, "The fastest of this many").positive().show_default();
+  command.add_option("--repeats", s->benchmark.repeats, "Repetitions; the fastest is reported")
+      .positive()
+      .show_default();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_tokenizer(s->benchmark), s->json); });
 }
 
 }  // namespace lazy::cli
 
-LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [](lazy::cli::Command command) {
+LAZY_COMMAND(bench, "Measure speed against a reference, after checking the results", [](lazy::cli::Command command) {
   command.require_subcommand();
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
@@ -225,15 +232,15 @@ LAZY_COMMAND(bench, "Measure speed beside a peer, after checking the results", [
       "configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers "
       "--length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
-  lazy::cli::bench_attention(command.add_subcommand("attention", "lazy::attention beside PyTorch's softmax SDPA"));
-  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode beside PyTorch's softmax SDPA"));
-  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU beside a copy of memory"));
+  lazy::cli::bench_attention(command.add_subcommand("attention", "lazy::attention against PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode against PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU against a memory copy"));
   lazy::cli::bench_train(command.add_subcommand("train", "Whole training steps of a configuration's model"));
-  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions beside padded rows"));
+  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions against padded batches"));
   lazy::cli::bench_mixers(
-      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans beside attention, by length"));
+      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans against attention, by length"));
   lazy::cli::bench_sinks(
-      command.add_subcommand("sinks", "Sink statistics of one long text beside a plain forward pass"));
+      command.add_subcommand("sinks", "Sink statistics of one long text against a plain forward pass"));
   lazy::cli::bench_tokenizer(
-      command.add_subcommand("tokenizer", "Encoding on one thread beside tokenizers or sentencepiece"));
+      command.add_subcommand("tokenizer", "Encoding on one thread against tokenizers or sentencepiece"));
 });

@@ -65,7 +65,7 @@ size_t Command::count(const std::string& option) const { return app_->count(opti
 
 std::vector<std::pair<std::string, std::string>> Command::values_in_order() const {
   std::vector<std::pair<std::string, std::string>> out;
-  std::map<const CLI::Option*, size_t> seen;  // a repeated option stands in the order once for each value
+  std::map<const CLI::Option*, size_t> seen;  // parse_order() has a repeated option once for each value
   for (const CLI::Option* option : app_->parse_order()) {
     const size_t next = seen[option]++;
     if (next < option->results().size()) out.emplace_back(option->get_name(), option->results()[next]);

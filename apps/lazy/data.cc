@@ -1,4 +1,4 @@
-// `lazy data prepare` and `lazy data inspect`: text to shards, and a look into them.
+// `lazy data prepare` and `lazy data inspect`: converts text to shards, and shows their contents.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -53,7 +53,7 @@ void add_prepare(cli::Command data) {
       .show_default();
   command
       .add_option("--split-blank", options->documents.split_blank,
-                  "Plain text: part documents at this many blank lines (0: one file is one document)")
+                  "Plain text: split documents at this many blank lines (0: one file is one document)")
       .non_negative()
       .show_default();
   command
@@ -67,7 +67,7 @@ void add_prepare(cli::Command data) {
       .show_default();
   command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's sample").show_default();
   command.add_option("--shard-size", options->shard_bytes, "Size of a shard file").byte_size().show_default();
-  command.add_flag("--force", options->replace, "Replace a corpus that is already there");
+  command.add_flag("--force", options->replace, "Replace an existing corpus");
   command.footer(
       "Examples:\n"
       "  lazy data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb\n"
@@ -83,7 +83,7 @@ void add_prepare(cli::Command data) {
   });
 }
 
-// What the configuration of a run reads of each corpus.
+// The sequences that a run reads of each corpus of its configuration.
 void print_mixture(const std::string& path, bool json) {
   const auto config = train::TrainConfig::load(path);
   const Sequences sequences(config.corpus, config.train_split, config.sequences);
@@ -113,8 +113,8 @@ void add_inspect(cli::Command data) {
       data.add_subcommand("inspect", "Show what is in a corpus or a shard, or what a configuration reads");
   command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
   command.add_option("--documents", options->inspect.documents, "Show this many documents, decoded").show_default();
-  command.add_option("--first", options->inspect.first, "From this document on").show_default();
-  command.add_option("--split", options->inspect.split, "Of this split").show_default();
+  command.add_option("--first", options->inspect.first, "First document to show").show_default();
+  command.add_option("--split", options->inspect.split, "Split").show_default();
   command.add_flag("--verify", options->inspect.verify, "Read every token and compare the checksums");
   command.add_flag("--json", options->json, "Print JSON");
   command.footer(
@@ -130,7 +130,7 @@ void add_inspect(cli::Command data) {
 
 }  // namespace
 
-LAZY_COMMAND(data, "Prepare text for training, and look into what was prepared", [](cli::Command command) {
+LAZY_COMMAND(data, "Prepare text for training, and inspect corpora", [](cli::Command command) {
   command.require_subcommand();
   add_prepare(command);
   add_inspect(command);

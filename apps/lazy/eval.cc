@@ -37,10 +37,9 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models, "Model folder; several are compared, each with the first");
-  command
-      .add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: what the given data serves)")
+  command.add_option("--tasks", a->tasks, "Tasks, groups, all, FILE.toml, heldout (default: those whose data is given)")
       .comma_separated();
-  command.add_flag("--list-tasks", a->list_tasks, "Print the tasks and end");
+  command.add_flag("--list-tasks", a->list_tasks, "List the tasks");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command.add_option("--num-fewshot", a->num_fewshot, "Examples before each question").range(0, 1000).show_default();
   command.add_option("--fewshot-seed", a->fewshot_seed, "Seed of the examples").show_default();
@@ -59,7 +58,7 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
   command.add_option("--output", a->output,
                      "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
   command.add_flag("--log-samples", a->log_samples, "Write a record of every document beside the results");
-  command.add_flag("--compare", a->compare, "Compare folders of results instead: differences, intervals, paired tests");
+  command.add_flag("--compare", a->compare, "Compare folders of results: differences, intervals, paired tests");
   command.add_flag("--json", a->json, "Print the results as JSON instead of a table");
   command.footer(R"(
 Examples:

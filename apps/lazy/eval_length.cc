@@ -8,7 +8,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 #include "report/length_page.h"
 
 namespace lazy::cli {

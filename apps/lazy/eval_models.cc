@@ -13,7 +13,7 @@
 #include "eval/compare/compare.h"
 #include "eval/evaluate.h"
 #include "eval/tasks/documents.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 
 namespace lazy::cli {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-// `lazy export`: a run's model as a folder of its own, for Hugging Face programs or to give away.
+// `lazy export`: writes a run's model as a Hugging Face folder.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ struct ExportOptions {
   int64_t step = -1;
 };
 
-// The folder with the weights: the run's finished model, its newest whole checkpoint, or the named step.
+// The folder with the weights: the run's finished model, its newest usable checkpoint, or the given step.
 fs::path source(const ExportOptions& options) {
   const fs::path run = options.run;
   if (options.step < 0) {

@@ -92,11 +92,11 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("--prompt", o->prompts, "Text to continue; may be given several times").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
   command.add_option("--max-tokens", o->generate.max_tokens, "Tokens a text, at most").show_default().non_negative();
-  command.add_option("--temperature", sampling.temperature, "0: always the most likely token").show_default();
-  command.add_option("--top-k", sampling.top_k, "Choose among the k most likely tokens; 0: all").show_default();
-  command.add_option("--top-p", sampling.top_p, "Choose among the most likely tokens that hold this probability")
+  command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
+  command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
+  command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
       .show_default();
-  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: discourage tokens that occurred")
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: penalize tokens that have occurred")
       .show_default();
   command.add_option("--seed", sampling.seed, "The same seed gives the same text; sample n uses seed + n")
       .show_default();

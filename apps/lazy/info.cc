@@ -17,8 +17,8 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "model/parameters.h"
 #include "model/config.h"
+#include "model/parameters.h"
 #include "ops/load_cuda.h"
 #include "train/config.h"
 
@@ -45,7 +45,7 @@ kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dt
           .normalizer = normalizer};
 }
 
-// {normalizer: [types]} that the CPU's kernels serve.
+// {normalizer: [types]} that the CPU kernels support.
 Json cpu_support() {
   Json served = Json::object();
   for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
@@ -58,7 +58,7 @@ Json cpu_support() {
   return served;
 }
 
-// {normalizer: {type: {head size: kernel}}} on this GPU, or why there is none.
+// {normalizer: {type: {head size: kernel}}} on this GPU, or the reason for which CUDA is unavailable.
 Json cuda_support() {
   try {
     ops::load_cuda();
@@ -77,7 +77,7 @@ Json cuda_support() {
   return served;
 }
 
-// "hopper 64, 128; portable 96, 256", and "plain" where one kernel serves all sizes.
+// "hopper 64, 128; portable 96, 256"; just "plain" where one kernel serves all sizes.
 std::string by_kernel(const Json& sizes) {
   std::map<std::string, std::vector<std::string>> groups;
   for (const auto& [size, kernel] : sizes.items()) groups[kernel.get<std::string>()].push_back(size);
@@ -88,7 +88,7 @@ std::string by_kernel(const Json& sizes) {
 }
 
 Json build_info() {
-  Json cuda = cuda_support(), out;  // first: it brings the GPUs
+  Json cuda = cuda_support(), out;  // first: it initializes CUDA
   out["version"] = LAZY_VERSION;
   out["compiler"] = __VERSION__;
   out["torch"] = TORCH_VERSION;
@@ -187,15 +187,15 @@ void print_model(const ModelConfig& m) {
   if (m.attends()) print_attention(m);
   fmt::print("parameters    {} ({} tied, {} untied; embedding {})\n\n", millions(count.total), millions(count.tied),
              millions(count.untied), millions(count.embedding));
-  // Layers of one mixer are alike: the first stands for all.
+  // Layers with the same mixer have the same shapes: print the first one and their number.
   const CheckpointNames names(m);
-  std::map<MixerType, std::pair<int64_t, int64_t>> alike;  // mixer -> its first layer, how many there are
-  for (int64_t i = 0; i < m.num_layers; ++i) ++alike.try_emplace(m.mixer_of(i), i, 0).first->second.second;
+  std::map<MixerType, std::pair<int64_t, int64_t>> same_mixer;  // mixer -> its first layer, how many there are
+  for (int64_t i = 0; i < m.num_layers; ++i) ++same_mixer.try_emplace(m.mixer_of(i), i, 0).first->second.second;
   for (const ParameterShape& p : parameter_shapes(m)) {
     std::string name = p.name, times;
     if (name.starts_with(names.layers)) {
       const int64_t layer = std::stoll(name.substr(names.layers.size()));
-      const auto [first, count_of] = alike.at(m.mixer_of(layer));
+      const auto [first, count_of] = same_mixer.at(m.mixer_of(layer));
       if (layer != first) continue;
       name = names.layers + "*." + name.substr(names.layer(layer).size());
       times = fmt::format(" x {}", count_of);

@@ -1,4 +1,4 @@
-// `lazy probe MODEL_DIR --text FILE`: the tensors at named places of one pass, as statistics or whole.
+// `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "data/tokenizer.h"
 #include "model/device.h"
 #include "model/safetensors.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 #include "sinks/activations.h"
 
 namespace {
@@ -87,7 +87,7 @@ void probe(const ProbeArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or whole", [](lazy::cli::Command command) {
+LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](lazy::cli::Command command) {
   auto a = std::make_shared<ProbeArguments>();
   command.add_option("model", a->model, "Model folder").required();
   command.add_option("--text", a->text, "Text, one sample");
@@ -96,10 +96,10 @@ LAZY_COMMAND(probe, "Look at the tensors of one pass by name: statistics, or who
   command.add_option("--length", a->length, "Tokens at most (default: all)").positive();
   command
       .add_option("--read", a->options.read,
-                  "Place to measure, with * and ? (may be repeated; default: all but scores and weights)")
+                  "Activation to measure, with * and ? (may be repeated; default: all but scores and weights)")
       .repeatable();
-  command.add_option("--save", a->options.save, "Place whose tensor is written (may be repeated)").repeatable();
-  command.add_option("--output", a->output, "Where: a .safetensors file");
+  command.add_option("--save", a->options.save, "Activation to write as a tensor (may be repeated)").repeatable();
+  command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
@@ -111,7 +111,7 @@ Examples:
   lazy probe gpt2 --text sentence.txt --save 'layers.3.attention.weights' --output weights.safetensors
   lazy probe gpt2 --text sentence.txt --set-zero 'embedding.tokens[0]'
 
-docs/sinks.md lists the places. Statistics are streamed: a tensor is reduced when it is there.)");
+docs/sinks.md lists the names. Statistics are streamed: a tensor is reduced as soon as it is computed.)");
   command.callback([a, command] {
     lazy::install_stop_handlers();
     a->options.interventions = lazy::cli::given_interventions(command).interventions;

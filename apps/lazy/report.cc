@@ -17,7 +17,7 @@
 namespace {
 namespace fs = std::filesystem;
 
-// Of the finished model, or of the newest checkpoint. A run that is under way may remove that one while it is read.
+// Of the finished model or the newest checkpoint. A run in progress may remove that checkpoint while it is read.
 void add_learned(lazy::report::RunData& run) {
   if (fs::exists(run.folder / "model" / "config.json")) {
     run.learned = lazy::sinks::learned_parameters(run.folder / "model");
@@ -64,7 +64,7 @@ Examples:
   lazy report runs/lazy runs/softmax
   lazy report runs/lazy --output lazy.html
 
-The page needs no network: styles and pictures are inside. What a run lacks (eval.json of `lazy eval --output`,
-sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) is left out and named at the end.)");
+The page is self-contained: styles and pictures are inline. Missing parts of a run (eval.json of `lazy eval --output`,
+sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) are left out and listed at the end.)");
   command.callback([folders, output] { write_report(*folders, *output); });
 });

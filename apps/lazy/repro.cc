@@ -17,9 +17,9 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "model/device.h"
+#include "repro/configs.h"
 #include "repro/cost.h"
 #include "repro/report.h"
-#include "repro/configs.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -32,7 +32,7 @@ struct ReproArguments {
   bool dry_run = false, report = false, json = false;
 };
 
-// The benchmarks print tables to standard output, which belongs to the report here.
+// Redirects the tables that the benchmarks print: standard output is for the report.
 class StdoutToStderr {
  public:
   StdoutToStderr() : saved_(::dup(1)) {
@@ -56,7 +56,7 @@ double time_of(const Json& rows, const std::string& variant, const char* key) {
   lazy::fail_run("repro", "the benchmark has no variant '{}'", variant);
 }
 
-// softmax's time over Elastic-Softmax's, in each of several runs of the benchmarks.
+// The ratio of softmax's time to Elastic-Softmax's in several runs of the benchmarks.
 Json latency(const Json& settings) {
   const StdoutToStderr quiet;
   const Json &a = settings.at("attention"), &d = settings.at("decode");
@@ -100,7 +100,7 @@ std::pair<std::string, fs::path> named_folder(const char* option, const std::str
 }
 
 Conditions conditions(const ReproArguments& a, const Scale& scale) {
-  // Plans and reports may be about another machine.
+  // Plans and reports may be for another machine.
   const bool elsewhere = (a.dry_run || a.report) && a.device == "cuda";
   Conditions c{scale, a.corpus, a.data, {}, a.seeds, elsewhere ? a.device : lazy::resolve_device(a.device)};
   for (const std::string& path : a.text) c.text.push_back(fs::absolute(path).string());
@@ -109,7 +109,7 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
     if (!c.domains.emplace(name, folder).second) lazy::fail("repro", "--domain: '{}' is given twice", name);
   }
   for (const std::string& model : a.models) {
-    // A folder alone is the model called "model".
+    // A folder without a name is the model "model".
     c.models.push_back(model.find('=') == std::string::npos ? std::pair<std::string, fs::path>("model", model)
                                                             : named_folder("--model", model));
     for (size_t n = 0; n + 1 < c.models.size(); ++n) {
@@ -227,8 +227,8 @@ void repro(const ReproArguments& a) {
     }
     if (!a.report && run.unfinished > 0) {
       lazy::log::info(
-          "{}: {} of {} steps are left to others; --report reports on those that are done, the command without --only "
-          "on all",
+          "{}: {} of {} steps remain; --report reports on the finished ones, the command without --only on "
+          "all",
           recipe->name, run.unfinished, steps);
       continue;
     }

@@ -1,4 +1,4 @@
-// `lazy sinks MODEL_DIR --text FILE`: where attention's weight goes, layer by layer and head by head.
+// `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "model/device.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 #include "report/report.h"
 #include "sinks/analysis.h"
 #include "sinks/attention_maps.h"
@@ -122,7 +122,7 @@ LAZY_COMMAND(
       command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
       command.add_flag("--layer-at-a-time", a->by_layers,
                        "Read each layer's weights when it computes: a model larger than the memory");
-      command.add_option("--memory", a->memory, "The same when the weights take more than this, such as 4GiB")
+      command.add_option("--memory", a->memory, "The same when the weights need more memory than this, such as 4GiB")
           .byte_size();
       command.add_option("--json", a->json, "Write all numbers here (- for standard output)");
       command.add_option("--report", a->report, "Write a page with pictures here");

@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr const char* kPlannedGpu = "H200";  // where this machine has none
+constexpr const char* kPlannedGpu = "H200";  // for machines without a GPU
 constexpr double kH200Gib = 139;
 
 struct TrainArguments {
@@ -49,23 +49,24 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
 void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
   auto& plan = arguments.plan;
   plan.gpu_memory_gib = kH200Gib;
-  const auto dry_run = command.add_flag("--dry-run", arguments.dry_run,
-                                        "Train nothing: print the memory, time and data that the run needs");
+  const auto dry_run =
+      command.add_flag("--dry-run", arguments.dry_run, "Only print the memory, time and data that the run needs");
   for (const lazy::cli::Option& option :
        {command.add_option("--gpus", plan.gpus, "GPUs to plan for").range(1, 1 << 20).show_default(),
         command.add_option("--gpu", plan.gpu,
-                           "Whose TFLOP/s count, as H100 or A100 (default: this machine's, else an H200)"),
-        command.add_option("--gpu-memory", plan.gpu_memory_gib, "GiB that a GPU has for the run (default: an H200)")
-            .positive(),
+                           "Model of GPU, such as H100 or A100 (default: this machine's, else H200)"),
+        command.add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of a GPU (default: an H200's)").positive(),
         command
             .add_option("--peak-tflops", plan.speed.peak_tflops,
                         "Dense bf16 TFLOP/s of a GPU (default: metrics.peak_tflops, else those of --gpu)")
             .positive(),
-        command.add_option("--mfu", arguments.mfu, "Share of the peak that is reached, to estimate the time with")
+        command.add_option("--mfu", arguments.mfu, "Model FLOPs utilization to estimate the time with")
             .range(0.001, 1.0),
         command.add_option("--measured", arguments.measured,
-                           "Measurement to estimate the time with: JSON of `lazy bench train --json`"),
-        command.add_option("--scaling", plan.speed.scaling, "Speed of all GPUs over as many times one's")
+                           "JSON of `lazy bench train --json` to estimate the time with"),
+        command
+            .add_option("--scaling", plan.speed.scaling,
+                        "Scaling efficiency: speed of all GPUs over their number times the speed of one")
             .range(0.01, 1.0),
         command.add_flag("--json", arguments.json, "Print the plan as JSON")}) {
     option.needs(dry_run);
@@ -90,8 +91,8 @@ Examples:
   lazy train configs/lazy-340m-15b.toml --dry-run --gpus 64 --mfu 0.4
 
 Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
-end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: something in the
-configuration or the data must be mended; 1: the loss is no longer finite, or the disk is full.)");
+end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: an error in the
+configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
     if (arguments->dry_run) {  // a plan needs no corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);
