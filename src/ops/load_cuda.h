@@ -1,11 +1,11 @@
-// The CUDA operators live in a library of their own, liblazy_ops_cuda.so beside liblazy_ops.so, because PyTorch's CUDA
-// libraries (gigabytes, a second to load) are wanted only where there is a GPU. A process that has them already, such
-// as Python after `import torch`, gets the operators when liblazy_ops.so is loaded; others call load_cuda().
+// Loading of the CUDA operators. They are in a separate library, liblazy_ops_cuda.so beside liblazy_ops.so, because
+// PyTorch's CUDA libraries (gigabytes, a second to load) are needed only with a GPU. In a process that has loaded them,
+// such as Python after `import torch`, loading liblazy_ops.so registers the operators; others call load_cuda().
 #pragma once
 #include <filesystem>
 #include <string>
 
-#include "lazy/attention.h"
+#include "lazy/kernel_table.h"
 
 namespace lazy::ops {
 
@@ -13,7 +13,7 @@ namespace lazy::ops {
 // GPU, a library, or CUDA kernels in this build.
 void load_cuda();
 
-// Where a library that is loaded at run time lies: beside liblazy_ops.so.
+// Path of a library that is loaded at run time, beside liblazy_ops.so.
 std::filesystem::path library_beside(const char* name);
 
 // The name of the kernel that serves a problem on the current GPU: "plain", "portable", "hopper".

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "case.h"
@@ -79,6 +81,76 @@ TEST(Properties, NanReachesExactlyTheRowsThatSeeIt) {
           EXPECT_EQ(std::isnan(r.d_q.row(0, i, h)[0]), h == 1 && i >= 33)
               << name(normalizer) << " row " << i << " head " << h;
         }
+      }
+    }
+  }
+}
+
+TEST(Properties, RowsThatSeeNothingAreZeroForEveryNormalizer) {
+  for (Normalizer normalizer : kAllNormalizers) {
+    SCOPED_TRACE(name(normalizer));
+    Shape s = elastic_shape(70, 3);
+    s.normalizer = normalizer;
+    const Inputs in = make_inputs(s, 4);
+    for (const Results& r : {run_fast(s, in), run_reference(s, in)}) {
+      const size_t rows = s.heads * s.q_length;
+      for (int64_t h = 0; h < s.heads; ++h) {
+        for (int64_t row = 0; row < 67; ++row) {
+          for (int64_t d = 0; d < 64; ++d) {
+            ASSERT_EQ(r.out.row(0, row, h)[d], 0);
+            ASSERT_EQ(r.d_q.row(0, row, h)[d], 0);
+          }
+          ASSERT_EQ(r.stats[rows + h * 70 + row], 1);
+          ASSERT_EQ(r.stats[2 * rows + h * 70 + row], 0);
+        }
+      }
+      for (const std::vector<double>* x : {&r.d_k.data, &r.d_v.data, &r.d_distance_bias}) {
+        for (double value : *x) ASSERT_TRUE(std::isfinite(value));
+      }
+    }
+  }
+}
+
+void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found) {
+  double largest = 0;
+  for (double x : reference) largest = std::max(largest, std::abs(x));
+  for (size_t n = 0; n < reference.size(); ++n) ASSERT_NEAR(found[n], reference[n], 1e-4 * (largest + 1e-3)) << what;
+}
+
+// Rows whose scores are all equal: zero, above zero, far below zero and far above it. tau keeps elastic off its kink.
+TEST(Properties, TiesAgreeWithTheReference) {
+  for (Normalizer normalizer : kAllNormalizers) {
+    for (const double key : {0.0, 0.05, -20.0, 200.0}) {
+      SCOPED_TRACE(std::string(name(normalizer)) + ", keys of " + std::to_string(key));
+      Shape s = elastic_shape(40, 40);
+      s.bias_window = 0;
+      Inputs in = make_inputs(s, 9);
+      s.normalizer = normalizer;
+      in.tau.clear();
+      if (traits(normalizer).takes_tau) in.tau.assign(s.heads, -0.5);
+      if (traits(normalizer).takes_sink) in.sink.assign(s.heads, 0.25);
+      std::fill(in.q.data.begin(), in.q.data.end(), 1.0);
+      std::fill(in.k.data.begin(), in.k.data.end(), key);
+      const Results reference = run_reference(s, in), found = run_fast(s, in);
+      expect_close("out", reference.out.data, found.out.data);
+      expect_close("d_q", reference.d_q.data, found.d_q.data);
+      expect_close("d_k", reference.d_k.data, found.d_k.data);
+      expect_close("d_v", reference.d_v.data, found.d_v.data);
+      expect_close("stats", reference.stats, found.stats);
+    }
+  }
+}
+
+TEST(Properties, HugeScoresStayFinite) {
+  for (Normalizer normalizer : kAllNormalizers) {
+    SCOPED_TRACE(name(normalizer));
+    Shape s = elastic_shape(90, 90);
+    s.normalizer = normalizer;
+    s.score_scale = 1e4;
+    const Inputs in = make_inputs(s, 10);
+    for (const Results& r : {run_fast(s, in), run_reference(s, in)}) {
+      for (const std::vector<double>* x : {&r.out.data, &r.d_q.data, &r.d_k.data, &r.d_v.data, &r.stats}) {
+        for (double value : *x) ASSERT_TRUE(std::isfinite(value));
       }
     }
   }

@@ -3,6 +3,7 @@
 import torch
 
 PARAMETER = {"elastic": "tau", "softmax_sink": "sink"}
+NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid"]  # that `attention` below computes
 
 
 def visible_pairs(n, m, causal, window):

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import typing
 
 import definition
 import pytest
@@ -12,8 +13,8 @@ from torch import library
 import lazy_attention
 from lazy_attention import attention
 
-NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"]
-PLAIN = NORMALIZERS[:4]  # those that the plain definition has; sparsemax and entmax15 meet their package in test_entmax
+NORMALIZERS = list(typing.get_args(lazy_attention.operator.Normalizer))
+PLAIN = definition.NORMALIZERS  # sparsemax and entmax15 meet their package in test_entmax
 
 
 def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, window=5):

@@ -3,8 +3,8 @@
 #include <bit>
 #include <stdexcept>
 
+#include "attention/cuda/decode_list.cuh"
 #include "attention/cuda/decode_products.cuh"
-#include "attention/cuda/decode_weights.cuh"
 #include "attention/cuda/launchers.h"
 
 namespace lazy::kernels {
@@ -47,7 +47,7 @@ void divide(Params& p) {
   p.scan = std::min({value_keys, 32768 / size, 1024 / power});
   p.chunks = value_keys / p.scan;
   p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
-  p.separate_states = in_family<NormalizerFamily::threshold>(p.normalizer) || reach / p.part > kFewParts;
+  p.separate_states = needs_all_scores(p.normalizer) || reach / p.part > kFewParts;
   // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };

@@ -1,107 +1,11 @@
 // Decode's kernels that touch neither K nor V: states and sums.
-#include "attention/cuda/decode_weights.cuh"
+#include "attention/cuda/decode_normalizers.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// The threshold of sparsemax and entmax-1.5 over a row's kept scores, by a whole block:
-//   sparsemax: w = max(x - theta, 0),   x = s - largest
-//   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2
-// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex falling sum rise towards it
-// and never pass it.
-constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;
-
-// What lies above theta: how many, sum of the excess, sum of its squares.
-struct Above {
-  int count;
-  double sum, squares;
-};
-
-// s: the row's visible scores. Every thread of the block calls and gets the same.
-__device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
-                              Above (&room)[kStateWarps]) {
-  Above mine{};
-  constexpr int kAtOnce = 8;
-  for (int n = threadIdx.x; n < count; n += kAtOnce * kStateThreads) {
-    float score[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int at = n + i * kStateThreads;
-      score[i] = at < count ? __ldcg(s + at) : -INFINITY;
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float excess = (score[i] - largest) * unit - theta;
-      if (excess > 0) {
-        ++mine.count;
-        mine.sum += excess;
-        mine.squares += static_cast<double>(excess) * excess;
-      }
-    }
-  }
-  mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
-  __syncthreads();  // the last call's are read
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
-  __syncthreads();
-  Above all{};
-  for (int w = 0; w < kStateWarps; ++w) {
-    all.count += room[w].count;
-    all.sum += room[w].sum;
-    all.squares += room[w].squares;
-  }
-  return all;
-}
-
-__device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
-  double theta = -1;
-  // Each step takes the support of the last threshold; once it stays, the threshold is exact.
-  for (int support = INT32_MAX;;) {
-    const Above a = above(s, count, largest, 1, static_cast<float>(theta), room);
-    theta += (a.sum - 1) / a.count;
-    if (a.count >= support) return static_cast<float>(theta);
-    support = a.count;
-  }
-}
-
-__device__ inline float entmax15_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
-  double theta = -1;
-  for (int support = 0;;) {
-    const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
-    const double step = (a.squares - 1) / (2 * a.sum);
-    // On a fixed support the sum is a quadratic in theta. Its root is the answer if the support there is the same; from
-    // a support that is too large it lies beyond.
-    const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
-    if (a.count == support && discriminant >= 0) {
-      const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));
-      if (above(s, count, largest, 0.5f, root, room).count == a.count) return root;
-    }
-    if (!(step > 1e-7)) return static_cast<float>(theta + step);
-    theta += step;
-    support = a.count;
-  }
-}
-
 constexpr int kSumThreads = 512;
-
-// all: largest score of the row; NaN beside it where a score is.
-__device__ RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
-                                    Above (&room)[kStateWarps]) {
-  RowState state = make_state(p, t, r);
-  const int count = state.end - state.begin;
-  const bool entmax = p.normalizer == Normalizer::entmax15;
-  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
-  lse = -INFINITY;
-  if (count > 0 && (isnan(all.y) || isinf(all.x))) {
-    lse = state.largest = state.inverse = NAN;
-  } else if (count > 0) {
-    state.largest = all.x;
-    state.inverse = entmax ? entmax15_threshold(s, count, all.x, room) : sparsemax_threshold(s, count, all.x, room);
-    lse = all.x * (entmax ? 0.5f : 1.0f) + state.inverse;
-  }
-  if (t.sequence.length < 0) lse = NAN;
-  return state;
-}
 
 // Grid: (rows of scores of a sequence, sequences).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
@@ -118,8 +22,8 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   __syncthreads();
   const float2 all = warp_merge(parts[lane]);  // of every warp alike
   float lse;
-  const RowState state = in_family<NormalizerFamily::threshold>(p.normalizer) ? threshold_state(p, t, r, all, lse, room)
-                                                                              : finish_state(p, t, r, all, lse);
+  const RowState state =
+      needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
   if (threadIdx.x == 0) keep_state(p, t, r, state, lse);
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <algorithm>
 
+#include "attention/cuda/decode_list.cuh"
 #include "attention/cuda/decode_products.cuh"
-#include "attention/cuda/decode_weights.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
     b.lse2[h] = lse > -INFINITY ? lse : 0;
     // Where the offset is not negative every visible key is alive, be its f zero.
-    b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::row_offset(p, b.keys(h), b.tau) : 0;
+    b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::elastic_offset(p, b.keys(h), b.tau) : 0;
   }
   if (span.tiles > 0) {
     barrier_wait(&sm.rows_full, 0);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     state[0] = b.lse2[h];
     state[64] = norm;
     state[128] = center;
-    state[192] = (elastic ? portable::row_offset(p, b.keys(h), b.tau) : 0) + alone;
+    state[192] = (elastic ? portable::elastic_offset(p, b.keys(h), b.tau) : 0) + alone;
     sink_sum -= in_sink * norm * center;
     tau_sum += p.per_visible ? g / static_cast<float>(max(count, 1)) : g;
   }

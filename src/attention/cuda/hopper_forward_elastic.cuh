@@ -116,7 +116,7 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     r.lse[h] = empty ? -INFINITY : (base[h] + log2f(sum[h])) * kLn2;
     inverse[h] = empty ? 0 : 1 / sum[h];
     if (empty) base[h] = 0;
-    offset[h] = portable::row_offset(b.p, b.keys(h), tau);
+    offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
   // Weights come from the base and the sum: where scores are large, lse has lost digits that they have.

@@ -198,7 +198,7 @@ __device__ __forceinline__ void own_rows(Rows<T>& b, float (&o)[D / 2], RowResul
     out.lse[h] = empty ? -INFINITY : (b.base[h] + log2f(b.sum[h])) * kLn2;
     inverse[h] = empty ? 0 : 1 / b.sum[h];
     if (empty) b.base[h] = 0;
-    offset[h] = portable::row_offset(b.p, b.keys(h), tau);
+    offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
   Weigher<T, N, STATS> weigher{out, tau};
   uint32_t weights[OWN][N / 16][4];

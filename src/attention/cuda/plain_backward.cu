@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const Weight w = weigh(p, row[i], s[i][j], lse[i], 1);
-          f[i] += w.factor;
+          f[i] += fabsf(w.part);
           if (!w.alive) continue;
-          fg[i] += w.factor * dw[i][j];
+          fg[i] += w.part * dw[i][j];
           g[i] += dw[i][j];
         }
       }
@@ -66,15 +66,14 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       fg[i] = row_sum(fg[i]);
       g[i] = row_sum(g[i]);
       const bool empty = row[i].keys.begin >= row[i].keys.end;
-      const float in_sink = p.normalizer == Normalizer::softmax_sink && !empty ? expf(p.sink[t.head] - lse[i]) : 0;
-      const float sum = f[i] + in_sink;
+      const float outside = empty ? 0 : outside_share(p, t.head, lse[i]);
+      const float sum = f[i] + outside;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
       // A row's only key holds all of the mass: ds is zero exactly, whatever rounding makes of f g / f.
-      const bool alone = row[i].keys.end - row[i].keys.begin == 1 && p.normalizer != Normalizer::softmax_sink;
-      if (alone && p.normalizer != Normalizer::sigmoid) center[i] = g[i];
-      inverse[i] = in_family<NormalizerFamily::exponential>(p.normalizer) && sum > 0 ? 1 / sum : 1;
+      if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer)) center[i] = g[i];
+      inverse[i] = has_sum(p.normalizer) && sum > 0 ? 1 / sum : 1;
       tau[i] = g[i] * row[i].offset_scale;
-      sink[i] = -in_sink * inverse[i] * center[i];
+      sink[i] = -outside * inverse[i] * center[i];
       if (tx == 0 && t.first + 4 * ty + i < t.q_length) {
         const int64_t index = row_index(p, t, t.head, t.first + 4 * ty + i);
         p.row_center[index] = center[i];

@@ -9,21 +9,20 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// A row's normalization: weight(s) = weigh(s - largest, anchor, inverse), so that nothing is lost where scores are
-// large. lse is what the caller gets. low: what the threshold of sparsemax and entmax15 has below its last digit;
-// weights are its differences to scores, and their sum is one to more digits than the threshold has.
+// The statistics of a thread's four rows.
 struct RowStatistics {
   float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
 
-__device__ void softmax_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
-                                   RowStatistics& out) {
+// Of normalizers with a sum, by one sweep over the keys.
+__device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
+                               RowStatistics& out) {
   float largest[4], sum[4];
-  const bool has_sink = p.normalizer == Normalizer::softmax_sink;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    largest[i] = has_sink ? p.sink[t.head] : -INFINITY;
-    sum[i] = has_sink ? 1 : 0;
+    const RunningSum start = start_sum(p, t.head);
+    largest[i] = start.largest;
+    sum[i] = start.sum;
   }
   for (int key = keys.begin; key < keys.end; key += kTile) {
     float s[4][4];
@@ -35,18 +34,19 @@ __device__ void softmax_statistics(const Params& p, const Tile& t, Shared& sm, c
       const float base = m == -INFINITY ? 0 : m;
       float part = 0;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) part += expf(s[i][j] - base);
+      for (int j = 0; j < 4; ++j) part += sum_term(p, s[i][j], base);
       sum[i] = sum[i] * expf(largest[i] - base) + row_sum(part);
       largest[i] = m;
     }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const bool empty = row[i].keys.begin >= row[i].keys.end;
-    out.largest[i] = empty ? 0 : largest[i];
-    out.anchor[i] = 0;
-    out.inverse[i] = 1 / sum[i];
-    out.lse[i] = empty ? -INFINITY : largest[i] + logf(sum[i]);
+    const Statistic statistic = finish_sum(p, row[i], largest[i], sum[i]);
+    out.largest[i] = statistic.largest;
+    out.anchor[i] = statistic.anchor;
+    out.inverse[i] = statistic.inverse;
+    out.lse[i] = statistic.lse;
+    out.low[i] = statistic.low;
   }
 }
 
@@ -164,9 +164,9 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   make_rows(p, t, row);
   const Keys keys = tile_keys(p, t);
   RowStatistics statistics{};
-  if (in_family<NormalizerFamily::exponential>(p.normalizer)) softmax_statistics(p, t, sm, row, keys, statistics);
-  if (p.normalizer == Normalizer::sparsemax || p.normalizer == Normalizer::entmax15) {
-    threshold_statistics(p, t, sm, row, keys, kept, statistics);
+  if (has_sum(p.normalizer)) sum_statistics(p, t, sm, row, keys, statistics);
+  if (has_threshold(p.normalizer)) threshold_statistics(p, t, sm, row, keys, kept, statistics);
+  if (!in_family<NormalizerFamily::exponential>(p.normalizer) && !in_family<NormalizerFamily::sigmoid>(p.normalizer)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) row[i].offset = statistics.low[i];
   }
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
 // How many tiles of keys find room: those of a sequence, as far as a block's shared memory reaches.
 inline int cached_tiles(const Params& p) {
   constexpr int kMax = 8;  // 512 keys, 128 KiB
-  if (p.normalizer != Normalizer::sparsemax && p.normalizer != Normalizer::entmax15) return 0;
+  if (!has_threshold(p.normalizer)) return 0;
   int device = 0, most = 0;
   check(cudaGetDevice(&device), "plain forward");
   check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "plain forward");

@@ -120,7 +120,7 @@ __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int 
 
 // tau / c or tau, so that weight = max(p + offset, 0). A row with one key has p = 1, whatever rounding makes of it: its
 // weight with offset -1 is zero exactly.
-__device__ inline float row_offset(const Params& p, const Keys& keys, float tau) {
+__device__ inline float elastic_offset(const Params& p, const Keys& keys, float tau) {
   const int count = max(keys.end - keys.begin, 1);
   const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;
   return count == 1 && offset <= -1 ? -2 : offset;

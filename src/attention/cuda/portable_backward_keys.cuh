@@ -5,7 +5,7 @@
 // dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
 // summed along the diagonals of fp32 tiles, only within the window, into the block's own slab; no atomics.
 #pragma once
-#include "attention/cuda/portable_weights.cuh"
+#include "attention/cuda/portable_normalizers.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -18,7 +18,7 @@ struct BackwardKeysShape {
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
   static constexpr int ds_step = M + 1;                                 // of the fp32 tile
   static constexpr int ds_bytes = N * ds_step * 4;
-  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * added * 4 + 2 * 4 * M * 4;
+  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * bias_entries * 4 + 2 * 4 * M * 4;
 };
 
 template <typename T, int D, NormalizerFamily F>
@@ -80,8 +80,9 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
         if (anchor > -INFINITY) next_state[0] = anchor;
         next_state[1] = p.row_norm[index];
         next_state[2] = p.row_center[index];
-        if (F == NormalizerFamily::sigmoid || p.normalizer == Normalizer::elastic) {
-          next_state[3] = family_offset<F>(p, visible(p, t, row), F == NormalizerFamily::sigmoid ? 0 : p.tau[head]);
+        if (has_offset<F>(p)) {
+          const float tau = p.normalizer == Normalizer::elastic ? p.tau[head] : 0;
+          next_state[3] = row_offset<F>(p, visible(p, t, row), tau, anchor);
         }
         if (F == NormalizerFamily::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
       }

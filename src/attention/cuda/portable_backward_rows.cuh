@@ -3,8 +3,8 @@
 // in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
 // accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
+#include "attention/cuda/portable_normalizers.cuh"
 #include "attention/cuda/portable_rows.cuh"
-#include "attention/cuda/portable_weights.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(0, h) < t.q_length ? row_anchor<F>(p, row_index(p, t, t.head, b.row(0, h))) : 0;
     anchor[h] = lse > -INFINITY ? lse : 0;
-    offset[h] = family_offset<F>(p, b.keys[0][h], tau);
+    offset[h] = row_offset<F>(p, b.keys[0][h], tau, anchor[h]);
   }
   // Sigmoid's weights do not depend on each other: its center is zero.
   if constexpr (F != NormalizerFamily::sigmoid)
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
           const PairWeight x = pair_weight<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
           const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
           const float dw = alive ? g[0][n][e] : 0;
-          f_sum[e / 2] += x.factor;
-          fg_sum[e / 2] += x.factor * dw;
+          f_sum[e / 2] += norm_term<F>(x);
+          fg_sum[e / 2] += center_term<F>(x) * dw;
           g_sum[e / 2] += dw;
         }
       }
@@ -62,21 +62,19 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   for (int h = 0; h < 2; ++h) {
     const Keys& keys = b.keys[0][h];
     const bool empty = keys.begin >= keys.end;
-    const float in_sink =
-        p.normalizer == Normalizer::softmax_sink && !empty ? exp2_fast(p.sink[t.head] * kLog2e - anchor[h]) : 0;
-    const float sum = quad_sum(f_sum[h]) + in_sink, e = quad_sum(g_sum[h]);
+    const float outside = empty ? 0 : outside_share<F>(p, t.head, anchor[h]);
+    const float sum = quad_sum(f_sum[h]) + outside, e = quad_sum(g_sum[h]);
     const float inverse = empty || sum == 0 ? 0 : 1 / sum;
-    // A row's only key has p = 1 whatever its score, and ds = 0 exactly: norm 0 says so.
-    const bool alone =
-        keys.end - keys.begin == 1 && p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
-    norm[h] = alone ? 0 : F == NormalizerFamily::exponential ? inverse : 1;
+    // Norm 0 marks a row whose only key has p = 1 whatever its score.
+    const bool alone = keys.end - keys.begin == 1 && single_key_is_one<F>(p);
+    norm[h] = alone ? 0 : renormalizes<F>() ? inverse : 1;
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const int64_t index = row_index(p, t, t.head, b.row(0, h));
       p.row_center[index] = center[h];
       p.row_norm[index] = norm[h];
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
-      sink_sum -= in_sink * inverse * center[h];
+      sink_sum -= outside * inverse * center[h];
     }
   }
   for (int d = 1; d < 32; d *= 2) {

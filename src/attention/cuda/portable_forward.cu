@@ -2,10 +2,10 @@
 //   softmax, softmax_sink: one sweep, running maximum.
 //   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum:
 //   whether a pair is alive is known only when its row's sum is.
+//   the other families: forward_pointwise.
 #include "attention/cuda/launchers.h"
-#include "attention/cuda/portable_forward_pointwise.cuh"
 #include "attention/cuda/portable_forward_rows.cuh"
-#include "attention/cuda/portable_weights.cuh"
+#include "attention/cuda/portable_normalizers.cuh"
 
 namespace lazy::kernels::cuda {
 
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           lse2[m][h] = -INFINITY;
           largest[m][h] = sum[m][h] = 0;
         }
-        offset[m][h] = row_offset(p, b.keys[m][h], tau);
+        offset[m][h] = elastic_offset(p, b.keys[m][h], tau);
       }
     }
     b.sweep(true, [&](int key, int stage) {
@@ -206,6 +206,63 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     for (int h = 0; h < 2; ++h) lse2[m][h] *= kLn2;
   }
   finish_rows(b, memory, o, lse2, first, total, alive);
+}
+
+// Families whose weight is a function of the score and the row's statistics: the statistics in sweeps over the keys,
+// then weights and their sum over V in one more.
+template <typename T, int D, NormalizerFamily F>
+__global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(const Params p, int tiles) {
+  using S = ForwardShape<D>;
+  constexpr int MI = S::MI, N = S::N, NT = N / 16;
+  extern __shared__ __align__(128) char memory[];
+  RowSweep<T, D, S> b{p, score_unit<F>(p)};
+  if (!b.start(memory, 0, tiles)) return;
+  const bool squared = p.normalizer == Normalizer::entmax15;
+  RowStatistics<MI> statistics{};
+  find_statistics<F>(b, squared, statistics);
+  float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {}, lse[MI][2], offset[MI][2];
+  clear(o);
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) offset[m][h] = row_offset<F>(p, b.keys[m][h], 0, statistics.largest[m][h]);
+  }
+  b.sweep(true, [&](int key, int stage) {
+    float s[MI][2 * NT][4];
+    const float c = b.scores(s, key, stage);
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int h = e / 2;
+          const float d =
+              (fmaf(s[m][n][e], c, -statistics.largest[m][h]) - statistics.value[m][h]) - statistics.low[m][h];
+          const PairWeight x = pair_weight<F>(d, statistics.norm[m][h], offset[m][h], 0, squared);
+          if (p.stats) {
+            alive[m][h] += x.alive && s[m][n][e] != -INFINITY ? 1.0f : 0.0f;
+            total[m][h] += final_weight<F>(x);
+          }
+          s[m][n][e] = final_weight<F>(x);
+        }
+      }
+      if (key == 0 && b.lane % 4 == 0) {
+        first[m][0] = s[m][0][0];
+        first[m][1] = s[m][0][2];
+      }
+    }
+    product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+  });
+#pragma unroll
+  for (int m = 0; m < MI; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const bool empty = b.keys[m][h].begin >= b.keys[m][h].end;
+      lse[m][h] = F == NormalizerFamily::sigmoid ? 0 : empty ? -INFINITY : statistics.lse[m][h];
+    }
+  }
+  finish_rows(b, memory, o, lse, first, total, alive);
 }
 
 template <NormalizerFamily F, int D>

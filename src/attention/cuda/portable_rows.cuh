@@ -10,7 +10,7 @@ template <typename T, int D, typename S>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
   const Params& p;
-  float unit;  // of scores: portable_weights.cuh
+  float unit;  // of scores: portable_normalizers.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;

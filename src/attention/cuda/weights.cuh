@@ -49,7 +49,7 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
 struct Row {
   Keys keys;
   int position;
-  float offset;        // elastic: tau / c or tau; sigmoid: beta; sparsemax, entmax15: what is added to the threshold
+  float offset;        // elastic: tau / c or tau; sigmoid: beta; others: Statistic::low
   float offset_scale;  // d offset / d tau
 };
 
@@ -79,36 +79,76 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
+// A row's largest score and the sum of its terms relative to it, before the first key.
+struct RunningSum {
+  float largest, sum;
+};
+__device__ inline RunningSum start_sum(const Params& p, int head) {
+  if (p.normalizer == Normalizer::softmax_sink) return {p.sink[head], 1};
+  return {-INFINITY, 0};
+}
+
+// The term of a score in the sum that weights are divided by. base: not below any score so far; finite.
+__device__ inline float sum_term(const Params& p, float s, float base) { return expf(s - base); }
+
+// A row's statistics: weight(s) = weigh(s - largest, anchor, inverse), with no loss of digits for large scores. lse: as
+// the forward stores it. low: of a threshold, the part below its last digit.
+struct Statistic {
+  float largest, anchor, inverse, lse, low;
+};
+__device__ inline Statistic finish_sum(const Params& p, const Row& r, float largest, float sum) {
+  const bool empty = r.keys.begin >= r.keys.end;
+  return {empty ? 0 : largest, 0, 1 / sum, empty ? -INFINITY : largest + logf(sum), 0};
+}
+
+// Which statistics a normalizer has: a sum, a threshold, or none.
+__host__ __device__ constexpr bool has_threshold(Normalizer n) { return in_family<NormalizerFamily::threshold>(n); }
+__host__ __device__ constexpr bool has_sum(Normalizer n) {
+  return !has_threshold(n) && !in_family<NormalizerFamily::sigmoid>(n);
+}
+
+// The share of a row's denominator that belongs to no key.
+__device__ inline float outside_share(const Params& p, int head, float lse) {
+  return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
+}
+
+// Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly.
+__device__ inline bool single_key_is_one(Normalizer n) {
+  return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
+}
+
 struct Weight {
   float weight, factor;  // factor is f above
+  float part;            // the pair's term of the sum of |f|; times g (of alive pairs) its term of the sum of f g
   bool alive;
 };
 
 // center and norm as above; `anchor` is the row's lse or threshold. An invisible key (score -inf) has weight zero.
 __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anchor, float inverse_norm) {
-  if (s == -INFINITY) return {0, 0, false};
+  if (s == -INFINITY) return {0, 0, 0, false};
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
       const float z = (s - anchor) - r.offset;
       const bool alive = !(z <= 0);  // a NaN is no dead key, and makes the row's gradient NaN
-      return {alive ? z : 0, z > 0 ? 1.0f : alive ? z : 0, alive};
+      const float f = z > 0 ? 1.0f : alive ? z : 0;
+      return {alive ? z : 0, f, f, alive};
     }
     case Normalizer::entmax15: {
       const float z = (s / 2 - anchor) - r.offset;
       const bool alive = !(z <= 0);
-      return {alive ? z * z : 0, alive ? z : 0, alive};
+      return {alive ? z * z : 0, alive ? z : 0, alive ? z : 0, alive};
     }
     case Normalizer::sigmoid: {
       const float w = 1 / (1 + expf(-(s + r.offset)));
-      return {w, w * (1 - w), true};
+      return {w, w * (1 - w), w * (1 - w), true};
     }
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink: {
       const float f = expf(s - anchor) * inverse_norm;
-      if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, true};
+      if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, f, true};
       const bool alive = !(f + r.offset <= 0);
-      return {alive ? f + r.offset : 0, f, alive};
+      return {alive ? f + r.offset : 0, f, f, alive};
     }
   }
   __builtin_unreachable();  // the host refuses other values

@@ -1,0 +1,223 @@
+// The normalizers of decode: a row's state, from which its weights follow, computed from the parts that the scores
+// kernel leaves or from all scores of the row, and the weight of a score.
+#pragma once
+#include "attention/cuda/decode_rows.cuh"
+
+namespace lazy::kernels::cuda::decoding {
+
+constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // of the states kernel
+
+// Whether a row's state needs all of its scores. For the others the parts are enough.
+__host__ __device__ constexpr bool needs_all_scores(Normalizer n) {
+  return !in_family<NormalizerFamily::exponential>(n) && !in_family<NormalizerFamily::sigmoid>(n);
+}
+
+struct Weighed {
+  float weight;
+  bool alive;
+};
+
+// A NaN is alive: it shows.
+__device__ inline Weighed weigh_softmax(const RowState& r, float score) {
+  const float weight = expf(score - r.largest) * r.inverse + r.offset;
+  const bool alive = !(weight <= r.dead);
+  return {alive ? weight : 0, alive};
+}
+
+__device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float score) {
+  switch (normalizer) {
+    case Normalizer::sparsemax: {
+      const float z = score - r.largest - r.inverse;
+      return {z <= 0 ? 0 : z, !(z <= 0)};
+    }
+    case Normalizer::entmax15: {
+      const float z = (score - r.largest) / 2 - r.inverse;
+      return {z <= 0 ? 0 : z * z, !(z <= 0)};
+    }
+    case Normalizer::sigmoid:
+      return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
+    case Normalizer::softmax:
+    case Normalizer::elastic:
+    case Normalizer::softmax_sink:
+      return weigh_softmax(r, score);
+  }
+  __builtin_unreachable();  // the host refuses other values
+}
+
+// What does not depend on the scores.
+__device__ inline RowState make_state(const Params& p, const RowTile& t, int r) {
+  const Keys keys = visible(p, max(t.sequence.length, 0), t.query(p, r));
+  RowState state{0, 1, 0, -INFINITY, 1, keys.begin, keys.end, 0};
+  int64_t count = keys.end - keys.begin;
+  if (p.visible_counts) count = p.visible_counts[t.batch] - (p.q_length - 1 - t.query(p, r));
+  if (p.normalizer == Normalizer::elastic) {
+    const float tau = p.tau[t.head(p, r)];
+    state.offset = p.per_visible ? tau / static_cast<float>(count) : tau;
+    if (state.offset < 0) state.dead = 0;
+  }
+  if (p.normalizer == Normalizer::sigmoid) {
+    state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
+  }
+  if (p.dtype == DType::f16) {
+    // Weights are at most `most`: lifted they stay below 2^15, and what fp16's two parts of them lose is below 2^-38.
+    const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
+    state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
+  }
+  return state;
+}
+
+// Largest score and sum of exponentials relative to it. A NaN anywhere ends up in the sum.
+__device__ inline float2 merge(float2 a, float2 b) {
+  const float largest = fmaxf(a.x, b.x), base = largest == -INFINITY ? 0 : largest;
+  return {largest, a.y * expf(a.x - base) + b.y * expf(b.x - base)};
+}
+__device__ inline float2 warp_merge(float2 x) {
+  for (int step = 16; step > 0; step /= 2) {
+    x = merge(x, {__shfl_xor_sync(~0u, x.x, step), __shfl_xor_sync(~0u, x.y, step)});
+  }
+  return x;
+}
+
+// Parts first, first + step, ... below `parts`.
+__device__ inline float2 merge_parts(const float2* part, int parts, int first, int step) {
+  constexpr int kAtOnce = 4;
+  float2 all{-INFINITY, 0};
+  for (int n = first; n < parts; n += kAtOnce * step) {
+    float2 x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      x[i] = n + i * step < parts ? __ldcg(part + n + i * step) : float2{-INFINITY, 0};
+    }
+    float largest = all.x;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) largest = fmaxf(largest, x[i].x);
+    const float base = largest == -INFINITY ? 0 : largest;
+    float sum = all.y * expf(all.x - base);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += x[i].y * expf(x[i].x - base);
+    all = {largest, sum};
+  }
+  return all;
+}
+
+// all: of the row's parts. lse: of the row, where it is wanted.
+__device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, float2 all, float& lse) {
+  RowState state = make_state(p, t, r);
+  lse = 0;
+  if (p.normalizer == Normalizer::softmax_sink) all = merge(all, {p.sink[t.head(p, r)], 1});
+  if (p.normalizer != Normalizer::sigmoid) {
+    state.largest = all.x;
+    state.inverse = 1 / all.y;
+    lse = state.begin < state.end ? all.x + logf(all.y) : -INFINITY;
+  }
+  if (t.sequence.length < 0) lse = NAN;
+  return state;
+}
+
+// By one thread.
+__device__ inline void keep_state(const Params& p, const RowTile& t, int r, const RowState& state, float lse) {
+  p.states[t.row + r] = state;
+  if (p.lse) p.lse[t.row + r] = lse;
+}
+
+// The threshold of sparsemax and entmax-1.5 over a row's kept scores, by a whole block:
+//   sparsemax: w = max(x - theta, 0),   x = s - largest
+//   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2
+// theta lies in [-1, 0). From -1, where the sum is at least one, Newton steps on the convex falling sum rise towards it
+// and never pass it.
+// What lies above theta: how many, sum of the excess, sum of its squares.
+struct Above {
+  int count;
+  double sum, squares;
+};
+
+// s: the row's visible scores. Every thread of the block calls and gets the same.
+__device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
+                              Above (&room)[kStateWarps]) {
+  Above mine{};
+  constexpr int kAtOnce = 8;
+  for (int n = threadIdx.x; n < count; n += kAtOnce * kStateThreads) {
+    float score[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = n + i * kStateThreads;
+      score[i] = at < count ? __ldcg(s + at) : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float excess = (score[i] - largest) * unit - theta;
+      if (excess > 0) {
+        ++mine.count;
+        mine.sum += excess;
+        mine.squares += static_cast<double>(excess) * excess;
+      }
+    }
+  }
+  mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
+  __syncthreads();  // the last call's are read
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  Above all{};
+  for (int w = 0; w < kStateWarps; ++w) {
+    all.count += room[w].count;
+    all.sum += room[w].sum;
+    all.squares += room[w].squares;
+  }
+  return all;
+}
+
+__device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
+  double theta = -1;
+  // Each step takes the support of the last threshold; once it stays, the threshold is exact.
+  for (int support = INT32_MAX;;) {
+    const Above a = above(s, count, largest, 1, static_cast<float>(theta), room);
+    theta += (a.sum - 1) / a.count;
+    if (a.count >= support) return static_cast<float>(theta);
+    support = a.count;
+  }
+}
+
+__device__ inline float entmax15_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
+  double theta = -1;
+  for (int support = 0;;) {
+    const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
+    const double step = (a.squares - 1) / (2 * a.sum);
+    // On a fixed support the sum is a quadratic in theta. Its root is the answer if the support there is the same; from
+    // a support that is too large it lies beyond.
+    const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
+    if (a.count == support && discriminant >= 0) {
+      const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));
+      if (above(s, count, largest, 0.5f, root, room).count == a.count) return root;
+    }
+    if (!(step > 1e-7)) return static_cast<float>(theta + step);
+    theta += step;
+    support = a.count;
+  }
+}
+
+// all: largest score of the row; NaN beside it where a score is.
+__device__ inline RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
+                                           Above (&room)[kStateWarps]) {
+  RowState state = make_state(p, t, r);
+  const int count = state.end - state.begin;
+  const bool entmax = p.normalizer == Normalizer::entmax15;
+  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
+  lse = -INFINITY;
+  if (count > 0 && (isnan(all.y) || isinf(all.x))) {
+    lse = state.largest = state.inverse = NAN;
+  } else if (count > 0) {
+    state.largest = all.x;
+    state.inverse = entmax ? entmax15_threshold(s, count, all.x, room) : sparsemax_threshold(s, count, all.x, room);
+    lse = all.x * (entmax ? 0.5f : 1.0f) + state.inverse;
+  }
+  if (t.sequence.length < 0) lse = NAN;
+  return state;
+}
+
+// The state of a normalizer that needs all scores, by a whole block. all: as for threshold_state.
+__device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
+                                           Above (&room)[kStateWarps]) {
+  return threshold_state(p, t, r, all, lse, room);
+}
+
+}  // namespace lazy::kernels::cuda::decoding
