@@ -2,9 +2,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cstdint>
-#include <filesystem>
-
 namespace lazy::cli {
 
 Option Option::required() const { return Option(option_->required()); }
@@ -23,7 +20,7 @@ Option Option::comma_separated() const { return Option(option_->delimiter(','));
 Option Option::repeatable() const { return Option(option_->expected(1)->take_all()->allow_extra_args(false)); }
 Option Option::needs(const Option& other) const { return Option(option_->needs(other.option_)); }
 
-template <typename T>
+template <OptionValue T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
   return Option(app_->add_option(name, value, help));
 }

@@ -3,10 +3,13 @@
 // Command and Option are handles to CLI11's objects. CLI11 itself is compiled in command.cc and main.cc alone: its
 // headers take several seconds a file.
 #pragma once
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,12 +41,20 @@ class Option {
   CLI::Option* option_;
 };
 
+// The types of variables that an option may set; command.cc instantiates add_option for each.
+template <typename T, typename... Types>
+concept OneOf = (std::is_same_v<T, Types> || ...);
+template <typename T>
+concept OptionValue = OneOf < T,
+        std::string, std::vector<std::string>, std::filesystem::path, std::vector<std::filesystem::path>, int64_t,
+        std::vector<int64_t>,
+double, std::vector<double>, int, uint64_t > ;
+
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
-  // The variable must live as long as the callback. T: std::string, int64_t, uint64_t, double, std::filesystem::path,
-  // and vectors of these (command.cc has the list).
-  template <typename T>
+  // The variable must live as long as the callback.
+  template <OptionValue T>
   Option add_option(const std::string& name, T& value, const std::string& help) const;
   Option add_option(const std::string& name, const std::string& help) const;  // see values_in_order
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
