@@ -29,18 +29,22 @@ struct KernelEntry {
   int shared_memory = 0;               // bytes a block; 0: every GPU of these architectures has enough
 };
 
-inline constexpr KernelEntry kTensorCoreKernels[] = {
-    {CudaKernel::hopper, NormalizerFamily::exponential, 64, 90, 90},
-    {CudaKernel::hopper, NormalizerFamily::exponential, 128, 90, 90},
-    {CudaKernel::portable, NormalizerFamily::exponential, 64, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::exponential, 96, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::exponential, 128, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::exponential, 256, 80, kAnyCapability, 112 * 1024},
-    {CudaKernel::portable, NormalizerFamily::threshold, 64, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::threshold, 128, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::sigmoid, 64, 80, kAnyCapability},
-    {CudaKernel::portable, NormalizerFamily::sigmoid, 128, 80, kAnyCapability},
-};
+// The portable kernel serves every family at head sizes 64 and 128; the exponential family has the other sizes and the
+// hopper kernel.
+inline constexpr auto kTensorCoreKernels = [] {
+  constexpr auto exponential = NormalizerFamily::exponential;
+  std::array<KernelEntry, 4 + 2 * std::size(kAllFamilies)> table{{
+      {CudaKernel::hopper, exponential, 64, 90, 90},
+      {CudaKernel::hopper, exponential, 128, 90, 90},
+      {CudaKernel::portable, exponential, 96, 80, kAnyCapability},
+      {CudaKernel::portable, exponential, 256, 80, kAnyCapability, 112 * 1024},
+  }};
+  size_t n = 4;
+  for (const NormalizerFamily family : kAllFamilies) {
+    for (const int size : {64, 128}) table[n++] = {CudaKernel::portable, family, size, 80, kAnyCapability};
+  }
+  return table;
+}();
 
 inline constexpr DType kTensorCoreTypes[] = {DType::bf16, DType::f16};
 inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};  // of the CPU and the plain kernels

@@ -18,6 +18,8 @@ enum class NormalizerFamily {
   threshold,    // weights are a power of max(s - threshold, 0) and sum to one
   sigmoid,      // every weight depends on its own score alone
 };
+inline constexpr NormalizerFamily kAllFamilies[] = {NormalizerFamily::exponential, NormalizerFamily::threshold,
+                                                    NormalizerFamily::sigmoid};
 
 struct NormalizerTraits {
   Normalizer normalizer;

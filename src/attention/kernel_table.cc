@@ -74,7 +74,8 @@ std::string capability(int n) { return std::to_string(n / 10) + "." + std::to_st
 std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   const std::string the_kernel = std::string("the ") + name(kernel) + " kernel";
   const NormalizerTraits& normalizer = traits(p.normalizer);
-  std::vector<std::string> sizes, normalizers;
+  std::vector<int> sizes;
+  std::vector<std::string> normalizers;
   for (const NormalizerTraits& other : kNormalizers) {
     const bool served =
         std::any_of(std::begin(kTensorCoreKernels), std::end(kTensorCoreKernels),
@@ -82,14 +83,15 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
     if (served) normalizers.push_back(other.name);
   }
   for (const KernelEntry& entry : kTensorCoreKernels) {
-    if (entry.kernel == kernel && entry.family == normalizer.family) sizes.push_back(std::to_string(entry.head_size));
+    if (entry.kernel == kernel && entry.family == normalizer.family) sizes.push_back(entry.head_size);
   }
+  std::sort(sizes.begin(), sizes.end());
   if (sizes.empty()) return the_kernel + " serves " + both(normalizers) + ", received " + normalizer.name;
   if (std::string unmet = unmet_type(the_kernel, "takes", kTensorCoreTypes, p.dtype); !unmet.empty()) return unmet;
   const KernelEntry* entry = p.value_dim == p.head_dim ? find_entry(kernel, normalizer.family, p.head_dim) : nullptr;
   if (!entry) {
     std::string list;
-    for (const std::string& size : sizes) list += (list.empty() ? "" : ", ") + size;
+    for (const int size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
     return the_kernel + " serves head sizes " + list + " with " + normalizer.name +
            ", alike for keys and values, received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);

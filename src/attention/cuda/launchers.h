@@ -50,7 +50,7 @@ Launcher find_launcher(NormalizerFamily family, int64_t head_size) {
   }
   (std::make_index_sequence<std::size(kTensorCoreKernels)>());
   const KernelEntry* entry = find_entry(KERNEL, family, head_size);
-  return entry ? launchers[entry - kTensorCoreKernels] : nullptr;
+  return entry ? launchers[entry - kTensorCoreKernels.data()] : nullptr;
 }
 
 // Calls function(std::integral_constant) with the first of kHeadSizeLimits that is not below `dim`.
