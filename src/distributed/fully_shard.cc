@@ -24,7 +24,7 @@ FullyShardedWeights::FullyShardedWeights(LanguageModel& model, Communicator& com
     : model_(model), communicator_(communicator) {
   const at::NoGradGuard no_grad;
   size_t parameters = 0;
-  for (const ShardUnit& unit : model.parts()) {
+  for (const ShardUnit& unit : model.shard_units()) {
     groups_of_unit_.emplace_back();
     make_groups(unit, groups_of_unit_.size() - 1, model.compute_dtype(), parameters);
   }
@@ -100,7 +100,7 @@ void FullyShardedWeights::prefetch(size_t unit) {
   }
 }
 
-void FullyShardedWeights::before(size_t unit, std::optional<size_t> next) {
+void FullyShardedWeights::unshard(size_t unit, std::optional<size_t> next) {
   const at::NoGradGuard no_grad;
   prefetch(unit);
   if (next) prefetch(*next);
@@ -118,7 +118,7 @@ void FullyShardedWeights::before(size_t unit, std::optional<size_t> next) {
   }
 }
 
-void FullyShardedWeights::after(size_t unit) {
+void FullyShardedWeights::reshard(size_t unit) {
   for (const size_t index : groups_of_unit_[unit]) reshard(groups_[index]);
 }
 

@@ -35,8 +35,8 @@ class FullyShardedWeights final : public ShardHooks {
   void invalidate();
   double seconds_waited() const { return seconds_waited_; }
 
-  void before(size_t unit, std::optional<size_t> next) override;
-  void after(size_t unit) override;
+  void unshard(size_t unit, std::optional<size_t> next) override;
+  void reshard(size_t unit) override;
 
  private:
   // A storage of one or several of the model's tensors, and its range in the gathered group.

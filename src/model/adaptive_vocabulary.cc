@@ -1,7 +1,7 @@
 #include "model/adaptive_vocabulary.h"
 
 #include "core/error.h"
-#include "model/limits.h"
+#include "model/config.h"
 
 namespace lazy {
 
@@ -12,9 +12,9 @@ int64_t AdaptiveVocabulary::width_of(int64_t cluster) const {
 }
 
 void AdaptiveVocabulary::validate(int64_t vocabulary) const {
-  check_whole(width, "d_embed", 1, int64_t{1} << 20);
-  check_whole(divisor, "div_val", 1, int64_t{1} << 20);
-  check_whole(clusters(), "cutoffs: clusters", 1, 64);
+  check_range(width, "d_embed", 1, int64_t{1} << 20);
+  check_range(divisor, "div_val", 1, int64_t{1} << 20);
+  check_range(clusters(), "cutoffs: clusters", 1, 64);
   int64_t before = 0;
   for (const int64_t cutoff : cutoffs) {
     if (cutoff <= before || cutoff >= vocabulary) {

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "model/checkpoint_names.h"
-#include "model/families/family.h"
+#include "model/families/families.h"
 #include "model/mxfp4.h"
+#include "model/parameters.h"
 #include "model/torch_file/torch_file.h"
 
 namespace lazy {

@@ -11,7 +11,7 @@
 
 namespace lazy {
 
-struct StoredTensor;  // model/families/family.h
+struct StoredTensor;  // model/families/families.h
 
 // model.safetensors, or model.safetensors.index.json beside its shards, or the same two of pytorch_model.bin. Error
 // when the folder has none of them.

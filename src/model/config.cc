@@ -8,11 +8,10 @@
 #include "core/config.h"
 
 #include "core/error.h"
-#include "model/checkpoint_names.h"
-#include "model/families/family.h"
-#include "model/limits.h"
+#include "model/families/families.h"
 #include "model/mixers/config.h"
 #include "model/mixers/registry.h"
+#include "model/parameters.h"
 
 namespace lazy {
 
@@ -31,7 +30,7 @@ void check_rope_scaling(const ModelConfig& c) {
   }
   check(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor", "at least 1", s.factor);
   if (s.type != "linear") {
-    check_whole(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
+    check_range(s.original_length, "rope_scaling.original_max_position_embeddings", 1, int64_t{1} << 30);
   }
   if (s.type == "dynamic" && c.rotary_dim() < 4)
     fail("model", "head_dim: dynamic RoPE turns at least 4 dimensions, found {}", c.rotary_dim());
@@ -55,7 +54,7 @@ void check_relative(const ModelConfig& c) {
   for (const auto& [field, value] : {std::pair{"segment_length", c.positions.segment_length},
                                      {"memory_length", c.positions.memory_length},
                                      {"clamp_length", c.positions.clamp_length}}) {
-    check_whole(value, field, 0, c.max_length);
+    check_range(value, field, 0, c.max_length);
     if (value > 0 && !relative)
       fail("model", "{}: expected 0, positions {} have none, found {}", field, name(c.positions.kind), value);
   }
@@ -117,7 +116,7 @@ std::string ModelConfig::architecture() const {
 
 MixerType ModelConfig::mixer_of(int64_t layer) const {
   return std::binary_search(mixer.attention_layers.begin(), mixer.attention_layers.end(), layer) ? MixerType::attention
-                                                                                     : mixer.type;
+                                                                                                 : mixer.type;
 }
 
 bool ModelConfig::attends() const {
@@ -167,15 +166,15 @@ int64_t ModelConfig::intermediate() const {
 
 void ModelConfig::validate() const {
   // The upper limits are far above any model; they keep products of sizes, and damaged files, from overflowing.
-  check_whole(vocab_size, "vocab_size", 1, int64_t{1} << 24);
-  check_whole(hidden_size, "hidden_size", 1, int64_t{1} << 20);
-  check_whole(num_layers, "num_hidden_layers", 1, 1 << 14);
-  check_whole(attention.num_heads, "num_heads", 1, 1 << 14);
-  check_whole(attention.num_kv_heads, "num_kv_heads", 1, attention.num_heads);
-  check_whole(attention.head_dim, "head_dim", 2, 1 << 14);
-  check_whole(mlp.intermediate_size, "intermediate_size", 0, int64_t{1} << 24);
-  check_whole(max_length, "max_position_embeddings", 1, int64_t{1} << 30);
-  check_whole(attention.distance_bias_window, "distance_bias_window", 0, int64_t{1} << 24);
+  check_range(vocab_size, "vocab_size", 1, int64_t{1} << 24);
+  check_range(hidden_size, "hidden_size", 1, int64_t{1} << 20);
+  check_range(num_layers, "num_hidden_layers", 1, 1 << 14);
+  check_range(attention.num_heads, "num_heads", 1, 1 << 14);
+  check_range(attention.num_kv_heads, "num_kv_heads", 1, attention.num_heads);
+  check_range(attention.head_dim, "head_dim", 2, 1 << 14);
+  check_range(mlp.intermediate_size, "intermediate_size", 0, int64_t{1} << 24);
+  check_range(max_length, "max_position_embeddings", 1, int64_t{1} << 30);
+  check_range(attention.distance_bias_window, "distance_bias_window", 0, int64_t{1} << 24);
   if (attention.num_heads % attention.num_kv_heads != 0) {
     fail("model", "num_kv_heads: expected a divisor of num_heads ({}), found {}", attention.num_heads,
          attention.num_kv_heads);
@@ -193,7 +192,7 @@ void ModelConfig::validate() const {
   check(std::isfinite(mlp.hidden_ratio) && mlp.hidden_ratio > 0 && mlp.hidden_ratio <= 1024, "hidden_ratio",
         "0 to 1024", mlp.hidden_ratio);
   if (mlp.intermediate_size == 0)
-    check_whole(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
+    check_range(intermediate(), "hidden_ratio: the inner width that it gives", 1, int64_t{1} << 24);
   check(norm.eps > 0 && norm.eps < 1, "norm_eps", "a number between 0 and 1", norm.eps);
   check(positions.rope_base == 0 || (std::isfinite(positions.rope_base) && positions.rope_base > 1), "rope_theta",
         "more than 1, or 0 for none", positions.rope_base);
@@ -206,7 +205,7 @@ void ModelConfig::validate() const {
   check_rope_scaling(*this);
   if (positions.rope_scaling.type != "none" && !rotates())
     fail("model", "rope_scaling: expected none without RoPE, found {}", positions.rope_scaling.type);
-  for (const int64_t layer : attention.full_layers) check_whole(layer, "layer_types: a layer", 0, num_layers - 1);
+  for (const int64_t layer : attention.full_layers) check_range(layer, "layer_types: a layer", 0, num_layers - 1);
   if (const Family* laid_out = family_of(*this)) {
     laid_out->check(*this);
   } else if (norm.kind != NormKind::rms || mlp.kind != MlpKind::swiglu || mlp.bias || !attention.query_bias ||
@@ -292,6 +291,22 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   }
   m.mlp.intermediate_size = m.intermediate();
   return m;
+}
+
+void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source) {
+  if (vocab_size > config.vocab_size) {
+    fail("tokenizer", "{}: does not match the model: expected at most {} tokens (vocab_size in config.json), found {}",
+         source, config.vocab_size, vocab_size);
+  }
+  if (config.tokenizer_fingerprint != 0 && config.tokenizer_fingerprint != fingerprint) {
+    fail("tokenizer", "{}: does not match the model: expected fingerprint {:016x} (config.json), found {:016x}", source,
+         config.tokenizer_fingerprint, fingerprint);
+  }
+}
+
+void check_range(int64_t value, std::string_view field, int64_t minimum, int64_t maximum) {
+  if (value < minimum || value > maximum)
+    fail("model", "{}: expected {} to {}, found {}", field, minimum, maximum, value);
 }
 
 }  // namespace lazy

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/enum_table.h"
@@ -229,5 +230,13 @@ struct ParameterCount {
   int64_t embedding = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config);
+
+// Error naming `source` (a model folder or a corpus) when the tokenizer has more tokens than the model's vocabulary, or
+// is not the one whose fingerprint config.json records (0: none). Fewer tokens than the vocabulary are normal:
+// embeddings are often padded.
+void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
+
+// Error naming `field` of the configuration when `value` is out of range.
+void check_range(int64_t value, std::string_view field, int64_t minimum, int64_t maximum);
 
 }  // namespace lazy

@@ -8,7 +8,7 @@
 
 namespace lazy {
 
-class Probes;
+class ActivationHooks;
 struct KVCache;
 struct PackedLayouts;
 
@@ -33,8 +33,8 @@ struct ForwardOptions {
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim).
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
-  const Probes* probes = nullptr;           // reads or replaces named activations; must outlive the graph
-  const PackedSequences* packed = nullptr;  // ids are (1, its tokens); without a cache
+  const ActivationHooks* activation_hooks = nullptr;  // reads or replaces named activations; must outlive the graph
+  const PackedSequences* packed = nullptr;            // ids are (1, its tokens); without a cache
   at::Tensor
       rows;  // int64: of a packed pass, the tokens whose hidden states are returned, in this order; undefined: all
 };

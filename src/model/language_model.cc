@@ -8,29 +8,25 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "model/activation_hooks.h"
+#include "model/blocks/activation_checkpoint.h"
 #include "model/blocks/adaptive_tables.h"
-#include "model/blocks/cast_cache.h"
 #include "model/blocks/decoder_block.h"
-#include "model/blocks/part_visit.h"
-#include "model/blocks/recomputed.h"
-#include "model/blocks/storage_memory.h"
+#include "model/blocks/linear.h"
+#include "model/blocks/shard_hooks.h"
+#include "model/blocks/storage.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_names.h"
-#include "model/families/family.h"
-#include "model/families/mamba2_native.h"
-#include "model/mixers/attention.h"
-#include "model/parameter_shapes.h"
-#include "model/part_loader.h"
-#include "model/parts.h"
-#include "model/positions/embedded.h"
-#include "model/probes.h"
+#include "model/families/families.h"
+#include "model/offloaded_weights.h"
+#include "model/parameters.h"
+#include "model/positions/positions.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
 namespace fs = std::filesystem;
 
 struct LanguageModel::Impl {
-  // `empty`: without memory for what is trained.
+  // `empty`: without memory for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false) : config(model), device(where), names(model) {
     config.validate();
     config.mlp.intermediate_size = config.intermediate();
@@ -51,14 +47,14 @@ struct LanguageModel::Impl {
     }
     for (int64_t i = 0; i < config.num_layers; ++i) {
       blocks.emplace_back(config, i, device);
-      if (empty) leave(blocks.back());
+      if (empty) release_weights(blocks.back());
     }
     if (config.norm.final_norm) final_norm = make_norm(config, device);
     if (!config.tie_embeddings && !adaptive) head = table();
     collect();
   }
 
-  static void leave(const DecoderBlock& block) {
+  static void release_weights(const DecoderBlock& block) {
     const auto take = [](const NamedTensors& tensors) {
       for (const auto& [name, tensor] : tensors) {
         if (tensor.requires_grad()) release_storage(tensor.storage());
@@ -74,9 +70,9 @@ struct LanguageModel::Impl {
     const auto add = [&](const std::string& name, const at::Tensor& tensor) {
       if (!tensor.defined()) return;
       stored.emplace_back(name, tensor);
-      if (tensor.requires_grad()) parts.back().parameters.push_back(stored.back());
+      if (tensor.requires_grad()) shard_units.back().parameters.push_back(stored.back());
     };
-    parts.emplace_back();
+    shard_units.emplace_back();
     add(names.embedding, embedding);
     for (const auto& [name, tensor] : adaptive ? adaptive->parameters() : NamedTensors()) add(name, tensor);
     add(names.embedding_norm, embedding_norm.weight);
@@ -85,21 +81,21 @@ struct LanguageModel::Impl {
     for (size_t i = 0; i < blocks.size(); ++i) {
       const DecoderBlock& block = blocks[i];
       const std::string layer = names.layer(static_cast<int64_t>(i));
-      parts.push_back({{}, block.mixer->products()});
+      shard_units.push_back({{}, block.mixer->products()});
       add(layer + names.mixer_norm, block.mixer_norm.weight);
       add(layer + names.mixer_norm_bias, block.mixer_norm.bias);
       for (const auto& [name, tensor] : block.mixer->parameters()) add(layer + name, tensor);
       if (!block.mlp) continue;
-      for (const Linear* product : block.mlp->products()) parts.back().products.push_back(product);
+      for (const Linear* product : block.mlp->products()) shard_units.back().products.push_back(product);
       add(layer + names.mlp_norm, block.mlp_norm.weight);
       add(layer + names.mlp_norm_bias, block.mlp_norm.bias);
       for (const auto& [name, tensor] : block.mlp->parameters()) add(layer + name, tensor);
     }
-    parts.emplace_back();
+    shard_units.emplace_back();
     add(names.final_norm, final_norm.weight);
     add(names.final_norm_bias, final_norm.bias);
     if (head.defined()) {
-      parts.emplace_back();
+      shard_units.emplace_back();
       add(names.head, head);
     }
     for (const auto& item : stored) {
@@ -141,23 +137,20 @@ struct LanguageModel::Impl {
     return found->second;
   }
 
-  // One of a layer's tensors, undefined where another mixer is.
-  at::Tensor of_attention(int64_t layer, at::Tensor AttentionMixer::*tensor) const {
-    const auto* attention = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
-    return attention ? materialize(layer, attention->*tensor) : at::Tensor();
+  // Attention's terms in a layer; empty terms where another mixer is.
+  ops::AttentionTerms terms(int64_t layer) const {
+    return blocks.at(static_cast<size_t>(layer)).mixer->attention_terms().value_or(ops::AttentionTerms());
+  }
+  void require_attention(int64_t layer) const {
+    if (!blocks.at(static_cast<size_t>(layer)).mixer->attention_terms())
+      fail("model", "expected attention in layer {}, found {}", layer, name(config.mixer_of(layer)));
   }
 
-  const AttentionMixer& attention(int64_t layer) const {
-    const auto* mixer = dynamic_cast<const AttentionMixer*>(blocks.at(static_cast<size_t>(layer)).mixer.get());
-    if (!mixer) fail("model", "expected attention in layer {}, found {}", layer, name(config.mixer_of(layer)));
-    return *mixer;
-  }
-
-  // What stands before the first layer. `options` says where the tokens stand in their text.
+  // The input of the first layer; `options` gives the positions of the tokens.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
-    const LayerProbes probe(options.probes, -1);
+    const LayerHooks hooks(options.activation_hooks, -1);
     const at::Tensor tokens =
-        probe("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
+        hooks("embedding.tokens", adaptive ? adaptive->embed(ids) : at::embedding(embedding, ids));
     if (config.positions.kind != PositionKind::learned && config.positions.kind != PositionKind::sinusoidal)
       return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
@@ -166,7 +159,7 @@ struct LanguageModel::Impl {
     const at::Tensor positions = config.positions.kind == PositionKind::learned
                                      ? learned_positions(position_table, places, end)
                                      : sinusoidal_positions(places, config.hidden_size);
-    return (tokens + probe("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
+    return (tokens + hooks("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
   // The loss of labels and what else ops::linear_cross_entropy says of them; hidden (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels) {
@@ -175,8 +168,11 @@ struct LanguageModel::Impl {
   }
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
   // The stream before the first layer; the hidden states after the last norm.
-  Stream begin(const at::Tensor& ids, const ForwardOptions& options) const;
-  at::Tensor end(Stream stream, const ForwardOptions& options) const;
+  ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
+  at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
+  void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
+  std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
+                                 const std::function<void(double)>& step) const;
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless
   // the weights are not here to stay.
@@ -187,15 +183,15 @@ struct LanguageModel::Impl {
   // One of the layer's weights, or a copy where it is not here to stay.
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const {
     if (!hooks || !weight.defined()) return weight;
-    const ScopedUnshard use(hooks, part_of(layer));
+    const ScopedUnshard use(hooks, unit_of(layer));
     return weight.detach().clone();
   }
 
-  // Places in `parts`.
+  // Indices in `shard_units`.
   static constexpr size_t kEmbedding = 0;
-  static size_t part_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
-  size_t final_norm_part() const { return blocks.size() + 1; }
-  size_t head_part() const { return head.defined() ? blocks.size() + 2 : kEmbedding; }
+  static size_t unit_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
+  size_t final_norm_unit() const { return blocks.size() + 1; }
+  size_t head_unit() const { return head.defined() ? blocks.size() + 2 : kEmbedding; }
 
   ModelConfig config;
   at::Device device;
@@ -207,9 +203,9 @@ struct LanguageModel::Impl {
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
-  std::vector<ShardUnit> parts;
+  std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;
-  std::unique_ptr<PartLoader> loader;  // of a model by layers, which are its hooks
+  std::unique_ptr<OffloadedWeights> loader;  // of a model by layers, which are its hooks
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
@@ -227,8 +223,8 @@ const ModelConfig& LanguageModel::config() const { return impl_->config; }
 at::ScalarType LanguageModel::compute_dtype() const { return impl_->dtype; }
 at::Device LanguageModel::device() const { return impl_->device; }
 const NamedTensors& LanguageModel::parameters() const { return impl_->trained; }
-const std::vector<ShardUnit>& LanguageModel::parts() const { return impl_->parts; }
-void LanguageModel::set_part_hooks(ShardHooks* hooks) { impl_->hooks = hooks; }
+const std::vector<ShardUnit>& LanguageModel::shard_units() const { return impl_->shard_units; }
+void LanguageModel::set_shard_hooks(ShardHooks* hooks) { impl_->hooks = hooks; }
 void LanguageModel::set_tokenizer_fingerprint(uint64_t fingerprint) {
   impl_->config.tokenizer_fingerprint = fingerprint;
 }
@@ -244,23 +240,10 @@ void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
-namespace {
-
-constexpr std::pair<const char*, Checkpointing> kCheckpointings[] = {{"none", Checkpointing::none},
-                                                                     {"mlp", Checkpointing::mlp},
-                                                                     {"attention", Checkpointing::attention},
-                                                                     {"full", Checkpointing::full}};
-
-}  // namespace
-
 Checkpointing checkpointing_from(const std::string& name) {
-  for (const auto& [known, checkpointing] : kCheckpointings) {
-    if (name == known) return checkpointing;
-  }
+  if (const auto found = kCheckpointings.find(name)) return *found;
   fail("model", "activation checkpointing: expected none, mlp, attention or full, found '{}'", name);
 }
-
-const char* name(Checkpointing checkpointing) { return kCheckpointings[static_cast<size_t>(checkpointing)].first; }
 
 void LanguageModel::to(at::Device device) {
   if (device == impl_->device) return;
@@ -284,7 +267,8 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
-  if (options.probes && options.cache && options.cache->streaming) fail("model", "a streaming cache serves no probes");
+  if (options.activation_hooks && options.cache && options.cache->streaming)
+    fail("model", "a streaming cache serves no probes");
   const PositionKind positions = config.positions.kind;
   if (options.cache && options.cache->streaming && positions != PositionKind::rope && positions != PositionKind::none) {
     fail("model", "a streaming cache serves RoPE or no positions, found {}", lazy::name(positions));
@@ -299,68 +283,91 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
   }
 }
 
-Stream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
-  Stream stream;
+ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
+  ResidualStream stream;
   stream.branch = embed(ids, options);
   if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
-  stream.branch = LayerProbes(options.probes, -1)("embedding", stream.branch);
+  stream.branch = LayerHooks(options.activation_hooks, -1)("embedding", stream.branch);
   return stream;
 }
 
-at::Tensor LanguageModel::Impl::end(Stream stream, const ForwardOptions& options) const {
-  const LayerProbes probe(options.probes, -1);
-  probe_residual(stream, probe, "final.residual");
-  return probe("final.hidden",
+at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const ForwardOptions& options) const {
+  const LayerHooks hooks(options.activation_hooks, -1);
+  run_residual_hooks(stream, hooks, "final.residual");
+  return hooks("final.hidden",
                config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
 }
 
-ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
-  impl_->check(ids, options);
-  ForwardResult result;
-  ForwardOptions all = options;
-  all.deterministic |= impl_->deterministic;
-  const bool recompute =
-      at::GradMode::is_enabled() && !options.return_stats && !options.on_attention_input && !options.probes;
-  ShardHooks* const hooks = impl_->hooks;
-  Stream stream;
-  {
-    const ScopedUnshard use(hooks, Impl::kEmbedding);
-    stream = impl_->begin(ids, all);
+// The last layer of a pass with `rows`: behind its attention no token depends on another, so only they are computed.
+void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options,
+                                        at::Tensor* stats) const {
+  const DecoderBlock& block = blocks[index];
+  const auto layer = static_cast<int64_t>(index);
+  if (options.rows.defined() && index + 1 == blocks.size()) {
+    block.mix(stream, layer, options, stats);
+    stream.branch = stream.branch.index_select(1, options.rows);
+    if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
+    block.feed_forward(stream, layer, options);
+    return;
   }
-  for (size_t i = 0; i < impl_->blocks.size(); ++i) {
-    at::Tensor stats;
-    const DecoderBlock& block = impl_->blocks[i];
-    const auto layer = static_cast<int64_t>(i);
-    const size_t part = Impl::part_of(layer);
-    stream = run_pre_forward_hooks(hooks, part, part + 1, std::move(stream));
-    if (options.rows.defined() && i + 1 == impl_->blocks.size()) {
-      // Beyond the last attention no token looks at another: only what is asked for is computed.
-      block.mix(stream, layer, all, options.return_stats ? &stats : nullptr);
-      stream.branch = stream.branch.index_select(1, options.rows);
-      if (stream.residual.defined()) stream.residual = stream.residual.index_select(1, options.rows);
-      block.feed_forward(stream, layer, all);
-    } else if (!recompute || impl_->checkpointing == Checkpointing::none) {
-      block.forward(stream, layer, all, options.return_stats ? &stats : nullptr);
-    } else if (impl_->checkpointing == Checkpointing::mlp) {
-      block.mix(stream, layer, all, nullptr);
-      block.feed_forward(stream, layer, all, /*recompute=*/true);
-    } else if (impl_->checkpointing == Checkpointing::full) {
-      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.forward(s, layer, all, nullptr); });
-    } else {
-      stream = recomputed(stream, [&block, layer, all](Stream& s) { block.mix(s, layer, all, nullptr); });
-      block.feed_forward(stream, layer, all);
+  const bool observed = options.return_stats || options.on_attention_input || options.activation_hooks;
+  switch (at::GradMode::is_enabled() && !observed ? checkpointing : Checkpointing::none) {
+    case Checkpointing::none:
+      block.forward(stream, layer, options, stats);
+      break;
+    case Checkpointing::mlp:
+      block.mix(stream, layer, options, nullptr);
+      block.feed_forward(stream, layer, options, /*recompute=*/true);
+      break;
+    case Checkpointing::attention:
+      stream = checkpoint_activations(
+          stream, [&block, layer, options](ResidualStream& s) { block.mix(s, layer, options, nullptr); });
+      block.feed_forward(stream, layer, options);
+      break;
+    case Checkpointing::full:
+      stream = checkpoint_activations(
+          stream, [&block, layer, options](ResidualStream& s) { block.forward(s, layer, options, nullptr); });
+      break;
+  }
+}
+
+// The one walk over the layers: every batch passes a layer before the next layer.
+std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
+                                                    const std::function<void(double)>& step) const {
+  for (const at::Tensor& ids : batches) check(ids, options);
+  options.deterministic |= deterministic;
+  std::vector<ForwardResult> results(batches.size());
+  std::vector<ResidualStream> streams;
+  {
+    const ScopedUnshard use(hooks, kEmbedding);
+    for (const at::Tensor& ids : batches) streams.push_back(begin(ids, options));
+  }
+  const auto total = static_cast<double>(blocks.size() * batches.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t unit = unit_of(static_cast<int64_t>(i));
+    run_pre_forward_hooks(hooks, unit, unit + 1, streams);
+    for (size_t b = 0; b < batches.size(); ++b) {
+      at::Tensor stats;
+      forward_layer(i, streams[b], options, options.return_stats ? &stats : nullptr);
+      if (options.return_stats) results[b].stats.push_back(stats);
+      if (step) step(static_cast<double>(i * batches.size() + b + 1) / total);
     }
-    stream = run_post_forward_hooks(hooks, part, i > 0 ? std::optional(part - 1) : std::nullopt, std::move(stream));
-    if (options.return_stats) result.stats.push_back(stats);
+    run_post_forward_hooks(hooks, unit, i > 0 ? std::optional(unit - 1) : std::nullopt, streams);
   }
   if (options.cache) {
-    const int64_t length = options.cache->length + ids.size(1);
+    const int64_t length = options.cache->length + batches.front().size(1);
     options.cache->length = options.cache->streaming ? std::min(length, options.cache->streaming->size()) : length;
   }
-  const size_t end = impl_->final_norm_part();
-  stream = run_pre_forward_hooks(hooks, end, {}, std::move(stream));
-  result.hidden = run_post_forward_hooks(hooks, end, end - 1, {impl_->end(std::move(stream), all), {}}).branch;
-  return result;
+  const size_t last = final_norm_unit();
+  run_pre_forward_hooks(hooks, last, {}, streams);
+  for (ResidualStream& stream : streams) stream = {final_hidden(std::move(stream), options), {}};
+  run_post_forward_hooks(hooks, last, last - 1, streams);
+  for (size_t b = 0; b < batches.size(); ++b) results[b].hidden = std::move(streams[b].branch);
+  return results;
+}
+
+ForwardResult LanguageModel::forward(const at::Tensor& ids, const ForwardOptions& options) {
+  return std::move(impl_->run({ids}, options, {}).front());
 }
 
 std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Tensor>& batches,
@@ -369,43 +376,20 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
   const at::NoGradGuard no_grad;
   if (options.cache || options.packed || options.rows.defined())
     fail("model", "batches a layer at a time: expected neither a cache nor packed ones");
-  const Impl& impl = *impl_;
-  ForwardOptions all = options;
-  all.deterministic |= impl.deterministic;
-  for (const at::Tensor& ids : batches) impl.check(ids, all);
-  std::vector<Stream> streams;
-  std::vector<ForwardResult> results(batches.size());
-  {
-    const ScopedUnshard use(impl.hooks, Impl::kEmbedding);
-    for (const at::Tensor& ids : batches) streams.push_back(impl.begin(ids, all));
-  }
-  const auto total = static_cast<double>(impl.blocks.size() * batches.size());
-  for (size_t i = 0; i < impl.blocks.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    const ScopedUnshard use(impl.hooks, Impl::part_of(layer));
-    for (size_t b = 0; b < batches.size(); ++b) {
-      at::Tensor stats;
-      impl.blocks[i].forward(streams[b], layer, all, options.return_stats ? &stats : nullptr);
-      if (options.return_stats) results[b].stats.push_back(stats);
-      if (step) step(static_cast<double>(i * batches.size() + b + 1) / total);
-    }
-  }
-  const ScopedUnshard use(impl.hooks, impl.final_norm_part());
-  for (size_t b = 0; b < batches.size(); ++b) results[b].hidden = impl.end(std::move(streams[b]), all);
-  return results;
+  return impl_->run(batches, options, step);
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->hooks && at::GradMode::is_enabled())
     fail("model", "logits: no gradient where weights are sharded; use loss");
-  const ScopedUnshard use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  const ScopedUnshard use(impl_->hooks, impl_->head_part());  // the loss computes its gradients along
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients along
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }
 
@@ -413,7 +397,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const at::Tensor
                                                                 const ForwardOptions& options) {
   const at::NoGradGuard guard;
   const at::Tensor hidden = forward(ids, options).hidden;
-  const ScopedUnshard use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1}));
   return {log_prob.view(labels.sizes()), best.view(labels.sizes())};
 }
@@ -425,7 +409,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
   options.packed = &packed;
   options.rows = rows;
   const at::Tensor hidden = forward(packed.ids.unsqueeze(0), options).hidden;
-  const ScopedUnshard use(impl_->hooks, impl_->head_part());
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   const auto [loss, log_prob, best] = impl_->cross_entropy(hidden.squeeze(0), labels);
   return {log_prob, best};
 }
@@ -434,22 +418,26 @@ bool LanguageModel::decays(const std::string& name) const { return impl_->shape(
 bool LanguageModel::keep_fp32(const std::string& name) const { return impl_->shape(name).wide; }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
-  return impl_->of_attention(layer, &AttentionMixer::distance_bias);
+  return impl_->materialize(layer, impl_->terms(layer).distance_bias);
 }
-at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::tau); }
-at::Tensor LanguageModel::sink(int64_t layer) const { return impl_->of_attention(layer, &AttentionMixer::sink); }
+at::Tensor LanguageModel::tau(int64_t layer) const { return impl_->materialize(layer, impl_->terms(layer).tau); }
+at::Tensor LanguageModel::sink(int64_t layer) const {
+  return impl_->materialize(layer, impl_->terms(layer).options.sink);
+}
 at::Tensor LanguageModel::alibi_slopes(int64_t layer) const {
-  return impl_->of_attention(layer, &AttentionMixer::slopes);
+  return impl_->materialize(layer, impl_->terms(layer).options.alibi_slopes);
 }
 AttentionProjections LanguageModel::projections(int64_t layer) const {
-  const AttentionMixer& a = impl_->attention(layer);
-  const auto own = [&](const at::Tensor& weight) { return impl_->materialize(layer, weight); };
+  impl_->require_attention(layer);
   if (impl_->loader && impl_->dtype != at::kFloat) impl_->require_resident_weights("projections in fp32");
-  return {own(a.qkv.parts()[0]), own(a.qkv.parts()[1]), own(a.qkv.parts()[2]),
-          own(a.q_bias),         own(a.k_bias),         own(a.v_bias)};
+  AttentionProjections out = *impl_->blocks[static_cast<size_t>(layer)].mixer->attention_projections();
+  for (at::Tensor* t : {&out.q, &out.k, &out.v, &out.q_bias, &out.k_bias, &out.v_bias})
+    *t = impl_->materialize(layer, *t);
+  return out;
 }
 ops::AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
-  ops::AttentionTerms terms = impl_->attention(layer).terms();
+  impl_->require_attention(layer);
+  ops::AttentionTerms terms = impl_->terms(layer);
   for (at::Tensor* t : {&terms.options.sink, &terms.options.alibi_slopes, &terms.distance_bias, &terms.tau})
     *t = impl_->materialize(layer, *t);
   return terms;
@@ -475,21 +463,21 @@ LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config)
   return model;
 }
 
-LanguageModel LanguageModel::load_by_layers(const fs::path& directory, at::Device device, at::ScalarType compute) {
+LanguageModel LanguageModel::load_offloaded(const fs::path& directory, at::Device device, at::ScalarType compute) {
   std::unique_ptr<WeightsFile> file = open_weights(directory);
   ModelConfig config = ModelConfig::from_directory(directory);
   tie_without_head(*file, config);
-  auto loader = std::make_unique<PartLoader>(std::move(file), directory, config);
+  auto loader = std::make_unique<OffloadedWeights>(std::move(file), directory, config);
   LanguageModel model(std::make_unique<Impl>(config, device, /*empty=*/true));
   model.set_compute_dtype(compute);
   Impl& impl = *model.impl_;
-  loader->take(impl.parts, impl.stored, compute);
+  loader->take(impl.shard_units, impl.stored, compute);
   impl.loader = std::move(loader);
   impl.hooks = impl.loader.get();
   return model;
 }
 
-bool LanguageModel::by_layers() const { return impl_->loader != nullptr; }
+bool LanguageModel::offloaded() const { return impl_->loader != nullptr; }
 
 void LanguageModel::load_weights(const fs::path& directory) {
   impl_->require_resident_weights("other weights");

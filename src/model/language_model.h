@@ -1,4 +1,12 @@
 // A decoder-only language model: token ids in, hidden states, logits or a loss out.
+//
+// Order of the headers of this library; includes point to the left only:
+//   config, config_json, kv_cache, forward_options, activation_hooks, parameters, safetensors
+//   < positions/, blocks/ (decoder_block is the exception: it composes a mixer and an MLP)
+//   < mixers/
+//   < families/, checkpoint, offloaded_weights
+//   < language_model < model_options
+// config.cc and config_json.cc implement ModelConfig with the registries of mixers/ and families/.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +21,7 @@
 #include "model/config.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
-#include "ops/attention_weights.h"
+#include "model/mixers/mixer.h"
 
 namespace lazy {
 
@@ -25,17 +33,15 @@ struct ForwardResult {
   std::vector<at::Tensor> stats;  // per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined in others
 };
 
-// What the backward pass computes again instead of keeping it: nothing dear, the products gate and up of each layer's
-// MLP, each layer's attention half, or whole layers.
+// Activation checkpointing: what the backward pass recomputes. Nothing expensive, the gate and up products of each MLP,
+// each layer's attention half, or whole layers.
 enum class Checkpointing { none, mlp, attention, full };
-Checkpointing checkpointing_from(const std::string& name);  // "none", "mlp", "attention", "full"
-const char* name(Checkpointing checkpointing);
-
-// A layer's products into queries, keys and values, (out_features, hidden_size) fp32, and their biases; undefined if
-// the layer has none. They are the model's own tensors: changes in place change the model.
-struct AttentionProjections {
-  at::Tensor q, k, v, q_bias, k_bias, v_bias;
-};
+inline constexpr auto kCheckpointings = enum_table<Checkpointing>({{Checkpointing::none, "none"},
+                                                                   {Checkpointing::mlp, "mlp"},
+                                                                   {Checkpointing::attention, "attention"},
+                                                                   {Checkpointing::full, "full"}});
+Checkpointing checkpointing_from(const std::string& name);  // Error for other names
+constexpr const char* name(Checkpointing value) { return kCheckpointings.name(value); }
 
 class LanguageModel {
  public:
@@ -45,12 +51,12 @@ class LanguageModel {
   static LanguageModel load(const std::filesystem::path& directory);
   // Its weights under another configuration than its config.json's: the same shapes, other positions.
   static LanguageModel load(const std::filesystem::path& directory, ModelConfig config);
-  // A model that is larger than the memory: its weights stay in the folder, and those of a layer are on `device` only
-  // while it computes, read again for every pass (model/part_loader.h). For inference in the precision `compute`: its
+  // A model larger than memory: the weights stay in the folder, and a layer's weights are on `device` only while it
+  // computes, read again in every pass (model/offloaded_weights.h). For inference in the precision `compute`: the
   // weights cannot be changed, saved or moved.
-  static LanguageModel load_by_layers(const std::filesystem::path& directory, at::Device device,
+  static LanguageModel load_offloaded(const std::filesystem::path& directory, at::Device device,
                                       at::ScalarType compute);
-  bool by_layers() const;
+  bool offloaded() const;
   ~LanguageModel();
   LanguageModel(LanguageModel&&) noexcept;
   LanguageModel& operator=(LanguageModel&&) noexcept;
@@ -70,9 +76,9 @@ class LanguageModel {
   at::Device device() const;
 
   ForwardResult forward(const at::Tensor& ids, const ForwardOptions& options = {});  // ids (batch, length) int64
-  // What forward gives of several batches, a layer at a time: each layer's weights serve all of them before the next
-  // one's, so that they are read once. Probes see a layer of every batch before the next layer. No gradient; without a
-  // cache, packing and rows. `step`, if there is one, is told how much is done, from 0 to 1.
+  // forward of several batches, layer by layer: each layer's weights serve all batches before the next layer's, so
+  // offloaded weights are read once. Hooks see a layer of every batch before the next layer. No gradient; without a
+  // cache, packing and rows. `step` receives the progress, from 0 to 1.
   std::vector<ForwardResult> forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
                                           const std::function<void(double)>& step = {});
   at::Tensor logits(const at::Tensor& hidden);  // (..., vocab_size) fp32; log-probabilities of an adaptive vocabulary
@@ -87,17 +93,17 @@ class LanguageModel {
   std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
                                                    const at::Tensor& labels);
 
-  // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's (SPEC section 5). Tied heads appear
+  // The trained ones: fp32 leaves, in a fixed order. Names are the checkpoint's. Tied heads appear
   // once. Several may be views of one storage (q_proj, k_proj and v_proj are computed as one product): change them in
   // place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
-  // The same by parts (model/parts.h). Hooks, if there are any, are told around each use of a part's weights by this
-  // class, the backward pass of loss() included: the weights need be there only then. What tau() and distance_bias()
-  // give is then a copy. They must live as long as the model, or until null takes their place.
-  const std::vector<ShardUnit>& parts() const;
-  void set_part_hooks(ShardHooks* hooks);
-  bool decays(const std::string& parameter_name) const;     // ParameterShape's
-  bool keep_fp32(const std::string& parameter_name) const;  // its `wide`
+  // The same by units for sharding (model/blocks/shard_hooks.h). Hooks run around each use of a unit's weights by this
+  // class, including the backward pass of loss(); the weights need to be resident only in between. With hooks, tau()
+  // and distance_bias() return copies. The hooks must outlive the model, or be replaced by null.
+  const std::vector<ShardUnit>& shard_units() const;
+  void set_shard_hooks(ShardHooks* hooks);
+  bool decays(const std::string& parameter_name) const;     // weight decay applies
+  bool keep_fp32(const std::string& parameter_name) const;  // in saved bf16 models too
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, W) or undefined, as in layers that do not attend
   at::Tensor tau(int64_t layer) const;            // (heads) or undefined

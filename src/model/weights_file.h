@@ -1,7 +1,9 @@
-// The weights of a model folder, whatever the format of its files: tensors by name.
+// The weights of a model folder in any file format: tensors by name, and the index of weights in several files.
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,5 +28,10 @@ class WeightsFile {
   // The file that holds the tensor, for messages.
   virtual std::string where(const std::string& name) const = 0;
 };
+
+// File name -> names of the tensors that it should hold. Error naming `operation` when `path` is no such index, or
+// leads out of its own folder.
+std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
+                                                                const char* operation);
 
 }  // namespace lazy

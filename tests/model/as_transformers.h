@@ -11,7 +11,7 @@
 
 #include "model/checkpoint.h"
 #include "model/language_model.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "model/safetensors.h"
 
 namespace lazy::testing {
@@ -90,7 +90,7 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   Observed out;
   {
     const at::NoGradGuard guard;
-    Probes probes;
+    ActivationHooks probes;
     const auto layer = [](const std::string& name) { return name.substr(7, name.find('.', 7) - 7); };  // layers.N.place
     probes.read("layers.*.residual",
                 [&](const std::string& name, const at::Tensor& t) { out["hidden." + layer(name)] = t; });
@@ -100,7 +100,7 @@ inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
       out["hidden." + std::to_string(model.config().num_layers)] = t;
     });
     ForwardOptions options;
-    options.probes = &probes;
+    options.activation_hooks = &probes;
     model.forward(ids, options);
     out["logits"] = model.logits(model.forward(ids).hidden);
   }

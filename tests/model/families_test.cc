@@ -108,7 +108,7 @@ TEST(FamilyFolder, EveryFamilyNamesWhatIsWrong) {
         text, AllOf(HasSubstr("1 missing: " + of_layer.front() + ";"),
                     HasSubstr("1 unexpected: " + of_layer.back() + ".more;"),
                     HasSubstr("1 of the wrong shape: " + of_layer.back() + " expected ["), HasSubstr("found [3, 5]")));
-    EXPECT_EQ(error_of([&] { LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat); }), text);
+    EXPECT_EQ(error_of([&] { LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat); }), text);
   }
 }
 

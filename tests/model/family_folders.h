@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "as_transformers.h"
-#include "model/families/family.h"
+#include "model/families/families.h"
 #include "temporary_folder.h"
 
 namespace lazy::testing {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 // A model whose weights stay in its folder and come a layer at a time: the same numbers as in memory, with the memory
 // of a layer.
-#include "model/part_loader.h"
+#include "model/offloaded_weights.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "model/language_model.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "support/error_of.h"
 #include "support/small_models.h"
 #include "temporary_folder.h"
@@ -37,7 +37,7 @@ at::Tensor ids_of(uint64_t seed, int64_t length = 13) {
   return at::randint(61, {2, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-TEST(PartLoader, EveryModelIsTheSame) {
+TEST(OffloadedWeights, EveryModelIsTheSame) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : configs_on_disk()) {
     SCOPED_TRACE(config.kind());
@@ -45,10 +45,10 @@ TEST(PartLoader, EveryModelIsTheSame) {
     LanguageModel(config, 3).save(folder.path());
     for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
       LanguageModel whole = LanguageModel::load(folder.path()),
-                    parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, compute);
+                    parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, compute);
       whole.set_compute_dtype(compute);
-      EXPECT_TRUE(parts.by_layers());
-      EXPECT_FALSE(whole.by_layers());
+      EXPECT_TRUE(parts.offloaded());
+      EXPECT_FALSE(whole.offloaded());
       for (const uint64_t seed : {1, 2}) {
         const at::Tensor hidden = whole.forward(ids_of(seed)).hidden;
         EXPECT_TRUE(at::equal(parts.forward(ids_of(seed)).hidden, hidden));
@@ -61,7 +61,7 @@ TEST(PartLoader, EveryModelIsTheSame) {
 }
 
 // From a cache, token by token, and from two files.
-TEST(PartLoader, GoesOnFromACache) {
+TEST(OffloadedWeights, GoesOnFromACache) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
   LanguageModel whole(small_family("gpt2"), 3);
@@ -70,7 +70,7 @@ TEST(PartLoader, GoesOnFromACache) {
   for (auto& [name, tensor] : read_safetensors(folder / "model.safetensors")) tensors.emplace_back(name, tensor);
   write_safetensors_sharded(folder.path(), "model", tensors, 4000);
   ASSERT_TRUE(std::filesystem::exists(folder / "model.safetensors.index.json"));
-  LanguageModel parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+  LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
   KVCache ours, theirs;
   for (int64_t begin = 0; begin < 12; begin += begin < 8 ? 4 : 1) {
     const at::Tensor some = ids_of(5).slice(1, begin, begin < 8 ? begin + 4 : begin + 1);
@@ -80,33 +80,33 @@ TEST(PartLoader, GoesOnFromACache) {
 }
 
 // Several batches at once are each of them alone, with what probes see of a layer and what they put there.
-TEST(PartLoader, BatchesShareALayer) {
+TEST(OffloadedWeights, BatchesShareALayer) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : configs_on_disk()) {
     SCOPED_TRACE(config.kind());
     const TemporaryFolder folder;
     LanguageModel(config, 4).save(folder.path());
     LanguageModel whole = LanguageModel::load(folder.path()),
-                  parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+                  parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     using Seen = std::map<std::string, std::vector<at::Tensor>>;
     const auto probing = [](Seen& seen) {
-      Probes probes;
+      ActivationHooks probes;
       probes.replace("layers.1.residual", [](const std::string&, const at::Tensor& t) { return t * 1.25; });
       probes.read("*put", [&](const std::string& name, const at::Tensor& t) { seen[name].push_back(t.clone()); });
       return probes;
     };
     const std::vector<at::Tensor> batches = {ids_of(1), ids_of(2, 7), ids_of(3)};
     Seen one, all;
-    const Probes of_one = probing(one), of_all = probing(all);
+    const ActivationHooks of_one = probing(one), of_all = probing(all);
     double done = 0;
-    const auto results = parts.forward_each(batches, {.return_stats = true, .probes = &of_all}, [&](double share) {
+    const auto results = parts.forward_each(batches, {.return_stats = true, .activation_hooks = &of_all}, [&](double share) {
       EXPECT_GT(share, done);
       done = share;
     });
     EXPECT_EQ(done, 1);
     ASSERT_EQ(results.size(), batches.size());
     for (size_t b = 0; b < batches.size(); ++b) {
-      const ForwardResult alone = whole.forward(batches[b], {.return_stats = true, .probes = &of_one});
+      const ForwardResult alone = whole.forward(batches[b], {.return_stats = true, .activation_hooks = &of_one});
       EXPECT_TRUE(at::equal(results[b].hidden, alone.hidden));
       ASSERT_EQ(results[b].stats.size(), alone.stats.size());
       for (size_t layer = 0; layer < alone.stats.size(); ++layer) {
@@ -122,10 +122,10 @@ TEST(PartLoader, BatchesShareALayer) {
   }
 }
 
-TEST(PartLoader, WhatItCannotDoIsRefused) {
+TEST(OffloadedWeights, WhatItCannotDoIsRefused) {
   const TemporaryFolder folder;
   LanguageModel(small_family("llama"), 3).save(folder.path());
-  LanguageModel model = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+  LanguageModel model = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
   EXPECT_THAT(error_of([&] { model.forward(ids_of(1)); }),
               HasSubstr("gradients: expected a model in memory, found one that is read a layer at a time"));
   EXPECT_THAT(error_of([&] { model.save(folder.path()); }), HasSubstr("save: expected a model in memory"));
@@ -139,12 +139,12 @@ TEST(PartLoader, WhatItCannotDoIsRefused) {
   auto tensors = read_safetensors(folder / "model.safetensors");
   tensors.at("model.layers.1.self_attn.k_proj.weight")[0][0] = std::nan("");
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
-  LanguageModel broken = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+  LanguageModel broken = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
   EXPECT_THAT(error_of([&] { broken.forward(ids_of(1)); }),
               HasSubstr("model.layers.1.self_attn.k_proj.weight': 1 of "));
   tensors.erase("model.layers.2.mlp.up_proj.weight");
   write_safetensors(folder / "model.safetensors", NamedTensors(tensors.begin(), tensors.end()));
-  EXPECT_THAT(error_of([&] { LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat); }),
+  EXPECT_THAT(error_of([&] { LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat); }),
               HasSubstr("1 missing: model.layers.2.mlp.up_proj.weight"));
 }
 
@@ -159,7 +159,7 @@ double memory_of(const char* what) {
   return std::nan("");
 }
 
-TEST(PartLoader, TakesTheMemoryOfALayer) {
+TEST(OffloadedWeights, TakesTheMemoryOfALayer) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
   ModelConfig config{.vocab_size = 61,
@@ -177,7 +177,7 @@ TEST(PartLoader, TakesTheMemoryOfALayer) {
     return std::pair{memory_of("VmHWM") - before, hidden};
   };
   const auto [small, ours] = grown([&] {
-    LanguageModel model = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+    LanguageModel model = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     std::vector<at::Tensor> hidden;
     for (const ForwardResult& result : model.forward_each({ids_of(1), ids_of(2)}, {})) hidden.push_back(result.hidden);
     return at::cat(hidden);

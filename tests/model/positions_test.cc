@@ -9,8 +9,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "model/language_model.h"
-#include "model/positions/alibi.h"
-#include "model/positions/embedded.h"
+#include "model/positions/positions.h"
 #include "temporary_folder.h"
 
 namespace lazy {

@@ -1,5 +1,5 @@
-// Probes: every name in its order, reading changes nothing, replacing changes what follows and nothing before.
-#include "model/probes.h"
+// ActivationHooks: every name in its order, reading changes nothing, replacing changes what follows and nothing before.
+#include "model/activation_hooks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,12 +22,12 @@ at::Tensor probed_ids(int64_t batch = 2, int64_t length = 13) {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> everything(LanguageModel& model, const at::Tensor& ids,
-                                                           Probes probes = {}) {
+                                                           ActivationHooks probes = {}) {
   const at::NoGradGuard guard;
   std::vector<std::pair<std::string, at::Tensor>> seen;
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen.emplace_back(name, t.clone()); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(ids, options);
   return seen;
 }
@@ -56,28 +56,28 @@ std::vector<ModelConfig> probed_configs() {
   return out;
 }
 
-TEST(Probes, ANameForEveryPlaceInOrder) {
+TEST(ActivationHooks, ANameForEveryPlaceInOrder) {
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 3);
     std::vector<std::string> names;
     for (const auto& [name, tensor] : everything(model, probed_ids())) names.push_back(name);
-    EXPECT_EQ(names, probe_names(config)) << name(config.attention.normalizer) << " " << name(config.mixer.type);
+    EXPECT_EQ(names, hook_point_names(config)) << name(config.attention.normalizer) << " " << name(config.mixer.type);
   }
 }
 
-TEST(Probes, ReadingChangesNothing) {
+TEST(ActivationHooks, ReadingChangesNothing) {
   const at::NoGradGuard guard;
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 3);
     const at::Tensor plain = model.forward(probed_ids()).hidden;
-    Probes probes;
+    ActivationHooks probes;
     int64_t reads = 0;
     for (const char* glob :
          {"embedding*", "*residual", "*middle", "*put", "*.[qkv]", "*projected", "*normed", "*heads", "final*"}) {
       probes.read(glob, [&](const std::string&, const at::Tensor&) { ++reads; });
     }
     ForwardOptions options;
-    options.probes = &probes;
+    options.activation_hooks = &probes;
     EXPECT_TRUE(at::equal(model.forward(probed_ids(), options).hidden, plain)) << name(config.attention.normalizer);
     EXPECT_GT(reads, 20);
     // Scores and weights are computed by another order of additions.
@@ -87,7 +87,7 @@ TEST(Probes, ReadingChangesNothing) {
   }
 }
 
-TEST(Probes, ResidualsAreSumsOfWhatTheHalvesAdd) {
+TEST(ActivationHooks, ResidualsAreSumsOfWhatTheHalvesAdd) {
   LanguageModel model(small_config("elastic"), 5);
   std::map<std::string, at::Tensor> at;
   for (auto& [name, tensor] : everything(model, probed_ids())) at[name] = tensor;
@@ -103,7 +103,7 @@ TEST(Probes, ResidualsAreSumsOfWhatTheHalvesAdd) {
 }
 
 // With the identity as values the operator's float64 definition gives the weights.
-TEST(Probes, WeightsEqualTheOperators) {
+TEST(ActivationHooks, WeightsEqualTheOperators) {
   const at::NoGradGuard guard;
   const auto wide = at::TensorOptions().dtype(at::kDouble);
   const at::Generator generator = at::detail::createCPUGenerator(8);
@@ -140,12 +140,12 @@ TEST(Probes, WeightsEqualTheOperators) {
   EXPECT_EQ(cases, 24);
 }
 
-TEST(Probes, AReplacementChangesWhatFollowsAndNothingBefore) {
+TEST(ActivationHooks, AReplacementChangesWhatFollowsAndNothingBefore) {
   for (const ModelConfig& config : probed_configs()) {
     LanguageModel model(config, 7);
     const auto before = everything(model, probed_ids());
     for (size_t n = 0; n < before.size(); ++n) {
-      Probes probes;
+      ActivationHooks probes;
       probes.replace(before[n].first, [](const std::string&, const at::Tensor& t) {
         return t.isneginf().any().item<bool>() ? t - 1 * at::arange(t.size(-1), t.options()) : 1.5 * t + 0.01;
       });
@@ -159,7 +159,7 @@ TEST(Probes, AReplacementChangesWhatFollowsAndNothingBefore) {
   }
 }
 
-TEST(Probes, CachedStepsSeeTheSame) {
+TEST(ActivationHooks, CachedStepsSeeTheSame) {
   const at::NoGradGuard guard;
   LanguageModel model(small_config("elastic"), 9);
   const at::Tensor ids = probed_ids(1, 12);
@@ -170,13 +170,13 @@ TEST(Probes, CachedStepsSeeTheSame) {
   options.cache = &cache;
   model.forward(ids.slice(1, 0, 11), options);
   int64_t compared = 0;
-  Probes probes;
+  ActivationHooks probes;
   probes.read("*", [&](const std::string& name, const at::Tensor& t) {
     const bool matrix = name.ends_with("scores") || name.ends_with("weights");
     EXPECT_TRUE(at::allclose(t, whole.at(name).slice(matrix ? 2 : 1, 11), 1e-4, 1e-5)) << name;
     ++compared;
   });
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(ids.slice(1, 11), options);
   EXPECT_EQ(compared, static_cast<int64_t>(whole.size()));
   cache.streaming = StreamingCache{};
@@ -184,18 +184,18 @@ TEST(Probes, CachedStepsSeeTheSame) {
 }
 
 // d loss / d scale of a replacement x -> scale x, against a difference quotient.
-TEST(Probes, GradientsPassThroughAReplacement) {
+TEST(ActivationHooks, GradientsPassThroughAReplacement) {
   LanguageModel model(small_config("softmax"), 4);
   for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",
                             "layers.1.mlp.input", "final.hidden"}) {
     const auto value = [&](const at::Tensor& scale) {
-      Probes probes;
+      ActivationHooks probes;
       probes.replace(place, [&](const std::string&, const at::Tensor& t) {
         const at::Tensor hidden = t.isneginf();  // pairs that are not visible stay so, and have no gradient
         return at::where(hidden, t.detach(), t.masked_fill(hidden, 0) * scale);
       });
       ForwardOptions options;
-      options.probes = &probes;
+      options.activation_hooks = &probes;
       return model.forward(probed_ids(), options).hidden.square().mean() +
              model.forward(probed_ids(), options).hidden.select(2, 0).mean();
     };
@@ -209,18 +209,18 @@ TEST(Probes, GradientsPassThroughAReplacement) {
   }
 }
 
-TEST(Probes, RefusesAnotherShape) {
+TEST(ActivationHooks, RefusesAnotherShape) {
   const at::NoGradGuard guard;
   LanguageModel model(small_config("softmax"), 4);
-  Probes probes;
+  ActivationHooks probes;
   probes.replace("layers.1.mlp.output", [](const std::string&, const at::Tensor& t) { return t.slice(1, 1); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   EXPECT_THAT(error_of([&] { model.forward(probed_ids(), options); }),
               HasSubstr("layers.1.mlp.output: expected a tensor of shape [2, 13, 24], found [2, 12, 24]"));
 }
 
-TEST(Probes, Globs) {
+TEST(ActivationHooks, Globs) {
   EXPECT_TRUE(glob_matches("layers.*.attention.q", "layers.12.attention.q"));
   EXPECT_FALSE(glob_matches("layers.1.*", "layers.12.attention.q"));
   EXPECT_TRUE(glob_matches("layers.[2-5].*", "layers.3.mlp.output"));

@@ -1,6 +1,6 @@
 // Transformer-XL's positions and segments: the strips against sums written out in float64, gradients, documents,
 // generation.
-#include "model/positions/transformer_xl.h"
+#include "model/positions/relative.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

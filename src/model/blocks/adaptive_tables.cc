@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 
 namespace lazy {
 namespace {

@@ -6,6 +6,25 @@
 #include "ops/rms_norm.h"
 
 namespace lazy {
+
+at::Tensor CastCache::get(const at::Tensor& master, at::ScalarType dtype) {
+  if (master.scalar_type() == dtype) return master.detach();
+  if (placed_ && cast_.scalar_type() == dtype) return cast_;
+  const auto version = static_cast<int64_t>(master._version());
+  if (!cast_.defined() || cast_.scalar_type() != dtype || version_ != version) {
+    cast_ = master.detach().to(dtype);
+    version_ = version;
+    placed_ = false;
+  }
+  return cast_;
+}
+
+at::Tensor CastCache::place(const at::Tensor& master, at::ScalarType dtype) {
+  cast_ = at::empty(master.sizes(), master.options().dtype(dtype).requires_grad(false));
+  placed_ = true;
+  return cast_;
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -50,10 +69,6 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 };
 
 }  // namespace
-
-at::Tensor recompute_norm(const at::Tensor& kept, const at::Tensor& weight, double eps) {
-  return (weight.defined() ? ops::rms_norm(kept, weight, eps) : kept).reshape({-1, kept.size(-1)});
-}
 
 ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
                                    const std::vector<at::Tensor>& d_y, bool want_x,

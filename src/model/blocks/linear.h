@@ -1,13 +1,26 @@
-// Linear layers without bias. Several that read the same input (q, k, v; gate, up) are one product over one storage.
+// Linear layers without bias, and the copies of weights in the compute precision.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "model/blocks/cast_cache.h"
-#include "model/blocks/normalized.h"
+#include "model/blocks/norm.h"
 
 namespace lazy {
+
+// Not thread-safe. The result carries no gradient: whoever computes with it gives the gradient to the master.
+class CastCache {
+ public:
+  at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
+  // Memory for the copy in `dtype`, of no content yet. From here on `get` gives it whatever becomes of the master: the
+  // caller keeps it up to date.
+  at::Tensor place(const at::Tensor& master, at::ScalarType dtype);
+
+ private:
+  at::Tensor cast_;
+  int64_t version_ = -1;
+  bool placed_ = false;
+};
 
 // y_p = x W_p^T for each part p, in one product: W (sum of out_features, in_features). The parts are separate fp32
 // leaves, views of one storage: the optimizer and checkpoints see q_proj, k_proj and v_proj, the processor one matrix.

@@ -1,7 +1,7 @@
-#include "model/families/gpt2.h"
+#include "model/families/families.h"
 
-#include "model/checkpoint_names.h"
 #include "model/config_json.h"
+#include "model/parameters.h"
 
 namespace lazy {
 namespace {

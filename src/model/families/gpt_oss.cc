@@ -1,7 +1,7 @@
-#include "model/families/gpt_oss.h"
+#include "model/families/families.h"
 
 #include "model/config_json.h"
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 
 namespace lazy {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/families/mamba2_native.h"
+#include "model/families/families.h"
 
 #include "model/config_json.h"
 #include "model/mixers/fla_fields.h"
@@ -36,8 +36,8 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   ssm.must_be_absent("D_has_hdim", "a skip for each dimension");
   ssm.must_be_absent("norm_before_gate", "norms before the gate");
   ssm.must_be_absent("bias", "biases in the projections");
-  must_be_on(ssm, "rmsnorm");
-  must_be_on(ssm, "conv_bias");
+  require_true(ssm, "rmsnorm");
+  require_true(ssm, "conv_bias");
   if (const json* limit = ssm.find({"dt_limit"}))
     ssm.wrong("dt_limit", "nothing (limits of the step are not supported by this decoder)", *limit);
 }
@@ -63,7 +63,7 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
   fields.required_integer({"n_layer"}, m.num_layers);
   fields.must_be("d_intermediate", 0);
   must_be_empty(fields, "attn_layer_idx", "its layers of attention");
-  must_be_on(fields, "rms_norm");
+  require_true(fields, "rms_norm");
   fields.boolean({"tie_embeddings"}, m.tie_embeddings);
   const json* ssm = fields.find({"ssm_cfg"});
   if (!ssm || !ssm->is_object()) fields.wrong("ssm_cfg", "an object", ssm ? *ssm : json());

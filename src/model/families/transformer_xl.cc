@@ -1,10 +1,9 @@
-#include "model/families/transformer_xl.h"
+#include "model/families/families.h"
 
 #include <algorithm>
 
-#include "model/checkpoint_names.h"
 #include "model/config_json.h"
-#include "model/parameter_shapes.h"
+#include "model/parameters.h"
 
 namespace lazy {
 namespace {

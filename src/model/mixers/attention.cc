@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "model/parameters.h"
+#include "model/activation_hooks.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/mixers/streaming.h"
+#include "model/parameters.h"
 #include "model/positions/positions.h"
 #include "model/positions/relative.h"
-#include "model/activation_hooks.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
@@ -33,14 +33,15 @@ size_t place_in(KVCache& cache, int64_t layer) {
 void extend_cache(KVCache& cache, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
   const int64_t end = cache.length + k.size(1);
   const size_t index = place_in(cache, layer);
-  for (auto [store, fresh] : {std::pair{&cache.keys[index], &k}, std::pair{&cache.values[index], &v}}) {
+  for (auto [store, tensor] : {std::pair{&cache.keys[index], &k}, std::pair{&cache.values[index], &v}}) {
     if (!store->defined() || store->size(1) < end) {
       const int64_t capacity = store->defined() ? std::max(end, 2 * store->size(1)) : std::max<int64_t>(end, 256);
-      const at::Tensor grown = at::empty({fresh->size(0), capacity, fresh->size(2), fresh->size(3)}, fresh->options());
+      const at::Tensor grown =
+          at::empty({tensor->size(0), capacity, tensor->size(2), tensor->size(3)}, tensor->options());
       if (store->defined()) grown.narrow(1, 0, cache.length).copy_(store->narrow(1, 0, cache.length));
       *store = grown;
     }
-    store->narrow(1, cache.length, fresh->size(1)).copy_(*fresh);
+    store->narrow(1, cache.length, tensor->size(1)).copy_(*tensor);
   }
 }
 
@@ -111,11 +112,11 @@ NamedTensors AttentionMixer::parameters() const {
   return out;
 }
 
-bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& c,
                                     at::Generator& generator) const {
-  if (fresh.dim() < 2) return false;
-  fresh.normal_(0, name == CheckpointNames(c).distance_bias ? c.attention.distance_bias_init_std : c.init_std_of(name),
-                generator);
+  if (tensor.dim() < 2) return false;
+  tensor.normal_(0, name == CheckpointNames(c).distance_bias ? c.attention.distance_bias_init_std : c.init_std_of(name),
+                 generator);
   return true;
 }
 
@@ -146,8 +147,8 @@ at::Tensor AttentionMixer::project(const at::Tensor& heads) const {
 
 at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const {
   const size_t index = place_in(cache, layer);
-  const auto joined = [&](const at::Tensor& store, const at::Tensor& fresh) {
-    return store.defined() && cache.length > 0 ? at::cat({store, fresh}, 1) : fresh;
+  const auto joined = [&](const at::Tensor& store, const at::Tensor& tensor) {
+    return store.defined() && cache.length > 0 ? at::cat({store, tensor}, 1) : tensor;
   };
   StreamingInputs in{.q = normed(by_head(parts[0], q_bias, heads_), q_norm),
                      .k = joined(cache.keys[index], normed(by_head(parts[1], k_bias, kv_heads_), k_norm)),
@@ -156,8 +157,8 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
                      .tau = tau,
                      .attention = attention_options(),
                      .rope = rope_at(config_, cache.streaming->size() + 1)};
-  cache.keys[index] = kept(in.k, *cache.streaming);
-  cache.values[index] = kept(in.v, *cache.streaming);
+  cache.keys[index] = apply_streaming_window(in.k, *cache.streaming);
+  cache.values[index] = apply_streaming_window(in.v, *cache.streaming);
   return streaming_attention(in, *cache.streaming);
 }
 

@@ -23,7 +23,7 @@ class AttentionMixer : public Mixer {
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&qkv, &output}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
   std::optional<ops::AttentionTerms> attention_terms() const override {

@@ -8,7 +8,7 @@
 
 namespace lazy {
 
-std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens) {
+std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens) {
   std::vector<int64_t> ends = {0, length};
   if (cu_seqlens.defined()) {
     const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
@@ -17,7 +17,7 @@ std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen
     TORCH_CHECK(!ends.empty() && ends.front() == 0 && ends.back() == length && std::is_sorted(ends.begin(), ends.end()),
                 "cu_seqlens expected to ascend from 0 to ", length, ", received ", host);
   }
-  std::vector<ChunkPiece> pieces;
+  std::vector<ChunkSpan> pieces;
   for (size_t document = 0; document + 1 < ends.size(); ++document) {
     int64_t place = seen;
     for (int64_t begin = ends[document]; begin < ends[document + 1]; place = 0) {
@@ -29,10 +29,10 @@ std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen
   return pieces;
 }
 
-std::vector<ChunkPiece> joined(const std::vector<ChunkPiece>& pieces, int64_t tokens) {
-  const auto whole = [](const ChunkPiece& p) { return p.place == 0 && p.ends_chunk; };
-  std::vector<ChunkPiece> out;
-  for (const ChunkPiece& piece : pieces) {
+std::vector<ChunkSpan> merge_whole_chunks(const std::vector<ChunkSpan>& pieces, int64_t tokens) {
+  const auto whole = [](const ChunkSpan& p) { return p.offset == 0 && p.ends_chunk; };
+  std::vector<ChunkSpan> out;
+  for (const ChunkSpan& piece : pieces) {
     if (!out.empty() && whole(out.back()) && whole(piece) && !piece.starts_document &&
         out.back().length + piece.length <= tokens) {
       out.back().length += piece.length;
@@ -54,17 +54,17 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
 
 }  // namespace
 
-std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens,
-                                            const TensorList& shared, const TensorList& state, bool last_state,
-                                            const PieceForm& form) {
-  if (!pieces.empty()) pieces.back().leaves_state = last_state;
+std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
+                                              const TensorList& shared, const TensorList& state, bool last_state,
+                                              const ChunkFunction& form) {
+  if (!pieces.empty()) pieces.back().needs_state = last_state;
   std::vector<at::Tensor> answers;
   TensorList current = state;
   for (size_t next = 0; next < pieces.size();) {
     const int64_t begin = pieces[next].begin;
-    std::vector<ChunkPiece> group;
+    std::vector<ChunkSpan> group;
     int64_t length = 0;
-    while (next < pieces.size() && length < kTokensAGroup) {
+    while (next < pieces.size() && length < kTokensPerCheckpoint) {
       group.push_back(pieces[next++]);
       group.back().begin -= begin;
       length += group.back().length;
@@ -79,13 +79,13 @@ std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, cons
       const TensorList x = take(from, sizes[0]), constant = take(from, sizes[1]);
       TensorList now = take(from, sizes[2]);
       std::vector<at::Tensor> out;
-      for (const ChunkPiece& piece : group) {
+      for (const ChunkSpan& piece : group) {
         TensorList part;
         for (const at::Tensor& t : x) part.push_back(t.narrow(1, piece.begin, piece.length).transpose(1, 2));
         out.push_back(form(piece, part, constant, now));
       }
       TensorList result = {(out.size() == 1 ? out[0] : at::cat(out, 2)).transpose(1, 2)};
-      if (group.back().leaves_state) result.insert(result.end(), now.begin(), now.end());
+      if (group.back().needs_state) result.insert(result.end(), now.begin(), now.end());
       return result;
     };
     const TensorList result = checkpoint_activations(inputs, run);
@@ -95,8 +95,8 @@ std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, cons
   return {answers.size() == 1 ? answers[0] : at::cat(answers, 1), current};
 }
 
-at::Tensor read(const DualForm& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
-                const at::Tensor& u, const at::Tensor& g, const BiasRows& bias) {
+at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
+                          const at::Tensor& u, const at::Tensor& g, const BiasTerms& bias) {
   const auto through = [&](const at::Tensor& weights, const at::Tensor& row) {
     const at::Tensor y = at::matmul(x, weights);
     return row.defined() ? y + row : y;

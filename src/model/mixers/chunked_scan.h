@@ -8,53 +8,55 @@
 
 namespace lazy {
 
-struct ChunkPiece {
+// A part of one chunk, or several whole chunks in a row.
+struct ChunkSpan {
   int64_t begin, length;
-  int64_t place;    // of its first token within the chunk, from 0
-  bool ends_chunk;  // its last token is the chunk's last
+  int64_t offset;   // of its first token within the chunk
+  bool ends_chunk;  // its last token is the last of a chunk
   bool starts_document;
-  int64_t chunks = 1;        // so many in a row, all of them whole if more than one
-  bool leaves_state = true;  // false: nobody asks for the state after it
+  int64_t chunks = 1;       // whole chunks, if more than one
+  bool needs_state = true;  // false: the state after it is not used
 };
 
-// `seen`: tokens of an unfinished chunk that went before. With cu_seqlens (documents + 1) every document starts a
-// chunk, and `seen` is 0. Empty documents have no piece.
-std::vector<ChunkPiece> chunk_pieces(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens);
+// Spans that end where a chunk or a document ends. `seen`: tokens of an unfinished chunk before the first one. With
+// cu_seqlens (documents + 1) every document starts a chunk, and `seen` is 0. Empty documents have no piece.
+std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens);
 
-// Whole chunks of a document that follow each other as one piece, of `tokens` tokens at most (or one chunk).
-std::vector<ChunkPiece> joined(const std::vector<ChunkPiece>& pieces, int64_t tokens);
+// Merges consecutive whole chunks of a document into spans of at most `tokens` tokens (or one chunk).
+std::vector<ChunkSpan> merge_whole_chunks(const std::vector<ChunkSpan>& pieces, int64_t tokens);
 
 using TensorList = std::vector<at::Tensor>;
 
-constexpr int64_t kTokensAGroup = 256;  // between two states that are kept
+constexpr int64_t kTokensPerCheckpoint = 256;  // tokens between two saved states
 
-// What one piece answers, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and what all pieces
-// share; replaces the state by the one after it, if the piece leaves one. Holds no references: it lives as long as the
+// The output of one span, (batch, heads, T, dim), from its tokens, (batch, heads, T, ...) each, and tensors shared by
+// all spans. Replaces the state by the one after the span if needs_state. Holds no references: it lives as long as the
 // graph.
-using PieceForm =
-    std::function<at::Tensor(const ChunkPiece&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
+using ChunkFunction =
+    std::function<at::Tensor(const ChunkSpan&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// tokens: (batch, length, heads, ...) each; the answers as (batch, length, heads, dim), and the last state, empty
-// unless last_state asks for it.
-std::pair<at::Tensor, TensorList> piecewise(std::vector<ChunkPiece> pieces, const TensorList& tokens,
-                                            const TensorList& shared, const TensorList& state, bool last_state,
-                                            const PieceForm& form);
+// Runs the spans in order. tokens: (batch, length, heads, ...) each. Returns the output (batch, length, heads, dim) and
+// the last state, empty unless last_state. Memory is linear in the length: the backward pass keeps the inputs and one
+// state per kTokensPerCheckpoint tokens and recomputes the rest.
+std::pair<at::Tensor, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
+                                              const TensorList& shared, const TensorList& state, bool last_state,
+                                              const ChunkFunction& form);
 
-// Within a chunk of T tokens the weights are W_t = keep_t W + carry_t S - sum_{s <= t} steps_ts u_s^T g_s, where W and
-// S
-// (..., in, out) are known at its start and u_s^T g_s is the gradient at token s.
-struct DualForm {
+// The chunkwise parallel form of weights that take a gradient step per token (the dual form of TTT, arXiv 2407.04620).
+// Within a chunk of T tokens W_t = keep_t W + carry_t S - sum_{s <= t} steps_ts u_s^T g_s, where W and S (..., in, out)
+// are the weights and the momentum at its start and u_s^T g_s is the gradient at token s.
+struct ChunkwiseUpdate {
   at::Tensor keep;   // (..., T, 1); undefined: 1
   at::Tensor carry;  // (..., T, 1); undefined: no S
   at::Tensor steps;  // (..., T, T), lower triangular
 };
 
-// x_t W_t for every t: x (..., T, in), u (..., T, in), g (..., T, out) -> (..., T, out). `bias` adds that of weights
-// whose inputs end in a 1: `b` and `b_S` (..., 1, out) are then their last rows.
-struct BiasRows {
+// x_t W_t for every t, without forming any W_t: x (..., T, in), u (..., T, in), g (..., T, out) -> (..., T, out).
+// `bias` is the last row of weights whose inputs end in a 1: b of W and b_S of S, (..., 1, out).
+struct BiasTerms {
   at::Tensor b, b_S;
 };
-at::Tensor read(const DualForm& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
-                const at::Tensor& u, const at::Tensor& g, const BiasRows& bias = {});
+at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, const at::Tensor& W, const at::Tensor& S,
+                          const at::Tensor& u, const at::Tensor& g, const BiasTerms& bias = {});
 
 }  // namespace lazy

@@ -8,8 +8,8 @@
 
 #include "core/config.h"
 #include "core/error.h"
-#include "model/config_json.h"
 #include "model/config.h"
+#include "model/config_json.h"
 #include "model/mixers/registry.h"
 
 namespace lazy {

@@ -26,7 +26,7 @@ class DeltaNetMixer final : public Mixer {
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&qkvg_, &rates_, &output_}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
  private:
@@ -70,16 +70,16 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
                           at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-bool DeltaNetMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+bool DeltaNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& c,
                                    at::Generator& generator) const {
   if (name == "attn.A_log") {
-    start_A_log(fresh, 0, 16, generator);
+    init_A_log(tensor, 0, 16, generator);
   } else if (name == "attn.dt_bias") {
-    start_dt_bias(fresh, generator);
+    init_dt_bias(tensor, generator);
   } else if (name == "attn.o_norm.weight") {
-    fresh.fill_(1);
+    tensor.fill_(1);
   } else {
-    return Mixer::init_parameter(name, fresh, c, generator);
+    return Mixer::init_parameter(name, tensor, c, generator);
   }
   return true;
 }
@@ -103,7 +103,7 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
 at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                   at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
-  RememberedState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v
+  RecurrentState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v
   const auto heads = [&](const char* weight, size_t part, int64_t dim) {
     return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr)
         .unflatten(2, {heads_, dim});
@@ -118,7 +118,7 @@ at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const Forw
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
   const recurrence::Outputs y = recurrence::delta_rule(in, chunk_);
   state[0] = y.state;
-  state.keep();
+  state.save();
   return output_.forward(
       output_norm(y.out, table_["attn.o_norm.weight"], norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }
@@ -178,9 +178,9 @@ void read_delta_net(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, x.heads);
   x.key_dim = expanded_head(fields, "expand_k", 1, m.hidden_size, x.heads);
   x.value_dim = expanded_head(fields, "expand_v", 1, m.hidden_size, x.heads);
-  must_be_called(fields, "qk_norm", "l2");
-  must_be_called(fields, "qk_activation", "silu");
-  must_be_on(fields, "use_beta");
+  require_value(fields, "qk_norm", "l2");
+  require_value(fields, "qk_activation", "silu");
+  require_true(fields, "use_beta");
   read_delta_nets(fields, m);
 }
 

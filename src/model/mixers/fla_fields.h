@@ -44,7 +44,7 @@ inline int64_t read_inner_heads(const config_json::Fields& fields, const char* s
 }
 
 // A field that names a method, of which this program has one.
-inline void must_be_called(const config_json::Fields& fields, const char* name, const char* only) {
+inline void require_value(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
   if (found != only)
@@ -52,7 +52,7 @@ inline void must_be_called(const config_json::Fields& fields, const char* name, 
 }
 
 // A switch that may be there, as long as it is on.
-inline void must_be_on(const config_json::Fields& fields, const char* name) {
+inline void require_true(const config_json::Fields& fields, const char* name) {
   bool on = true;
   fields.boolean({name}, on);
   if (!on) fields.wrong(name, "true (false is not supported by this decoder)", on);

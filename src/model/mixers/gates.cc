@@ -15,13 +15,13 @@ at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias) {
 
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log) { return -(A_log.exp() * step); }
 
-void start_A_log(at::Tensor& fresh, double low, double high, at::Generator& generator) {
-  fresh.uniform_(low, high, generator).clamp_min_(1e-6).log_();  // the logarithm of an unlucky 0
+void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator) {
+  tensor.uniform_(low, high, generator).clamp_min_(1e-6).log_();  // the logarithm of an unlucky 0
 }
 
-void start_dt_bias(at::Tensor& fresh, at::Generator& generator) {
-  fresh.uniform_(std::log(1e-3), std::log(0.1), generator).exp_();
-  fresh.add_(fresh.neg().expm1().neg().log());  // softplus of this is the step
+void init_dt_bias(at::Tensor& tensor, at::Generator& generator) {
+  tensor.uniform_(std::log(1e-3), std::log(0.1), generator).exp_();
+  tensor.add_(tensor.neg().expm1().neg().log());  // softplus of this is the step
 }
 
 at::Tensor output_norm(const at::Tensor& o, const at::Tensor& weight, double eps, const at::Tensor& gate) {

@@ -9,8 +9,8 @@ at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);   // x (B,
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // A_log (H)
 
 // Start values, filled in: A uniform between two bounds; steps log-uniform in [1e-3, 0.1].
-void start_A_log(at::Tensor& fresh, double low, double high, at::Generator& generator);
-void start_dt_bias(at::Tensor& fresh, at::Generator& generator);
+void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator);
+void init_dt_bias(at::Tensor& tensor, at::Generator& generator);
 
 // o (B, L, H, V), weight (V), gate (B, L, H V) or undefined -> (B, L, H V).
 at::Tensor output_norm(const at::Tensor& o, const at::Tensor& weight, double eps, const at::Tensor& gate);

@@ -27,7 +27,7 @@ class Mamba2Mixer final : public Mixer {
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&input_, &output_}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
  private:
@@ -53,20 +53,20 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
       table_(kMamba2.shapes(c),
              {{"mixer.in_proj.weight", input_.parts()[0]}, {"mixer.out_proj.weight", output_.parts()[0]}}, device) {}
 
-bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& c,
                                  at::Generator& generator) const {
   if (name == "mixer.A_log") {
-    start_A_log(fresh, 1, 16, generator);
+    init_A_log(tensor, 1, 16, generator);
   } else if (name == "mixer.dt_bias") {
-    start_dt_bias(fresh, generator);
+    init_dt_bias(tensor, generator);
   } else if (name == "mixer.D" || name == "mixer.norm.weight") {
-    fresh.fill_(1);
+    tensor.fill_(1);
   } else if (name == "mixer.out_proj.weight") {
     // Every block adds to the residual stream: the more of them, the less each.
-    const double bound = 1 / std::sqrt(static_cast<double>(fresh.size(1) * c.num_layers));
-    fresh.uniform_(-bound, bound, generator);
+    const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1) * c.num_layers));
+    tensor.uniform_(-bound, bound, generator);
   } else {
-    return Mixer::init_parameter(name, fresh, c, generator);
+    return Mixer::init_parameter(name, tensor, c, generator);
   }
   return true;
 }
@@ -83,7 +83,7 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
   const auto parts =
       input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
-  RememberedState state(options, layer, 2);  // of the recurrence, of the convolution
+  RecurrentState state(options, layer, 2);  // of the recurrence, of the convolution
   recurrence::ConvolutionInputs wave{
       .x = parts[1], .weight = table_["mixer.conv1d.weight"], .bias = table_["mixer.conv1d.bias"], .state = state[1]};
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;
@@ -101,7 +101,7 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
                                                    .cu_seqlens = wave.cu_seqlens},
                                                   chunk_);
   state[0] = y.state, state[1] = convolved.state;
-  state.keep();
+  state.save();
   return output_.forward(normed(ops::swiglu(parts[0], y.out.flatten(2, 3))))[0];
 }
 
@@ -153,8 +153,8 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.must_be_absent("use_bias", "biases in the projections");
   fields.must_be_absent("D_has_hdim", "a skip for each dimension");
   fields.must_be_absent("norm_before_gate", "norms before the gate");
-  must_be_on(fields, "use_conv_bias");
-  must_be_on(fields, "rmsnorm");
+  require_true(fields, "use_conv_bias");
+  require_true(fields, "rmsnorm");
 }
 
 void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {

@@ -10,10 +10,10 @@
 
 namespace lazy {
 
-bool Mixer::init_parameter(const std::string&, at::Tensor& fresh, const ModelConfig& config,
+bool Mixer::init_parameter(const std::string&, at::Tensor& tensor, const ModelConfig& config,
                            at::Generator& generator) const {
-  if (fresh.dim() < 2) return false;
-  fresh.normal_(0, config.init_std, generator);
+  if (tensor.dim() < 2) return false;
+  tensor.normal_(0, config.init_std, generator);
   return true;
 }
 
@@ -57,12 +57,12 @@ std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer) {
   return cache.states[index];
 }
 
-RememberedState::RememberedState(const ForwardOptions& options, int64_t layer, size_t count)
+RecurrentState::RecurrentState(const ForwardOptions& options, int64_t layer, size_t count)
     : tensors_(count), cached_(options.cache ? &layer_state(*options.cache, layer) : nullptr) {
   if (cached_ && !cached_->empty()) tensors_ = *cached_;
 }
 
-void RememberedState::keep() {
+void RecurrentState::save() {
   if (cached_) *cached_ = tensors_;
 }
 

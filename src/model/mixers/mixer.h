@@ -42,9 +42,9 @@ class Mixer {
   // The products that read some of these, which nothing else does (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
-  // Fills `fresh`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was
+  // Fills `tensor`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was
   // made with. Matrices and larger tensors are N(0, init_std) unless a mixer says otherwise.
-  virtual bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
   // Of attention: what it computes besides queries, keys and values, and its products. Empty for other mixers.
@@ -76,15 +76,15 @@ class ParameterTable {
   NamedTensors all_;
 };
 
-// The layer's list in cache.states, empty before the first token. Put new tensors there, never change those in it.
+// The layer's tensors in cache.states, empty before the first token. Replace them; never modify them in place.
 std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer);
 
-// What a recurrent layer remembers, so many tensors: undefined before the first token, and without a cache.
-class RememberedState {
+// The recurrent state of one layer, `count` tensors: undefined before the first token and without a cache.
+class RecurrentState {
  public:
-  RememberedState(const ForwardOptions& options, int64_t layer, size_t count);
+  RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);
   at::Tensor& operator[](size_t n) { return tensors_[n]; }
-  void keep();  // for the tokens to come, if there is a cache
+  void save();  // into the cache, if there is one
 
  private:
   std::vector<at::Tensor> tensors_;

@@ -51,11 +51,11 @@ DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at
   return out;
 }
 
-at::Tensor take_documents(const at::Tensor& x, const DocumentBatch& batch) {
+at::Tensor batch_document_tokens(const at::Tensor& x, const DocumentBatch& batch) {
   return x.squeeze(0).index_select(0, batch.tokens.flatten()).unflatten(0, batch.tokens.sizes());
 }
 
-at::Tensor put_together(const std::vector<at::Tensor>& answers, const DocumentBatches& documents) {
+at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const DocumentBatches& documents) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& answer : answers) rows.push_back(answer.flatten(0, 1));
   return at::cat(rows).index_select(0, documents.where).unsqueeze(0);
@@ -67,7 +67,7 @@ const DocumentBatches& batches_of(const PackedSequences& packed, int64_t chunk, 
   return known[chunk];
 }
 
-const PrefixedDocuments& prefixed_by(const PackedSequences& packed, int64_t count, at::Device device) {
+const PrefixedDocuments& with_prefix(const PackedSequences& packed, int64_t count, at::Device device) {
   auto& known = layouts_of(packed).prefixed;
   if (const auto found = known.find(count); found != known.end()) return found->second;
   const std::vector<int64_t> begins = begins_of(packed.cu_seqlens_q);

@@ -21,9 +21,9 @@ struct DocumentBatches {
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device);
 
 // x (1, tokens, ...) -> (documents, length, ...).
-at::Tensor take_documents(const at::Tensor& x, const DocumentBatch& batch);
+at::Tensor batch_document_tokens(const at::Tensor& x, const DocumentBatch& batch);
 // The batches' answers (documents, length, ...), one of each in their order -> (1, tokens, ...).
-at::Tensor put_together(const std::vector<at::Tensor>& answers, const DocumentBatches& documents);
+at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const DocumentBatches& documents);
 
 // [prefix | document] for every document.
 struct PrefixedDocuments {
@@ -40,6 +40,6 @@ struct PackedLayouts {
 // document_batches(packed.cu_seqlens_q, ...), kept with `packed`.
 const DocumentBatches& batches_of(const PackedSequences& packed, int64_t chunk, at::Device device);
 // `count` tokens before each; kept likewise.
-const PrefixedDocuments& prefixed_by(const PackedSequences& packed, int64_t count, at::Device device);
+const PrefixedDocuments& with_prefix(const PackedSequences& packed, int64_t count, at::Device device);
 
 }  // namespace lazy

@@ -1,5 +1,5 @@
-// What is known of each mixer without LibTorch: its names, its sizes, its parameters, its part of config.json. A mixer
-// is a row here (<name>_kind.cc) and a class (<name>.h).
+// The registration of mixers: names, sizes, parameters, config.json fields and factory. Needs no LibTorch header. To add a
+// mixer, define its MixerKind in a file pair of its own and list it in mixer_kinds().
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -27,8 +27,8 @@ struct MixerKind {
   std::string architecture;               // the class in config.json's architectures
   double hidden_ratio = 4;                // of the MLP
   bool mlp = true;                        // a layer has an MLP beside the mixer
-  bool window = false;                    // it attends within a window too
-  bool rope = false;                      // it turns queries and keys by RoPE of base rope_theta
+  bool window = false;                    // it contains (sliding-window) attention
+  bool rope = false;                      // applies RoPE with base rope_theta to queries and keys
   double norm_eps = 1e-6;
   std::vector<const char*> keys;  // of [mixer], beside heads, key_dim, value_dim and chunk, which all read
   MixerConfig defaults;           // of [mixer]; sizes that are 0 follow from hidden_size

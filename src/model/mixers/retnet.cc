@@ -25,7 +25,7 @@ class RetNetMixer final : public Mixer {
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override { return {&qkvg_, &output_}; }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
  private:
@@ -61,20 +61,20 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, int64_t, at::Device device)
   log_decay_ = at::log1p(-at::exp2(-5 - head)).to(device);
 }
 
-bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& c,
+bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& c,
                                  at::Generator& generator) const {
-  if (name.find("norm") == std::string::npos) return Mixer::init_parameter(name, fresh, c, generator);
-  fresh.fill_(1);
+  if (name.find("norm") == std::string::npos) return Mixer::init_parameter(name, tensor, c, generator);
+  tensor.fill_(1);
   return true;
 }
 
 at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
-  ops::RopeOptions turned;
-  if (options.packed) turned.positions = options.packed->positions;
+  ops::RopeOptions rope_options;
+  if (options.packed) rope_options.positions = options.packed->positions;
   const auto rotated = [&](const at::Tensor& part) {
     return ops::rope(part.unflatten(2, {heads_, key_dim_}), kRetNetRopeBase, options.cache ? options.cache->length : 0,
-                     turned);
+                     rope_options);
   };
   recurrence::Inputs in{.q = rotated(parts[0]),
                         .k = rotated(parts[1]),
@@ -82,11 +82,11 @@ at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const Forwar
                         .log_decay = log_decay_,
                         .scale = 1 / std::sqrt(static_cast<double>(key_dim_))};
   if (options.packed) in.cu_seqlens = options.packed->cu_seqlens_q;
-  RememberedState state(options, layer, 1);
+  RecurrentState state(options, layer, 1);
   in.initial_state = state[0];
   const recurrence::Outputs y = recurrence::decay(in, chunk_);
   state[0] = y.state;
-  state.keep();
+  state.save();
   const at::Tensor weight = table_[gate_ ? "attn.g_norm_swish_gate.weight" : "attn.g_norm.weight"];
   return output_.forward(output_norm(y.out, weight, norm_eps_, gate_ ? parts[3] : at::Tensor()))[0];
 }
@@ -124,7 +124,7 @@ void read_retnet(const config_json::Fields& fields, ModelConfig& m) {
   fields.boolean({"use_output_gate"}, x.gate);
   fields.must_be_absent("use_short_conv", "convolutions in RetNet");
   fields.must_be_absent("feature_map", "feature maps of queries and keys");
-  must_be_on(fields, "elementwise_affine");
+  require_true(fields, "elementwise_affine");
   int64_t kv_heads = x.heads;
   fields.integer({"num_kv_heads"}, kv_heads);
   if (kv_heads != x.heads) fields.wrong("num_kv_heads", fmt::format("num_heads ({})", x.heads).c_str(), kv_heads);

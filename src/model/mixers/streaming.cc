@@ -138,7 +138,7 @@ at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& 
   return out.size() == 1 ? out[0] : at::cat(out, 1);
 }
 
-at::Tensor kept(const at::Tensor& tokens, const StreamingCache& cache) {
+at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache) {
   if (tokens.size(1) <= cache.size()) return tokens;
   return at::cat({tokens.narrow(1, 0, cache.sinks), tokens.narrow(1, tokens.size(1) - cache.recent, cache.recent)}, 1);
 }

@@ -24,6 +24,6 @@ struct StreamingInputs {
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
 
 // What the cache keeps of (batch, tokens, ...).
-at::Tensor kept(const at::Tensor& tokens, const StreamingCache& cache);
+at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache);
 
 }  // namespace lazy

@@ -21,7 +21,7 @@ class TttMixer final : public Mixer {
                      at::Tensor* stats) const override;
   NamedTensors parameters() const override { return table_.all(); }
   std::vector<const Linear*> products() const override;
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
  private:
@@ -66,18 +66,18 @@ std::vector<const Linear*> TttMixer::products() const {
   return all;
 }
 
-bool TttMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+bool TttMixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const {
   for (const char* made : {"ttt_norm_weight", "ttt_norm_bias", "learnable_ttt_lr_bias", "b1", "b2"}) {
     if (name == std::string("seq_modeling_block.") + made) return false;
   }
-  return Mixer::init_parameter(name, fresh, config, generator);
+  return Mixer::init_parameter(name, tensor, config, generator);
 }
 
 TttInputs TttMixer::inputs(const NormOutput& x, const at::Tensor& places) const {
   const auto parts = qkv_.forward(x);
   const auto by_head = [&](const at::Tensor& part) { return part.view({part.size(0), part.size(1), heads_, dim_}); };
-  const auto turned = [&](const at::Tensor& part) {
+  const auto rotate = [&](const at::Tensor& part) {
     if (rope_base_ == 0) return by_head(part).to(at::kFloat);
     return ops::rope(by_head(part), rope_base_, 0, {.interleaved = true, .positions = places}).to(at::kFloat);
   };
@@ -86,11 +86,11 @@ TttInputs TttMixer::inputs(const NormOutput& x, const at::Tensor& places) const 
   const at::Tensor rate =
       at::sigmoid(slope + parameter("learnable_ttt_lr_bias").squeeze(1)) * (base_rate_ / static_cast<double>(dim_));
   const at::Tensor theta = parameter("learnable_token_idx");
-  return {.q = turned(parts[0]),
-          .k = turned(parts[1]),
+  return {.q = rotate(parts[0]),
+          .k = rotate(parts[1]),
           .v = by_head(parts[2]).to(at::kFloat),
           .rate = rate,
-          .place_scale = at::clamp_min(
+          .position_scale = at::clamp_min(
               at::arange(1, mini_batch_ + 1, theta.options().requires_grad(false)).reciprocal() + theta, 0),
           .norm_weight = parameter("ttt_norm_weight"),
           .norm_bias = parameter("ttt_norm_bias"),
@@ -104,11 +104,11 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
                                    : at::arange(earlier, earlier + length, x.value.options().dtype(at::kLong));
   TttInputs in = inputs(x, positions.remainder(mini_batch_));
   in.last_state = options.cache != nullptr;
-  const TttState before =
-      earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_) : ttt_start(weights_, batch);
+  const TttState before = earlier > 0 ? ttt_state(layer_state(*options.cache, layer), earlier % mini_batch_)
+                                      : initial_ttt_state(weights_, batch);
   at::Tensor answers;
   if (options.packed) {
-    answers = ttt_documents(in, before, batches_of(*options.packed, mini_batch_, x.value.device()));
+    answers = ttt_packed(in, before, batches_of(*options.packed, mini_batch_, x.value.device()));
   } else {
     TttState after;
     std::tie(answers, after) = ttt_chunks(in, before);

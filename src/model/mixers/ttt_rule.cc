@@ -36,7 +36,7 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
 }
 
 // Whole mini-batches, nothing before them in theirs. As ttt_piece.
-at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared,
+at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
@@ -58,32 +58,33 @@ at::Tensor ttt_mini_batches(const ChunkPiece& piece, const TensorList& tokens, c
                                         .b = start(s.start.b),
                                         .tanh = true,
                                         .rounded = rounded,
-                                        .last_state = piece.leaves_state});
+                                        .last_state = piece.needs_state});
   for (size_t n = 0; n < result.W.size(); ++n) {
     s.start.W[n] = result.W[n].unflatten(0, {B, H}), s.start.b[n] = result.b[n].unflatten(0, {B, H});
   }
-  if (piece.leaves_state) state = tensors(s);
+  if (piece.needs_state) state = tensors(s);
   const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
   return tokens[0] + norm.forward(fast_weights::from_chunks(result.out, B));
 }
 
-// tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: place_scale, norm_weight, norm_bias.
-at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
+// tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: position_scale, norm_weight, norm_bias.
+at::Tensor ttt_piece(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
-  TttState s = ttt_state(state, piece.place);
+  TttState s = ttt_state(state, piece.offset);
   const InnerNorm norm{shared[1].unsqueeze(1), shared[2].unsqueeze(1)};
   const auto steps = ttt_steps(s.start, k, v - k, norm);
-  const at::Tensor scale = shared[0].narrow(0, piece.place, piece.length).unsqueeze(1);  // (T, 1)
-  const DualForm form{.carry = s.seen > 0 ? -scale : at::Tensor(), .steps = (scale * rate.unsqueeze(-2)).tril()};
+  const at::Tensor scale = shared[0].narrow(0, piece.offset, piece.length).unsqueeze(1);  // (T, 1)
+  const ChunkwiseUpdate form{.carry = s.chunk_position > 0 ? -scale : at::Tensor(),
+                             .steps = (scale * rate.unsqueeze(-2)).tril()};
   at::Tensor x = q;
   for (size_t n = 0; n < steps.size(); ++n) {
     if (n > 0) x = at::gelu(x, "tanh");
-    x = read(form, x, s.start.W[n], s.sums.W[n], steps[n].u, steps[n].g, {s.start.b[n], s.sums.b[n]});
+    x = chunkwise_read(form, x, s.start.W[n], s.sums.W[n], steps[n].u, steps[n].g, {s.start.b[n], s.sums.b[n]});
   }
-  for (size_t n = 0; n < steps.size() && piece.leaves_state; ++n) {
+  for (size_t n = 0; n < steps.size() && piece.needs_state; ++n) {
     const at::Tensor weighted = rate.unsqueeze(-1) * steps[n].g;
     at::Tensor sum_W = at::matmul(steps[n].u.transpose(-1, -2), weighted), sum_b = weighted.sum(-2, /*keepdim=*/true);
-    if (s.seen > 0) sum_W = s.sums.W[n] + sum_W, sum_b = s.sums.b[n] + sum_b;
+    if (s.chunk_position > 0) sum_W = s.sums.W[n] + sum_W, sum_b = s.sums.b[n] + sum_b;
     if (piece.ends_chunk) {
       s.start.W[n] = s.start.W[n] - scale[-1] * sum_W;
       s.start.b[n] = s.start.b[n] - scale[-1] * sum_b;
@@ -91,7 +92,7 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
       s.sums.W[n] = sum_W, s.sums.b[n] = sum_b;
     }
   }
-  if (piece.leaves_state) state = tensors(s);
+  if (piece.needs_state) state = tensors(s);
   return q + norm.forward(x);
 }
 
@@ -99,7 +100,7 @@ at::Tensor ttt_piece(const ChunkPiece& piece, const TensorList& tokens, const Te
 TttState for_batch(const TttState& state, int64_t batch) {
   TensorList all;
   for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
-  return ttt_state(all, state.seen);
+  return ttt_state(all, state.chunk_position);
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ TttState ttt_state(const TensorList& all, int64_t seen) {
   return {{quarter(0), quarter(1)}, {quarter(2), quarter(3)}, seen};
 }
 
-TttState ttt_start(const TttWeights& weights, int64_t batch) {
+TttState initial_ttt_state(const TttWeights& weights, int64_t batch) {
   TttState state;
   const auto fill = [&](const std::vector<at::Tensor>& from, std::vector<at::Tensor>& start,
                         std::vector<at::Tensor>& sums) {
@@ -133,33 +134,34 @@ TttState ttt_start(const TttWeights& weights, int64_t batch) {
   return state;
 }
 
-at::Tensor ttt_documents(const TttInputs& in, const TttState& state, const DocumentBatches& documents) {
+at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const DocumentBatches& documents) {
   TensorList out;
   for (const DocumentBatch& batch : documents.batches) {
     TttInputs part = in;
     part.last_state = false;
-    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = take_documents(*x, batch);
+    for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = batch_document_tokens(*x, batch);
     part.rate = part.rate * batch.real.unsqueeze(-1);  // nothing is learned of padding
     out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))));
   }
-  return put_together(out, documents);
+  return unbatch_documents(out, documents);
 }
 
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
-  const int64_t K = in.place_scale.size(0);
-  if (cu_seqlens.defined()) return {ttt_documents(in, state, document_batches(cu_seqlens, K, in.q.device())), state};
-  const auto pieces = joined(chunk_pieces(in.q.size(1), K, state.seen, {}), kTokensAGroup);
-  const auto [out, last] = piecewise(pieces, {in.q, in.k, in.v, in.rate},
-                                     {in.place_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
-                                     [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens,
-                                                            const TensorList& shared, TensorList& now) {
-                                       return piece.place == 0 && piece.ends_chunk
-                                                  ? ttt_mini_batches(piece, tokens, shared, now, rounded)
-                                                  : ttt_piece(piece, tokens, shared, now);
-                                     });
+  const int64_t K = in.position_scale.size(0);
+  if (cu_seqlens.defined()) return {ttt_packed(in, state, document_batches(cu_seqlens, K, in.q.device())), state};
+  const auto pieces =
+      merge_whole_chunks(split_into_chunks(in.q.size(1), K, state.chunk_position, {}), kTokensPerCheckpoint);
+  const auto [out, last] = scan_chunks(pieces, {in.q, in.k, in.v, in.rate},
+                                       {in.position_scale, in.norm_weight, in.norm_bias}, tensors(state), in.last_state,
+                                       [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens,
+                                                              const TensorList& shared, TensorList& now) {
+                                         return piece.offset == 0 && piece.ends_chunk
+                                                    ? ttt_mini_batches(piece, tokens, shared, now, rounded)
+                                                    : ttt_piece(piece, tokens, shared, now);
+                                       });
   if (!in.last_state) return {out, state};
-  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length);
-  if (state.seen == 0) {  // nothing of the next mini-batch
+  state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
+  if (state.chunk_position == 0) {  // nothing of the next mini-batch
     for (auto* list : {&state.sums.W, &state.sums.b}) {
       for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
     }

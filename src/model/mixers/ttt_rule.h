@@ -20,7 +20,7 @@ struct TttWeights {
 struct TttInputs {
   at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE
   at::Tensor rate;                    // (batch, length, heads): a token's learning rate
-  at::Tensor place_scale;             // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
+  at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
   bool rounded = false;               // see FastWeights
   bool last_state = true;  // false: nobody asks for the state after the last token, and the one given back is not that
@@ -30,13 +30,13 @@ struct TttInputs {
 struct TttState {
   TttWeights start;  // when the current mini-batch began
   TttWeights sums;   // of rate_s times the gradient of token s, over the mini-batch's tokens so far; zero after none
-  int64_t seen = 0;  // tokens of the current mini-batch
+  int64_t chunk_position = 0;  // tokens of the current mini-batch
 };
 
 constexpr double kTttNormEps = 1e-6;
 
 // A state that has seen nothing. weights: without the batch axis, (heads, in, out) and (heads, 1, out).
-TttState ttt_start(const TttWeights& weights, int64_t batch);
+TttState initial_ttt_state(const TttWeights& weights, int64_t batch);
 
 // A state as a list, and back: W, b of every layer of `start`, then of `sums`.
 std::vector<at::Tensor> tensors(const TttState& state);
@@ -52,6 +52,6 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
 // The answers alone, of packed documents laid out in batches of whole mini-batches.
-at::Tensor ttt_documents(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
+at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
 
 }  // namespace lazy

@@ -1,14 +1,19 @@
-// A file of torch.save since PyTorch 1.6 that holds tensors by name: a zip archive of one pickle, which describes the
-// tensors, and of the bytes of their storages.
+// Files of torch.save since PyTorch 1.6 that hold tensors by name: a zip archive with one pickle, which describes the
+// tensors, and the bytes of their storages. Nothing is trusted: every offset and length is checked.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "model/torch_file/zip.h"
-
 namespace lazy {
+
+inline constexpr char kTorchFile[] = "pytorch file";  // the operation that errors name
+
+// Name -> content, views of `archive`; `file` names it in errors. Error for what is compressed, encrypted, or does not
+// lie within the file.
+std::map<std::string, std::string_view> zip_entries(std::string_view archive, const std::string& file);
 
 struct TorchFileEntry {
   std::string name;

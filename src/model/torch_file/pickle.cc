@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "model/torch_file/zip.h"
+#include "model/torch_file/format.h"
 
 namespace lazy {
 namespace {

@@ -95,16 +95,17 @@ class Definition {
     const at::Tensor rate = base_rate / static_cast<double>(D) *
                             at::sigmoid(at::matmul(x, w(at + "learnable_ttt_lr_weight").squeeze(1).t()) +
                                         w(at + "learnable_ttt_lr_bias").squeeze(1));
-    TttInputs in{.q = rotated(part("q_proj"), place, true).unsqueeze(0),
-                 .k = rotated(part("k_proj"), place, true).unsqueeze(0),
-                 .v = part("v_proj").unsqueeze(0),
-                 .rate = rate.unsqueeze(0),
-                 .place_scale = (1 / at::arange(1, K + 1).to(at::kDouble) + w(at + "learnable_token_idx")).clamp_min(0),
-                 .norm_weight = w(at + "ttt_norm_weight"),
-                 .norm_bias = w(at + "ttt_norm_bias")};
+    TttInputs in{
+        .q = rotated(part("q_proj"), place, true).unsqueeze(0),
+        .k = rotated(part("k_proj"), place, true).unsqueeze(0),
+        .v = part("v_proj").unsqueeze(0),
+        .rate = rate.unsqueeze(0),
+        .position_scale = (1 / at::arange(1, K + 1).to(at::kDouble) + w(at + "learnable_token_idx")).clamp_min(0),
+        .norm_weight = w(at + "ttt_norm_weight"),
+        .norm_bias = w(at + "ttt_norm_bias")};
     TttWeights start{{w(at + "W1")}, {w(at + "b1")}};
     if (c.mixer.type == MixerType::ttt_mlp) start.W.push_back(w(at + "W2")), start.b.push_back(w(at + "b2"));
-    const at::Tensor out = std::get<0>(reference_ttt(in, ttt_start(start, 1))).view({length, H * D});
+    const at::Tensor out = std::get<0>(reference_ttt(in, initial_ttt_state(start, 1))).view({length, H * D});
     const at::Tensor centered = out - out.mean(-1, true);
     at::Tensor y = centered / (centered.square().mean(-1, true) + 1e-6).sqrt() * w(at + "post_norm.weight") +
                    w(at + "post_norm.bias");
@@ -147,7 +148,7 @@ class Definition {
   MemoryState fresh() const {
     MemoryWeights start;
     for (int64_t n = 1; n <= c.mixer.memory_depth; ++n) start.push_back(w("memory.start_" + std::to_string(n)));
-    return memory_start(start, 1);
+    return initial_memory_state(start, 1);
   }
 
   at::Tensor memory(const at::Tensor& x) const {  // (length, heads, dim)

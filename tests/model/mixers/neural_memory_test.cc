@@ -73,7 +73,7 @@ Tensors tensors_of(const at::Tensor& out, const MemoryState& s) {
 
 template <typename Form>
 Tensors run(const Form& form, const Case& c, int64_t chunk, const at::Tensor& cu_seqlens = {}) {
-  const auto [out, state] = form(c.in, memory_start(c.weights, c.in.q.size(0)), chunk, cu_seqlens);
+  const auto [out, state] = form(c.in, initial_memory_state(c.weights, c.in.q.size(0)), chunk, cu_seqlens);
   return tensors_of(out, state);
 }
 
@@ -108,7 +108,7 @@ TEST_P(NeuralMemory, ChunkwiseFormMatchesReference) {
 TEST(NeuralMemoryByHand, OneNumber) {
   const Case c = random_case({1, false}, 1, 5, 1, 1);
   const auto number = [](const at::Tensor& x, int64_t t) { return x.reshape({-1})[t].item<double>(); };
-  const auto [out, state] = memory_chunks(c.in, memory_start(c.weights, 1), 2);
+  const auto [out, state] = memory_chunks(c.in, initial_memory_state(c.weights, 1), 2);
   double M = number(c.weights[0], 0), S = 0, base = M;
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
@@ -175,7 +175,7 @@ TEST_P(NeuralMemory, StateContinues) {
   const Case c = random_case(GetParam(), 2, 29, 2, 4);
   const Tensors whole = run(memory_chunks, c, 8);
   for (const int64_t prefill : {0, 3, 8, 21}) {
-    MemoryState state = memory_start(c.weights, 2);
+    MemoryState state = initial_memory_state(c.weights, 2);
     std::vector<at::Tensor> out;
     if (prefill > 0) {
       auto [first, next] = memory_chunks(tokens(c, 0, prefill).in, state, 8);
@@ -187,7 +187,7 @@ TEST_P(NeuralMemory, StateContinues) {
     }
     expect_close(tensors_of(at::cat(out, 1), state), whole, 1e-11, "prefill and steps");
   }
-  auto [first, state] = reference_memory(tokens(c, 0, 13).in, memory_start(c.weights, 2), 8);
+  auto [first, state] = reference_memory(tokens(c, 0, 13).in, initial_memory_state(c.weights, 2), 8);
   auto [second, last] = reference_memory(tokens(c, 13, 16).in, state, 8);
   expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
 }

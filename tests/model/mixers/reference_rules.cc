@@ -39,12 +39,12 @@ std::tuple<at::Tensor, MemoryState> reference_memory(const MemoryInputs& in, Mem
                                                      const at::Tensor& cu_seqlens) {
   const MemoryState initial = state;
   std::vector<at::Tensor> out;
-  for (const ChunkPiece& piece : chunk_pieces(in.q.size(1), chunk, state.seen, cu_seqlens)) {
+  for (const ChunkSpan& piece : split_into_chunks(in.q.size(1), chunk, state.chunk_position, cu_seqlens)) {
     if (piece.starts_document && cu_seqlens.defined()) state = initial;
     for (int64_t t = piece.begin; t < piece.begin + piece.length; ++t) {
       const auto token = [&](const at::Tensor& x) { return x.select(1, t).unsqueeze(2); };  // (batch, heads, 1, ...)
       const auto gate = [&](const at::Tensor& x) { return token(x).unsqueeze(3); };
-      if (state.seen == 0) state.base = state.weights;
+      if (state.chunk_position == 0) state.base = state.weights;
       std::vector<at::Tensor> gradients;
       {
         at::AutoGradMode enable(true);
@@ -59,10 +59,10 @@ std::tuple<at::Tensor, MemoryState> reference_memory(const MemoryInputs& in, Mem
         state.weights[n] = gate(in.log_keep).exp() * state.weights[n] + state.momentum[n];
       }
       out.push_back(memory_model(state.weights, in.norm, token(in.q)).squeeze(2));
-      state.seen = (state.seen + 1) % chunk;
+      state.chunk_position = (state.chunk_position + 1) % chunk;
     }
   }
-  if (state.seen == 0) state.base = state.weights;
+  if (state.chunk_position == 0) state.base = state.weights;
   return {at::stack(out, 1), cu_seqlens.defined() ? initial : state};
 }
 
@@ -98,10 +98,10 @@ TttWeights stepped(const TttState& state, const at::Tensor& scale) {
 }  // namespace
 
 std::tuple<at::Tensor, TttState> reference_ttt(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens) {
-  const int64_t K = in.place_scale.size(0);
+  const int64_t K = in.position_scale.size(0);
   const TttState initial = state;
   std::vector<at::Tensor> out;
-  for (const ChunkPiece& piece : chunk_pieces(in.q.size(1), K, state.seen, cu_seqlens)) {
+  for (const ChunkSpan& piece : split_into_chunks(in.q.size(1), K, state.chunk_position, cu_seqlens)) {
     if (piece.starts_document && cu_seqlens.defined()) state = initial;
     for (int64_t t = piece.begin; t < piece.begin + piece.length; ++t) {
       const auto token = [&](const at::Tensor& x) { return x.select(1, t).unsqueeze(2); };  // (batch, heads, 1, ...)
@@ -117,13 +117,13 @@ std::tuple<at::Tensor, TttState> reference_ttt(const TttInputs& in, TttState sta
       std::vector<at::Tensor> sums = flat_weights(state.sums);
       for (size_t n = 0; n < sums.size(); ++n) sums[n] = sums[n] + rate * gradients[n];
       state.sums = unflat_weights(sums);
-      const TttWeights now = stepped(state, in.place_scale[state.seen]);
+      const TttWeights now = stepped(state, in.position_scale[state.chunk_position]);
       out.push_back((q + inner_model(now, q, in)).squeeze(2));
-      if (++state.seen < K) continue;
+      if (++state.chunk_position < K) continue;
       state.start = now;
       for (at::Tensor& sum : sums) sum = at::zeros_like(sum);
       state.sums = unflat_weights(sums);
-      state.seen = 0;
+      state.chunk_position = 0;
     }
   }
   return {at::stack(out, 1), cu_seqlens.defined() ? initial : state};

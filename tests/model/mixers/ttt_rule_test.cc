@@ -28,7 +28,7 @@ Case random_case(bool mlp, int64_t batch, int64_t length, int64_t heads, int64_t
           .k = normal({batch, length, heads, dim}),
           .v = normal({batch, length, heads, dim}),
           .rate = at::rand({batch, length, heads}, options) / dim,
-          .place_scale = at::rand({mini_batch}, options) + 0.1,
+          .position_scale = at::rand({mini_batch}, options) + 0.1,
           .norm_weight = 1 + normal({heads, dim}, 0.2),
           .norm_bias = normal({heads, dim}, 0.2)};
   c.weights.W = {normal({heads, dim, inner}, 0.3)}, c.weights.b = {normal({heads, 1, inner}, 0.3)};
@@ -37,7 +37,7 @@ Case random_case(bool mlp, int64_t batch, int64_t length, int64_t heads, int64_t
 }
 
 Tensors flat(const Case& c) {
-  Tensors out = {c.in.q, c.in.k, c.in.v, c.in.rate, c.in.place_scale, c.in.norm_weight, c.in.norm_bias};
+  Tensors out = {c.in.q, c.in.k, c.in.v, c.in.rate, c.in.position_scale, c.in.norm_weight, c.in.norm_bias};
   out.insert(out.end(), c.weights.W.begin(), c.weights.W.end());
   out.insert(out.end(), c.weights.b.begin(), c.weights.b.end());
   return out;
@@ -60,7 +60,7 @@ Tensors tensors_of(const at::Tensor& out, const TttState& s) {
 
 template <typename Form>
 Tensors run(const Form& form, const Case& c, const at::Tensor& cu_seqlens = {}) {
-  const auto [out, state] = form(c.in, ttt_start(c.weights, c.in.q.size(0)), cu_seqlens);
+  const auto [out, state] = form(c.in, initial_ttt_state(c.weights, c.in.q.size(0)), cu_seqlens);
   return tensors_of(out, state);
 }
 
@@ -96,7 +96,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
     b[i] = number(c.weights.b[0], {0, 0, i});
     for (int j = 0; j < 2; ++j) W[i][j] = number(c.weights.W[0], {0, i, j});
   }
-  const auto [out, state] = ttt_chunks(c.in, ttt_start(c.weights, 1));
+  const auto [out, state] = ttt_chunks(c.in, initial_ttt_state(c.weights, 1));
   for (int t = 0; t < 3; ++t) {
     const auto at = [&](const at::Tensor& x, int i) { return number(x, {0, t, 0, i}); };
     const double gamma[2] = {number(c.in.norm_weight, {0, 0}), number(c.in.norm_weight, {0, 1})};
@@ -115,7 +115,7 @@ TEST(TttRuleByHand, OneHeadOfTwoDimensions) {
     for (int j = 0; j < 2; ++j) e[j] = gamma[j] * (gamma[j] * hat[j] + beta[j] - (at(c.in.v, j) - at(c.in.k, j)));
     // d hat_0 / d half = eps / root^3, and half moves by 1/2 and -1/2 with z_0 and z_1.
     const double g0 = (e[0] - e[1]) * kTttNormEps / (root * root * root) / 2, g[2] = {g0, -g0};
-    const double rate = number(c.in.rate, {0, t, 0}), scale = number(c.in.place_scale, {t % 2});
+    const double rate = number(c.in.rate, {0, t, 0}), scale = number(c.in.position_scale, {t % 2});
     double now_W[2][2], now_b[2];
     for (int j = 0; j < 2; ++j) {
       sum_b[j] += rate * g[j];
@@ -176,7 +176,7 @@ TEST_P(TttRule, StateContinues) {
   const Case c = random_case(GetParam(), 2, 45, 2, 4);
   const Tensors whole = run(ttt_chunks, c);
   for (const int64_t prefill : {0, 3, 16, 33}) {
-    TttState state = ttt_start(c.weights, 2);
+    TttState state = initial_ttt_state(c.weights, 2);
     std::vector<at::Tensor> out;
     if (prefill > 0) {
       auto [first, next] = ttt_chunks(tokens(c, 0, prefill).in, state);
@@ -189,9 +189,9 @@ TEST_P(TttRule, StateContinues) {
       out.push_back(y), state = next;
     }
     expect_close(tensors_of(at::cat(out, 1), state), whole, 1e-11, "prefill and steps");
-    EXPECT_EQ(state.seen, 45 % 16);
+    EXPECT_EQ(state.chunk_position, 45 % 16);
   }
-  auto [first, state] = reference_ttt(tokens(c, 0, 21).in, ttt_start(c.weights, 2));
+  auto [first, state] = reference_ttt(tokens(c, 0, 21).in, initial_ttt_state(c.weights, 2));
   auto [second, last] = reference_ttt(tokens(c, 21, 24).in, state);
   expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the definition in two parts");
 }

@@ -12,19 +12,20 @@ void add(at::Tensor& sum, const at::Tensor& x) { sum = sum.defined() ? sum.add_(
 
 class Backward {
  public:
-  Backward(const FastWeights& in, const Layout& layout, const SavedActivations& course, const FastWeightsResult& d)
+  Backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
+           const FastWeightsResult& d)
       : in_(in),
-        layout_(layout),
-        c_(course),
+        spec_(spec),
+        c_(activations),
         d_end_(d),
-        last_(layout.layers - 1),
-        updates_(in.q.size(0) - (layout.last_state ? 0 : 1)),
+        last_(spec.layers - 1),
+        updates_(in.q.size(0) - (spec.last_state ? 0 : 1)),
         W_(d.W),
         b_(d.b),
         S_(d.S) {
     for (auto* list : {&W_, &b_, &S_, &d_u_, &d_g_, &d_W_, &d_b_, &d_S_, &by_W_, &by_S_, &d_z_, &slope_, &bend_,
                        &stepped_, &momentum_stepped_})
-      list->resize(layout.layers);
+      list->resize(spec.layers);
   }
 
   FastWeights run(const at::Tensor& d_out) {
@@ -38,39 +39,39 @@ class Backward {
  private:
   // All chunks at once: what the answers say of q, of the weights at each chunk's start, and of the steps taken there.
   void through_reading(const at::Tensor& d_out) {
-    const Gelu act = gelu_of(layout_);
+    const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
     for (size_t n = last_ + 1; n-- > 0;) {
-      const at::Tensor a = n == 0 ? in_.q : act(c_.x[n - 1]), a_T = turned(a);
-      at::Tensor overlap = product(a, turned(c_.u[n]));
-      if (layout_.bias) overlap.add_(1);
-      d_g_[n] = product(turned(overlap * in_.read_steps), d_y).neg_();
-      const at::Tensor d_steps = product(d_y, turned(c_.g[n])).neg_();
+      const at::Tensor a = n == 0 ? in_.q : act(c_.x[n - 1]), a_T = transposed(a);
+      at::Tensor overlap = product(a, transposed(c_.u[n]));
+      if (spec_.bias) overlap.add_(1);
+      d_g_[n] = product(transposed(overlap * in_.read_steps), d_y).neg_();
+      const at::Tensor d_steps = product(d_y, transposed(c_.g[n])).neg_();
       const at::Tensor d_overlap = d_steps * in_.read_steps;
       add(d_.read_steps, overlap.mul_(d_steps));
-      d_u_[n] = product(turned(d_overlap), a);
+      d_u_[n] = product(transposed(d_overlap), a);
       at::Tensor d_a = product(d_overlap, c_.u[n]);
       // By M, of which the answers read share a M.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
         if (a.size(-1) < d_y.size(-1)) {  // the tokens' factors on the narrower side
-          const at::Tensor back = product(d_y, turned(M));
+          const at::Tensor back = product(d_y, transposed(M));
           add(d_share, row_dot(back, a));
           d_a.addcmul_(back, share);
-          return product(turned(a * share), d_y);
+          return product(transposed(a * share), d_y);
         }
         add(d_share, row_dot(product(a, M), d_y));
         const at::Tensor shared = d_y * share;
-        accumulate(d_a, shared, turned(M));
+        accumulate(d_a, shared, transposed(M));
         return product(a_T, shared);
       };
-      if (layout_.momentum) {
+      if (spec_.momentum) {
         d_W_[n] = through(c_.W[n], in_.read_keep, d_.read_keep);
         d_S_[n] = through(c_.S[n], in_.read_carry, d_.read_carry);
       } else {
-        accumulate(d_a, d_y, turned(c_.W[n]));
+        accumulate(d_a, d_y, transposed(c_.W[n]));
         d_W_[n] = product(a_T, d_y);
       }
-      if (layout_.bias) d_b_[n] = d_y.sum(-2, /*keepdim=*/true);
+      if (spec_.bias) d_b_[n] = d_y.sum(-2, /*keepdim=*/true);
       d_y = n == 0 ? d_a : act.backward(d_a, c_.x[n - 1]);
     }
     d_.q = d_y;
@@ -78,20 +79,20 @@ class Backward {
 
   // All chunks at once: what every chunk needs of its own.
   void prepare() {
-    const Gelu act = gelu_of(layout_);
+    const Gelu act = gelu_of(spec_);
     for (size_t n = 0; n <= last_; ++n) {
       d_z_[n] = at::empty_like(c_.g[n]);
       if (!from_inputs(n)) {
         const at::Tensor g = updating(c_.g[n]);
         by_W_[n] = at::empty_like(g);
         stepped_[n] = updating(in_.steps) * g;
-        if (layout_.momentum) by_S_[n] = at::empty_like(g), momentum_stepped_[n] = updating(in_.momentum_steps) * g;
+        if (spec_.momentum) by_S_[n] = at::empty_like(g), momentum_stepped_[n] = updating(in_.momentum_steps) * g;
       }
       if (n == last_) break;
       slope_[n] = act.backward(at::ones({}, c_.z[n].options()).expand_as(c_.z[n]), c_.z[n]);
       bend_[n] = act.second(c_.z[n]).mul_(c_.t[n]);
     }
-    if (layout_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
+    if (spec_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
   }
 
   // W_, b_, S_ hold the gradients by what the chunk leaves; afterwards, by what it began with.
@@ -104,7 +105,7 @@ class Backward {
       at::Tensor d_z = at_chunk(d_z_[n]);
       at::mul_out(d_z, d_g, at_chunk(bend_[n]));
       at_chunk(d_g_[n + 1]).baddbmm_(d_t, at_chunk(c_.W[n + 1]));
-      at_chunk(d_W_[n + 1]).baddbmm_(turned(d_t), at_chunk(c_.g[n + 1]));
+      at_chunk(d_W_[n + 1]).baddbmm_(transposed(d_t), at_chunk(c_.g[n + 1]));
     }
     at::Tensor d_z = at_chunk(d_z_[last_]);
     if (norm_)
@@ -114,22 +115,22 @@ class Backward {
     // The outputs that they were taken of, from the last layer to the first.
     for (size_t n = last_ + 1; n-- > 0;) {
       d_z = at_chunk(d_z_[n]);
-      at_chunk(d_W_[n]).baddbmm_(turned(at_chunk(c_.u[n])), d_z);
-      if (layout_.bias) at_chunk(d_b_[n]).add_(d_z.sum(-2, /*keepdim=*/true));
+      at_chunk(d_W_[n]).baddbmm_(transposed(at_chunk(c_.u[n])), d_z);
+      if (spec_.bias) at_chunk(d_b_[n]).add_(d_z.sum(-2, /*keepdim=*/true));
       if (n == 0) break;
-      const at::Tensor d_u = at_chunk(d_u_[n]).baddbmm_(d_z, turned(at_chunk(c_.W[n])));
+      const at::Tensor d_u = at_chunk(d_u_[n]).baddbmm_(d_z, transposed(at_chunk(c_.W[n])));
       at_chunk(d_z_[n - 1]).addcmul_(d_u, at_chunk(slope_[n - 1]));
     }
     for (size_t n = 0; n <= last_; ++n) {
       W_[n] = at_chunk(d_W_[n]);
-      if (layout_.bias) b_[n] = at_chunk(d_b_[n]);
-      if (layout_.momentum) S_[n] = at_chunk(d_S_[n]);
+      if (spec_.bias) b_[n] = at_chunk(d_b_[n]);
+      if (spec_.momentum) S_[n] = at_chunk(d_S_[n]);
     }
   }
 
   // Whether what the new weights say of a layer's steps is taken where its inputs are, all chunks at once in the end:
   // the first layer's, if they are narrower than its outputs.
-  bool from_inputs(size_t n) const { return n == 0 && !layout_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
+  bool from_inputs(size_t n) const { return n == 0 && !spec_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
   // Through one layer's new weights.
   void through_update(int64_t chunk, size_t n) {
@@ -149,12 +150,12 @@ class Backward {
       else
         at::bmm_out(by_M, u, M);
       d_g.addcmul_(by_M, at_chunk(share), -1);
-      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), turned(M), 1, -1);  // k's: at the end
+      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);  // k's: at the end
     };
-    through(W_[n], layout_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
-    if (!layout_.momentum) {
+    through(W_[n], spec_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
+    if (!spec_.momentum) {
       at_chunk(d_W_[n]).add_(W_[n]);
-      if (layout_.bias) at_chunk(d_b_[n]).add_(b_[n]);
+      if (spec_.bias) at_chunk(d_b_[n]).add_(b_[n]);
       return;
     }
     through(S_[n], {}, in_.momentum_steps, momentum_stepped_, by_S_);
@@ -171,7 +172,7 @@ class Backward {
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);
     if (C > 1) use(0, C - 1, all.narrow(0, 1, C - 1));
-    if (layout_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
+    if (spec_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
   // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left
@@ -180,10 +181,10 @@ class Backward {
   void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
                      const at::Tensor& stepped) {
     if (!from_inputs(0)) {
-      accumulate(part(d_.k), part(stepped), turned(left), -1);
+      accumulate(part(d_.k), part(stepped), transposed(left), -1);
       return;
     }
-    const at::Tensor back = product(part(c_.g[0]), turned(left));
+    const at::Tensor back = product(part(c_.g[0]), transposed(left));
     part(d_share).sub_(row_dot(part(c_.u[0]), back));
     part(d_.k).addcmul_(back, part(share), -1);
   }
@@ -191,9 +192,9 @@ class Backward {
   // All chunks at once: what nothing else waited for.
   void finish() {
     d_.k = d_u_[0];
-    accumulate(d_.k, d_z_[0], turned(c_.W[0]));
+    accumulate(d_.k, d_z_[0], transposed(c_.W[0]));
     d_.steps = at::zeros_like(in_.steps);
-    if (layout_.momentum) {
+    if (spec_.momentum) {
       for (const auto& [d, x] : {std::pair{&d_.keep, &in_.keep},
                                  {&d_.carry, &in_.carry},
                                  {&d_.momentum_keep, &in_.momentum_keep},
@@ -205,11 +206,11 @@ class Backward {
       by_what_was_left(d_W_[n], d_end_.W, n, [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
         if (n == 0) through_first(part, left, in_.steps, d_.steps, stepped_[0]);
-        if (!layout_.momentum) return;
+        if (!spec_.momentum) return;
         part(d_.keep).add_(block_dot(part(c_.W[n]), left));
         part(d_.carry).add_(block_dot(part(c_.S[n]), left));
       });
-      if (!layout_.momentum) continue;
+      if (!spec_.momentum) continue;
       if (!from_inputs(n)) updating(d_.momentum_steps).sub_(row_dot(updating(c_.g[n]), by_S_[n]));
       by_what_was_left(d_S_[n], d_end_.S, n, [&](int64_t first, int64_t count, const at::Tensor& left) {
         const auto part = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
@@ -218,8 +219,8 @@ class Backward {
       });
     }
     d_.W = W_;
-    if (layout_.bias) d_.b = b_;
-    if (layout_.momentum) d_.S = S_;
+    if (spec_.bias) d_.b = b_;
+    if (spec_.momentum) d_.S = S_;
     if (norm_) {
       d_.target = norm_->by_target(), d_.norm_weight = norm_->by_weight(), d_.norm_bias = norm_->by_bias();
     } else {
@@ -228,7 +229,7 @@ class Backward {
   }
 
   const FastWeights& in_;
-  const Layout& layout_;
+  const TensorSpec& spec_;
   const SavedActivations& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
@@ -243,10 +244,10 @@ class Backward {
 
 }  // namespace
 
-FastWeights backward(const FastWeights& in, const Layout& layout, const SavedActivations& course,
+FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d) {
-  const RoundedProducts rounded(layout.rounded);
-  return Backward(in, layout, course, d).run(d.out);
+  const RoundedProducts rounded(spec.rounded);
+  return Backward(in, spec, activations, d).run(d.out);
 }
 
 }  // namespace lazy::fast_weights

@@ -7,43 +7,43 @@
 
 namespace lazy::fast_weights {
 
-Layout layout_of(const FastWeights& in) {
-  const Layout layout{in.W.size(),  in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded,
-                      in.last_state};
-  TORCH_CHECK(!(layout.bias && layout.momentum), "fast weights: expected no biases beside momentum");
+TensorSpec spec_of(const FastWeights& in) {
+  const TensorSpec spec{in.W.size(),  in.norm_weight.defined(), !in.b.empty(), !in.S.empty(), in.tanh, in.rounded,
+                        in.last_state};
+  TORCH_CHECK(!(spec.bias && spec.momentum), "fast weights: expected no biases beside momentum");
   for (const at::Tensor* t :
        {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
-    TORCH_CHECK(t->defined() == layout.momentum, "fast weights: expected every coefficient of momentum, or none");
+    TORCH_CHECK(t->defined() == spec.momentum, "fast weights: expected every coefficient of momentum, or none");
   }
-  return layout;
+  return spec;
 }
 
-std::vector<at::Tensor*> places(FastWeights& in, const Layout& layout) {
+std::vector<at::Tensor*> tensor_slots(FastWeights& in, const TensorSpec& spec) {
   std::vector<at::Tensor*> all = {&in.q, &in.k, &in.target, &in.read_steps, &in.steps};
-  if (layout.norm) all.insert(all.end(), {&in.norm_weight, &in.norm_bias});
-  if (layout.momentum) {
+  if (spec.norm) all.insert(all.end(), {&in.norm_weight, &in.norm_bias});
+  if (spec.momentum) {
     all.insert(all.end(), {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep});
   }
   const auto list = [&](std::vector<at::Tensor>& tensors, bool present) {
-    tensors.resize(present ? layout.layers : 0);
+    tensors.resize(present ? spec.layers : 0);
     for (at::Tensor& t : tensors) all.push_back(&t);
   };
-  list(in.W, true), list(in.b, layout.bias), list(in.S, layout.momentum);
+  list(in.W, true), list(in.b, spec.bias), list(in.S, spec.momentum);
   return all;
 }
 
 std::vector<at::Tensor> flatten(const FastWeights& in) {
   FastWeights copy = in;
   std::vector<at::Tensor> list;
-  for (const at::Tensor* t : places(copy, layout_of(in))) list.push_back(*t);
+  for (const at::Tensor* t : tensor_slots(copy, spec_of(in))) list.push_back(*t);
   return list;
 }
 
-FastWeights unflatten(const std::vector<at::Tensor>& list, const Layout& layout) {
+FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spec) {
   FastWeights in;
-  in.tanh = layout.tanh, in.rounded = layout.rounded, in.last_state = layout.last_state;
+  in.tanh = spec.tanh, in.rounded = spec.rounded, in.last_state = spec.last_state;
   size_t next = 0;
-  for (at::Tensor* t : places(in, layout)) *t = list[next++];
+  for (at::Tensor* t : tensor_slots(in, spec)) *t = list[next++];
   return in;
 }
 
@@ -65,25 +65,25 @@ namespace lazy {
 
 namespace {
 
-using fast_weights::Layout;
+using fast_weights::TensorSpec;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-variable_list listed(const FastWeightsResult& r) {
+variable_list pack_result(const FastWeightsResult& r) {
   variable_list list = {r.out};
   for (const auto* tensors : {&r.W, &r.b, &r.S}) list.insert(list.end(), tensors->begin(), tensors->end());
   return list;
 }
 
-FastWeightsResult unlisted(const variable_list& list, const Layout& layout) {
+FastWeightsResult unpack_result(const variable_list& list, const TensorSpec& spec) {
   auto from = list.begin() + 1;
   const auto take = [&](bool present) {
     const auto begin = from;
-    from += present ? static_cast<std::ptrdiff_t>(layout.layers) : 0;
+    from += present ? static_cast<std::ptrdiff_t>(spec.layers) : 0;
     return variable_list(begin, from);
   };
   FastWeightsResult r{.out = list[0]};
-  if (layout.last_state) r.W = take(true), r.b = take(layout.bias), r.S = take(layout.momentum);
+  if (spec.last_state) r.W = take(true), r.b = take(spec.bias), r.S = take(spec.momentum);
   return r;
 }
 
@@ -91,34 +91,34 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs, int64_t layers, bool norm, bool bias,
                                bool momentum, bool tanh, bool rounded, bool last_state) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const Layout layout{static_cast<size_t>(layers), norm, bias, momentum, tanh, rounded, last_state};
-    fast_weights::SavedActivations course;
-    const auto result = fast_weights::forward(fast_weights::unflatten(inputs.vec(), layout), layout, course);
+    const TensorSpec spec{static_cast<size_t>(layers), norm, bias, momentum, tanh, rounded, last_state};
+    fast_weights::SavedActivations activations;
+    const auto result = fast_weights::forward(fast_weights::unflatten(inputs.vec(), spec), spec, activations);
     variable_list saved = inputs.vec();
     context->saved_data["layout"] = std::vector<int64_t>{
         layers, norm, bias, momentum, tanh, rounded, last_state, static_cast<int64_t>(inputs.size())};
-    for (const at::Tensor& t : fast_weights::flatten(course)) saved.push_back(t);
+    for (const at::Tensor& t : fast_weights::flatten(activations)) saved.push_back(t);
     context->save_for_backward(saved);
-    return listed(result);
+    return pack_result(result);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const auto numbers = context->saved_data["layout"].toIntVector();
-    const Layout layout{static_cast<size_t>(numbers[0]),
-                        numbers[1] != 0,
-                        numbers[2] != 0,
-                        numbers[3] != 0,
-                        numbers[4] != 0,
-                        numbers[5] != 0,
-                        numbers[6] != 0};
+    const TensorSpec spec{static_cast<size_t>(numbers[0]),
+                          numbers[1] != 0,
+                          numbers[2] != 0,
+                          numbers[3] != 0,
+                          numbers[4] != 0,
+                          numbers[5] != 0,
+                          numbers[6] != 0};
     const variable_list saved = context->get_saved_variables();
     const auto own = saved.begin() + numbers[7];
     variable_list contiguous;
     for (const at::Tensor& t : gradients) contiguous.push_back(t.contiguous());
-    const FastWeights d = fast_weights::backward(fast_weights::unflatten({saved.begin(), own}, layout), layout,
-                                                 fast_weights::unflatten_course({own, saved.end()}, layout),
-                                                 unlisted(contiguous, layout));
+    const FastWeights d = fast_weights::backward(fast_weights::unflatten({saved.begin(), own}, spec), spec,
+                                                 fast_weights::unflatten_activations({own, saved.end()}, spec),
+                                                 unpack_result(contiguous, spec));
     variable_list out = fast_weights::flatten(d);
     out.resize(out.size() + 7);  // of the numbers
     return out;
@@ -128,11 +128,11 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
 }  // namespace
 
 FastWeightsResult run_fast_weights(const FastWeights& in) {
-  const Layout layout = fast_weights::layout_of(in);
-  return unlisted(
-      FastWeightsNode::apply(at::TensorList(fast_weights::flatten(in)), static_cast<int64_t>(layout.layers),
-                             layout.norm, layout.bias, layout.momentum, layout.tanh, layout.rounded, layout.last_state),
-      layout);
+  const TensorSpec spec = fast_weights::spec_of(in);
+  return unpack_result(
+      FastWeightsNode::apply(at::TensorList(fast_weights::flatten(in)), static_cast<int64_t>(spec.layers), spec.norm,
+                             spec.bias, spec.momentum, spec.tanh, spec.rounded, spec.last_state),
+      spec);
 }
 
 }  // namespace lazy

@@ -5,14 +5,14 @@ namespace lazy::fast_weights {
 namespace {
 
 template <typename Visit>
-void each(SavedActivations& c, const Layout& layout, const Visit& visit) {
+void each(SavedActivations& c, const TensorSpec& spec, const Visit& visit) {
   const auto list = [&](std::vector<at::Tensor>& tensors, size_t count) {
     tensors.resize(count);
     for (at::Tensor& t : tensors) visit(t);
   };
-  list(c.W, layout.layers), list(c.b, layout.bias ? layout.layers : 0), list(c.S, layout.momentum ? layout.layers : 0);
-  list(c.u, layout.layers), list(c.g, layout.layers);
-  list(c.z, layout.layers), list(c.t, layout.layers - 1), list(c.x, layout.layers - 1);
+  list(c.W, spec.layers), list(c.b, spec.bias ? spec.layers : 0), list(c.S, spec.momentum ? spec.layers : 0);
+  list(c.u, spec.layers), list(c.g, spec.layers);
+  list(c.z, spec.layers), list(c.t, spec.layers - 1), list(c.x, spec.layers - 1);
 }
 
 // (C, N, rows, columns) like `from`, which has the axes after C; nothing in it yet, but `from` for the first chunk.
@@ -25,11 +25,11 @@ at::Tensor of_chunks(int64_t chunks, const at::Tensor& from) {
 struct Steps {
   const FastWeights& in;
   at::Tensor offset;  // norm_bias - target
-  const Layout& layout;
+  const TensorSpec& spec;
   SavedActivations& c;
   FastWeightsResult& after;
 
-  size_t last() const { return layout.layers - 1; }
+  size_t last() const { return spec.layers - 1; }
   // Where the n-th layer's tensor at the end of a chunk goes.
   static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
@@ -38,26 +38,26 @@ struct Steps {
 
   // The gradients of the chunk's tokens, at the weights of its start.
   void gradients(int64_t chunk) const {
-    const Gelu act = gelu_of(layout);
+    const Gelu act = gelu_of(spec);
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     at::Tensor z;
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), W = at_chunk(c.W[n]);
       z = at_chunk(c.z[n]);
-      if (layout.bias)
+      if (spec.bias)
         at::baddbmm_out(z, at_chunk(c.b[n]), u, W);
       else
         at::bmm_out(z, u, W);
       if (n < last()) act.write(at_chunk(c.u[n + 1]), z);
     }
-    if (layout.norm) {
+    if (spec.norm) {
       at_chunk(c.g[last()]).copy_(InnerNorm{in.norm_weight}.gradient(z, at_chunk(offset)));
     } else {
       at_chunk(c.g[last()]).copy_(error_gradient(z.sub_(at_chunk(in.target))));
     }
     for (size_t n = last(); n > 0; --n) {
       at::Tensor t = at_chunk(c.t[n - 1]);
-      at::bmm_out(t, at_chunk(c.g[n]), turned(at_chunk(c.W[n])));
+      at::bmm_out(t, at_chunk(c.g[n]), transposed(at_chunk(c.W[n])));
       act.write_backward(at_chunk(c.g[n - 1]), t, at_chunk(c.z[n - 1]));
     }
   }
@@ -67,10 +67,10 @@ struct Steps {
     for (size_t n = 0; n <= last(); ++n) {
       const at::Tensor u = at_chunk(c.u[n]), g = at_chunk(c.g[n]), W = at_chunk(c.W[n]), steps = at_chunk(in.steps);
       at::Tensor W_next = next(c.W[n], after.W, n, chunk);
-      if (!layout.momentum) {
+      if (!spec.momentum) {
         const at::Tensor stepped = steps * g;
-        at::baddbmm_out(W_next, W, turned(u), stepped, 1, -1);
-        if (!layout.bias) continue;
+        at::baddbmm_out(W_next, W, transposed(u), stepped, 1, -1);
+        if (!spec.bias) continue;
         at::Tensor b_next = next(c.b[n], after.b, n, chunk);
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
@@ -78,7 +78,7 @@ struct Steps {
       // to -= u^T (rows g), the tokens' factors on the narrower of the two
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
-        to.baddbmm_(turned(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
+        to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
       };
       const at::Tensor S = at_chunk(c.S[n]);
       at::mul_out(W_next, W, at_chunk(in.keep)).addcmul_(S, at_chunk(in.carry));
@@ -91,19 +91,19 @@ struct Steps {
 
   // The answers to q of every chunk at once.
   at::Tensor read() const {
-    const Gelu act = gelu_of(layout);
+    const Gelu act = gelu_of(spec);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      if (layout.momentum && a.size(-1) < c.W[n].size(-1)) {  // the tokens' factors on the narrower side
+      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // the tokens' factors on the narrower side
         y = product(a * in.read_keep, c.W[n]);
         accumulate(y, a * in.read_carry, c.S[n]);
       } else {
         y = product(a, c.W[n]);
-        if (layout.momentum) y.mul_(in.read_keep).addcmul_(product(a, c.S[n]), in.read_carry);
+        if (spec.momentum) y.mul_(in.read_keep).addcmul_(product(a, c.S[n]), in.read_carry);
       }
-      if (layout.bias) y.add_(c.b[n]);
-      at::Tensor overlap = product(a, turned(c.u[n]));
-      if (layout.bias) overlap.add_(1);  // as if inputs ended in a 1, whose weights are b
+      if (spec.bias) y.add_(c.b[n]);
+      at::Tensor overlap = product(a, transposed(c.u[n]));
+      if (spec.bias) overlap.add_(1);  // as if inputs ended in a 1, whose weights are b
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
       if (n == last()) break;
       c.x[n] = y;
@@ -115,41 +115,41 @@ struct Steps {
 
 }  // namespace
 
-std::vector<at::Tensor> flatten(const SavedActivations& course) {
-  SavedActivations copy = course;
+std::vector<at::Tensor> flatten(const SavedActivations& activations) {
+  SavedActivations copy = activations;
   std::vector<at::Tensor> list;
-  const Layout layout{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
-  each(copy, layout, [&](const at::Tensor& t) { list.push_back(t); });
+  const TensorSpec spec{copy.W.size(), false, !copy.b.empty(), !copy.S.empty(), false, false, false};
+  each(copy, spec, [&](const at::Tensor& t) { list.push_back(t); });
   return list;
 }
 
-SavedActivations unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout) {
-  SavedActivations course;
+SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec) {
+  SavedActivations activations;
   size_t next = 0;
-  each(course, layout, [&](at::Tensor& t) { t = list[next++]; });
-  return course;
+  each(activations, spec, [&](at::Tensor& t) { t = list[next++]; });
+  return activations;
 }
 
-FastWeightsResult forward(const FastWeights& in, const Layout& layout, SavedActivations& c) {
+FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& c) {
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   FastWeightsResult after;
-  for (size_t n = 0; n < layout.layers; ++n) {
+  for (size_t n = 0; n < spec.layers; ++n) {
     const int64_t width = in.W[n].size(-1);
     c.W.push_back(of_chunks(C, in.W[n]));
     c.u.push_back(n == 0 ? in.k : rows(in.W[n].size(-2)));
     c.g.push_back(rows(width));
-    if (layout.bias) c.b.push_back(of_chunks(C, in.b[n]));
-    if (layout.momentum) c.S.push_back(of_chunks(C, in.S[n]));
+    if (spec.bias) c.b.push_back(of_chunks(C, in.b[n]));
+    if (spec.momentum) c.S.push_back(of_chunks(C, in.S[n]));
     c.z.push_back(rows(width));
-    if (n + 1 < layout.layers) c.t.push_back(rows(width)), c.x.emplace_back();
+    if (n + 1 < spec.layers) c.t.push_back(rows(width)), c.x.emplace_back();
   }
-  if (layout.last_state) after.W.resize(layout.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
-  const RoundedProducts rounded(layout.rounded);
-  Steps steps{in, layout.norm ? in.norm_bias - in.target : at::Tensor(), layout, c, after};
+  if (spec.last_state) after.W.resize(spec.layers), after.b.resize(c.b.size()), after.S.resize(c.S.size());
+  const RoundedProducts rounded(spec.rounded);
+  Steps steps{in, spec.norm ? in.norm_bias - in.target : at::Tensor(), spec, c, after};
   for (int64_t chunk = 0; chunk < C; ++chunk) {
     steps.gradients(chunk);
-    if (chunk + 1 < C || layout.last_state) steps.advance(chunk);
+    if (chunk + 1 < C || spec.last_state) steps.advance(chunk);
   }
   after.out = steps.read();
   return after;

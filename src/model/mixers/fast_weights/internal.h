@@ -10,18 +10,18 @@
 namespace lazy::fast_weights {
 
 // What is there: the node's list has no undefined tensors.
-struct Layout {
+struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;
 };
 
-Layout layout_of(const FastWeights& in);
-// Every tensor that `layout` says is there, in the order of flatten().
-std::vector<at::Tensor*> places(FastWeights& in, const Layout& layout);
+TensorSpec spec_of(const FastWeights& in);
+// Every tensor that `spec` says is there, in the order of flatten().
+std::vector<at::Tensor*> tensor_slots(FastWeights& in, const TensorSpec& spec);
 std::vector<at::Tensor> flatten(const FastWeights& in);
-FastWeights unflatten(const std::vector<at::Tensor>& list, const Layout& layout);  // of the list's beginning
+FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spec);  // of the list's beginning
 
-inline at::Tensor turned(const at::Tensor& x) { return x.transpose(-1, -2); }
+inline at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
 
 // The leading axes as one; x is contiguous, or the transpose of what is.
 inline at::Tensor batch(const at::Tensor& x) { return x.dim() == 3 ? x : x.flatten(0, -3); }
@@ -70,16 +70,16 @@ struct SavedActivations {
   std::vector<at::Tensor> t, x;     // the gradient by what act() made of that, and the output at q; not of the last
 };
 
-// A list of everything that `course` holds, and back.
-std::vector<at::Tensor> flatten(const SavedActivations& course);
-SavedActivations unflatten_course(const std::vector<at::Tensor>& list, const Layout& layout);
+// A list of everything that `activations` holds, and back.
+std::vector<at::Tensor> flatten(const SavedActivations& activations);
+SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
-FastWeightsResult forward(const FastWeights& in, const Layout& layout, SavedActivations& course);
+FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations);
 
-inline Gelu gelu_of(const Layout& layout) { return {.tanh = layout.tanh}; }
+inline Gelu gelu_of(const TensorSpec& spec) { return {.tanh = spec.tanh}; }
 
 // By everything in `in`, as a FastWeights of gradients. d: by the results, all defined.
-FastWeights backward(const FastWeights& in, const Layout& layout, const SavedActivations& course,
+FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d);
 
 }  // namespace lazy::fast_weights

@@ -56,23 +56,23 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
   return {of_heads(pairs), of_heads(reads.unsqueeze(4)), of_heads(writes.unsqueeze(4)), of_heads(keeps.unsqueeze(4))};
 }
 
-struct Place {
+struct Slot {
   enum { q, k, v, state, log_decay, beta };
 };
 
 // `in`: tensors in the places above, of a whole number of chunks.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
-  const at::Tensor& v = in[Place::v];
+  const at::Tensor& v = in[Slot::v];
   const at::ScalarType type = state_type(v);
   const int64_t B = v.size(0), L = v.size(1), H = v.size(2), V = v.size(3);
-  const at::Tensor q = split(in[Place::q], C, type);
+  const at::Tensor q = split(in[Slot::q], C, type);
   Chunks chunks{.q = scale == 1 ? q : q * scale,
-                .k = split(in[Place::k], C, type),
+                .k = split(in[Slot::k], C, type),
                 .v = split(v, C, type),
-                .beta = in[Place::beta].defined() ? split(in[Place::beta].unsqueeze(3), C, type) : at::Tensor(),
-                .state = in[Place::state],
-                .decays = chunk_decays(in[Place::log_decay], documents, L / C, H, C, v.options().dtype(type))};
+                .beta = in[Slot::beta].defined() ? split(in[Slot::beta].unsqueeze(3), C, type) : at::Tensor(),
+                .state = in[Slot::state],
+                .decays = chunk_decays(in[Slot::log_decay], documents, L / C, H, C, v.options().dtype(type))};
   const ChunkOutputs out = form(chunks);
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
@@ -108,7 +108,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
     const int64_t length = lengths[static_cast<size_t>(i)];
     std::vector<at::Tensor> piece;
     for (const auto& t : tokens) piece.push_back(t[static_cast<size_t>(i)]);
-    piece[Place::state] = state;
+    piece[Slot::state] = state;
     Documents of_piece;
     if (documents.defined())
       of_piece = {documents.narrow(0, begin, length), documents.narrow(0, std::max<int64_t>(0, begin - 1), 1)};

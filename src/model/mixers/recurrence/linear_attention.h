@@ -1,4 +1,4 @@
-// Linear attention whose state fades (SPEC section 2, RetNet and Mamba2's SSD):
+// Linear attention whose state fades (RetNet and Mamba2's SSD):
 //   S_t = a_t S_{t-1} + beta_t k_t v_t^T,  o_t = scale S_t^T q_t + skip v_t,  a_t = exp(log_decay_t).
 #pragma once
 #include "model/mixers/recurrence/recurrence.h"

@@ -49,7 +49,7 @@ at::Tensor latest(const ConvolutionInputs& in, const at::Tensor& x) {
 }
 
 bool one_kernel(const ConvolutionInputs& in) {
-  return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMostTaps;
+  return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMaxTaps;
 }
 
 // A state that wants a gradient is convolved with the rest.

@@ -35,7 +35,7 @@ WithPersistent with_persistent(const at::Tensor& x, const at::Tensor& persistent
     if (earlier > 0) return {.x = x, .positions = at::arange(count + earlier, count + earlier + length, whole)};
     return {.x = at::cat({before, x}, 1), .positions = at::arange(count + length, whole), .added = count};
   }
-  const PrefixedDocuments& all = prefixed_by(*options.packed, count, x.device());
+  const PrefixedDocuments& all = with_prefix(*options.packed, count, x.device());
   return {.x = at::cat({before, x}, 1).index_select(1, all.from),
           .positions = all.sequences.positions,
           .packed = &all.sequences,
@@ -129,13 +129,13 @@ at::Tensor SlidingAttention::forward(const NormOutput& x, const Tokens& tokens, 
     return part.view({part.size(0), part.size(1), config_.attention.num_heads, config_.attention.head_dim});
   };
   const Rope rope = rope_at(config_, config_.max_length);
-  const auto turned = [&](const at::Tensor& heads) {
+  const auto rotate = [&](const at::Tensor& heads) {
     return rope.base > 0 ? ops::rope(heads, rope.base, 0, {.scaling = rope.scaling, .positions = tokens.positions})
                          : heads;
   };
   const auto parts = qkv.forward(x);
   const at::Tensor plain_q = by_head(parts[0]);
-  at::Tensor q = turned(plain_q), prefix_q = plain_q, k = turned(by_head(parts[1])), v = by_head(parts[2]);
+  at::Tensor q = rotate(plain_q), prefix_q = plain_q, k = rotate(by_head(parts[1])), v = by_head(parts[2]);
   if (past) {
     if (!past->empty()) k = at::cat({(*past)[0], k}, 1), v = at::cat({(*past)[1], v}, 1);
     const int64_t kept = window_ > 0 ? std::min(window_ - 1, k.size(1)) : k.size(1);

@@ -26,7 +26,7 @@ struct MacSegment {
   Rope rope;
   bool deterministic;
 
-  at::Tensor turned(const at::Tensor& heads_of, const at::Tensor& positions) const {
+  at::Tensor rotate(const at::Tensor& heads_of, const at::Tensor& positions) const {
     return rope.base > 0 && heads_of.size(1) > 0
                ? ops::rope(heads_of, rope.base, 0, {.scaling = rope.scaling, .positions = positions})
                : heads_of;
@@ -60,16 +60,16 @@ at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // What the segment's tokens attend to so far -> y (B, T, d), the attention's answer; extends the past.
-at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const TensorList& tokens,
+at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const TensorList& tokens,
                       const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
   const int64_t B = q_x.size(0), T = q_x.size(1);
   const MemoryWeights base = memory_state({state.begin() + kMemory, state.end()}, 0).base;
   const at::Tensor recalled = recall(base, model_norm(shared), tokens[0].transpose(1, 2)).reshape({B, T, -1});
   const at::Tensor h = ops::rms_norm(recalled, shared[kRecalledNorm], segment.norm_eps).to(q_x.scalar_type());
-  const int64_t first = segment.persistent + piece.place;
+  const int64_t first = segment.persistent + piece.offset;
   const at::Tensor places = at::arange(first, first + T, h.options().dtype(at::kLong).requires_grad(false));
-  const at::Tensor k_h = segment.turned(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
+  const at::Tensor k_h = segment.rotate(segment.by_head(at::linear(h, shared[kKeyWeight])), places);
   const at::Tensor v_h = segment.by_head(at::linear(h, shared[kValueWeight]));
   const at::Tensor k = at::cat({state[kPastKeys], interleaved(k_h, k_x)}, 1),
                    v = at::cat({state[kPastValues], interleaved(v_h, v_x)}, 1);
@@ -87,7 +87,7 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkPiece& piece, const 
 }
 
 // What the memory learns from y (B, T, d) and answers to it, (B, T, d); advances the memory.
-at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const at::Tensor& y, const TensorList& shared,
+at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at::Tensor& y, const TensorList& shared,
                      TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
   at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v side by side
@@ -108,7 +108,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkPiece& piece, const a
                                           {unit_length(qkv[0]), unit_length(qkv[1]), qkv[2], by_head(gates.step),
                                            by_head(gates.log_momentum), by_head(gates.log_keep)},
                                           model_norm(shared), memory, /*rounded=*/y.scalar_type() != at::kFloat);
-  if (piece.leaves_state) std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
+  if (piece.needs_state) std::copy(memory.begin(), memory.end(), state.begin() + kMemory);
   return answers.transpose(1, 2).reshape({B, T, -1});
 }
 
@@ -128,10 +128,10 @@ TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
     : TitansMixer(c, device),
       attention_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
       product_(c, device) {
-  NamedTensors made = attention_projections(attention_);
-  for (auto& item : product_.made()) made.push_back(item);
-  list(made, device);
-  product_.adopt(table_);
+  NamedTensors made = qkv_parameters(attention_);
+  for (auto& item : product_.own_parameters()) made.push_back(item);
+  register_parameters(made, device);
+  product_.bind_parameters(table_);
   table_.fill("memory.recalled_norm.weight", 1);
 }
 
@@ -146,9 +146,9 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
     TensorList out;
     for (const DocumentBatch& batch : documents.batches) {
       out.push_back(
-          forward({take_documents(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
+          forward({batch_document_tokens(x.value, batch)}, layer, {.deterministic = options.deterministic}, nullptr));
     }
-    return put_together(out, documents);
+    return unbatch_documents(out, documents);
   }
   const int64_t B = x.value.size(0), L = x.value.size(1), taps = config_.mixer.conv_size;
   const int64_t earlier = options.cache ? options.cache->length : 0, size = config_.mixer.segment;
@@ -180,11 +180,11 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   const at::Tensor questions = unit_length(asked.out.reshape({B, L, segment.memory_heads, -1}));
   const auto parts = attention_.forward(x);
   const at::Tensor places = positions.remainder(size) + segment.persistent;
-  const at::Tensor q = segment.turned(segment.by_head(parts[0]), places),
-                   k = segment.turned(segment.by_head(parts[1]), places);
+  const at::Tensor q = segment.rotate(segment.by_head(parts[0]), places),
+                   k = segment.rotate(segment.by_head(parts[1]), places);
   const auto prefix = attention_.forward(persistent_tokens(table_, config_).to(type).unsqueeze(0));
   const at::Tensor prefix_keys =
-      segment.turned(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
+      segment.rotate(segment.by_head(prefix[1]), at::arange(segment.persistent, whole)).squeeze(0);
 
   const auto own = joined_weight(attention_, type).chunk(3);
   TensorList shared = {own[1],
@@ -201,12 +201,12 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   if (before.empty()) {
     const at::Tensor none = at::empty({B, 0, segment.heads, segment.head_dim}, x.value.options().requires_grad(false));
     state = {none, none, at::zeros({B, std::max<int64_t>(taps - 1, 0), 3 * config_.hidden_size}, none.options())};
-    for (const at::Tensor& t : tensors(memory_start(memory_.weights(), B))) state.push_back(t);
+    for (const at::Tensor& t : tensors(initial_memory_state(memory_.weights(), B))) state.push_back(t);
   }
-  const auto [both, after] = piecewise(
-      chunk_pieces(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
+  const auto [both, after] = scan_chunks(
+      split_into_chunks(L, size, earlier % size, {}), {questions, q, k, segment.by_head(parts[2])}, shared, state,
       options.cache != nullptr,
-      [segment](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
+      [segment](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant, TensorList& now) {
         const at::Tensor y = mac_attend(segment, piece, tokens, constant, now);
         return at::cat({y.to(at::kFloat), mac_learn(segment, piece, y, constant, now)}, -1).unsqueeze(1);
       });

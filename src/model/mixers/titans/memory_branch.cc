@@ -41,7 +41,7 @@ MemoryBranch::MemoryBranch(const ModelConfig& c, at::Device device)
       qkv_(c.hidden_size, {c.hidden_size, c.hidden_size, c.hidden_size}, device),
       gates_(c.hidden_size, {c.mixer.heads, c.mixer.heads, c.mixer.heads}, device) {}
 
-NamedTensors MemoryBranch::made() const {
+NamedTensors MemoryBranch::own_parameters() const {
   NamedTensors out;
   for (size_t n = 0; n < 3; ++n) {
     out.emplace_back(std::string("memory.") + kStreams[n] + "_proj.weight", qkv_.parts()[n]);
@@ -50,7 +50,7 @@ NamedTensors MemoryBranch::made() const {
   return out;
 }
 
-void MemoryBranch::adopt(const ParameterTable& table) {
+void MemoryBranch::bind_parameters(const ParameterTable& table) {
   for (size_t n = 0; n < 3; ++n) {
     convolutions_[n] = table[std::string("memory.") + kStreams[n] + "_conv1d.weight"];
     biases_[n] = table[std::string("memory.") + kGates[n] + "_proj.bias"];
@@ -64,14 +64,15 @@ void MemoryBranch::adopt(const ParameterTable& table) {
   }
 }
 
-std::optional<bool> MemoryBranch::init_parameter(const std::string& name, at::Tensor& fresh, at::Generator& generator) {
+std::optional<bool> MemoryBranch::init_parameter(const std::string& name, at::Tensor& tensor,
+                                                 at::Generator& generator) {
   if (name.starts_with("memory.start_")) {
-    fresh.normal_(0, 1 / std::sqrt(static_cast<double>(fresh.size(1))), generator);
+    tensor.normal_(0, 1 / std::sqrt(static_cast<double>(tensor.size(1))), generator);
     return true;
   }
   if (name.ends_with("_conv1d.weight")) {
-    const double bound = 1 / std::sqrt(static_cast<double>(fresh.size(2)));
-    fresh.uniform_(-bound, bound, generator);
+    const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(2)));
+    tensor.uniform_(-bound, bound, generator);
     return true;
   }
   return std::nullopt;
@@ -106,7 +107,7 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
   const auto [step, log_momentum, log_keep] =
       memory_gates(at::cat(gates_.forward(x), -1).to(at::kFloat) + gate_bias(), q.size(-1), chunk_);
   const MemoryState before = state && !state->empty() ? memory_state({state->begin() + 3, state->end()}, seen % chunk_)
-                                                      : memory_start(weights_, x.value.size(0));
+                                                      : initial_memory_state(weights_, x.value.size(0));
   const MemoryInputs in{.q = q,
                         .k = k,
                         .v = v,
@@ -116,7 +117,7 @@ at::Tensor MemoryBranch::forward(const NormOutput& x, std::vector<at::Tensor>* s
                         .norm = norm_,
                         .rounded = x.value.scalar_type() != at::kFloat,
                         .last_state = state != nullptr};
-  if (packed) return memory_documents(in, before, chunk_, batches_of(*packed, chunk_, x.value.device()));
+  if (packed) return memory_packed(in, before, chunk_, batches_of(*packed, chunk_, x.value.device()));
   const auto [answers, memory] = memory_chunks(in, before, chunk_);
   if (state) {
     for (const at::Tensor& t : tensors(memory)) after.push_back(t);
@@ -130,7 +131,7 @@ MemoryOutput::MemoryOutput(const ModelConfig& c, at::Device device)
   if (c.mixer.gate) gate_ = Linear(c.hidden_size, {c.hidden_size}, device);
 }
 
-NamedTensors MemoryOutput::made() const {
+NamedTensors MemoryOutput::own_parameters() const {
   NamedTensors out = {{"memory.o_proj.weight", output_.parts()[0]}};
   if (!gate_.parts().empty()) out.emplace_back("memory.g_proj.weight", gate_.parts()[0]);
   return out;
@@ -141,7 +142,7 @@ std::vector<const Linear*> MemoryOutput::products() const {
   return {&gate_, &output_};
 }
 
-void MemoryOutput::adopt(const ParameterTable& table) {
+void MemoryOutput::bind_parameters(const ParameterTable& table) {
   table.fill("memory.norm.weight", 1);
   norm_ = table["memory.norm.weight"];
 }
@@ -155,7 +156,7 @@ at::Tensor MemoryOutput::forward(const at::Tensor& answers, const NormOutput& x)
 BranchProduct::BranchProduct(const ModelConfig& c, at::Device device)
     : eps_(c.norm.eps), output_(c.hidden_size, {c.hidden_size}, device) {}
 
-void BranchProduct::adopt(const ParameterTable& table) {
+void BranchProduct::bind_parameters(const ParameterTable& table) {
   for (const char* name : {"attn.norm.weight", "memory.norm.weight"}) table.fill(name, 1);
   attention_norm_ = table["attn.norm.weight"];
   memory_norm_ = table["memory.norm.weight"];
@@ -167,19 +168,19 @@ at::Tensor BranchProduct::forward(const at::Tensor& attention, const at::Tensor&
   return output_.forward(ops::swiglu(m, a))[0];
 }
 
-void TitansMixer::list(NamedTensors made, at::Device device) {
-  for (auto& item : memory_.made()) made.push_back(item);
+void TitansMixer::register_parameters(NamedTensors made, at::Device device) {
+  for (auto& item : memory_.own_parameters()) made.push_back(item);
   table_ = ParameterTable(mixer_kind(config_).shapes(config_), made, device);
-  memory_.adopt(table_);
+  memory_.bind_parameters(table_);
 }
 
-bool TitansMixer::init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+bool TitansMixer::init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                                  at::Generator& generator) const {
-  if (const auto started = MemoryBranch::init_parameter(name, fresh, generator)) return *started;
-  return Mixer::init_parameter(name, fresh, config, generator);
+  if (const auto started = MemoryBranch::init_parameter(name, tensor, generator)) return *started;
+  return Mixer::init_parameter(name, tensor, config, generator);
 }
 
-NamedTensors attention_projections(const Linear& qkv) {
+NamedTensors qkv_parameters(const Linear& qkv) {
   NamedTensors out;
   for (size_t n = 0; n < 3; ++n) out.emplace_back(fmt::format("attn.{}_proj.weight", "qkv"[n]), qkv.parts()[n]);
   return out;

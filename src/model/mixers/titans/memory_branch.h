@@ -26,11 +26,11 @@ class MemoryBranch {
   MemoryBranch(const ModelConfig& config, at::Device device);
 
   // For the mixer's table: what it makes itself, and, once the table is there, where it finds the rest.
-  NamedTensors made() const;
-  void adopt(const ParameterTable& table);
+  NamedTensors own_parameters() const;
+  void bind_parameters(const ParameterTable& table);
   // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the
   // default.
-  static std::optional<bool> init_parameter(const std::string& name, at::Tensor& fresh, at::Generator& generator);
+  static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
   // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
   // continues otherwise; seen: tokens that went before. `packed`: null, or where documents begin, without a state.
@@ -57,9 +57,9 @@ class MemoryBranch {
 class MemoryOutput {
  public:
   MemoryOutput(const ModelConfig& config, at::Device device);
-  NamedTensors made() const;
+  NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
-  void adopt(const ParameterTable& table);
+  void bind_parameters(const ParameterTable& table);
   // answers (batch, length, heads, value_dim) fp32, x what was asked -> like x
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
@@ -72,9 +72,9 @@ class MemoryOutput {
 class BranchProduct {
  public:
   BranchProduct(const ModelConfig& config, at::Device device);
-  NamedTensors made() const { return {{"o_proj.weight", output_.parts()[0]}}; }
+  NamedTensors own_parameters() const { return {{"o_proj.weight", output_.parts()[0]}}; }
   const Linear& output() const { return output_; }
-  void adopt(const ParameterTable& table);
+  void bind_parameters(const ParameterTable& table);
   // Both (batch, length, hidden_size), of any precision -> the same in `type`.
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
 
@@ -87,13 +87,13 @@ class BranchProduct {
 class TitansMixer : public Mixer {
  public:
   NamedTensors parameters() const override { return table_.all(); }
-  bool init_parameter(const std::string& name, at::Tensor& fresh, const ModelConfig& config,
+  bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                       at::Generator& generator) const override;
 
  protected:
   TitansMixer(const ModelConfig& config, at::Device device) : config_(config), memory_(config, device) {}
   // Lists all parameters: the memory's, `made` and fresh ones.
-  void list(NamedTensors made, at::Device device);
+  void register_parameters(NamedTensors made, at::Device device);
 
   ModelConfig config_;
   MemoryBranch memory_;
@@ -101,6 +101,6 @@ class TitansMixer : public Mixer {
 };
 
 // q_proj, k_proj and v_proj of attention, as a list for the table.
-NamedTensors attention_projections(const Linear& qkv);
+NamedTensors qkv_parameters(const Linear& qkv);
 
 }  // namespace lazy

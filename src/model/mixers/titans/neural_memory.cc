@@ -20,15 +20,15 @@ at::Tensor products_between(const at::Tensor& log_gate) {
 }
 
 // How S and M stand at each token of a piece, as multiples of what they were at its start and of its gradients.
-struct Course {
-  DualForm weights;                          // M_t = keep_t M + carry_t S - sum steps_ts G_s
+struct GateProducts {
+  ChunkwiseUpdate weights;                   // M_t = keep_t M + carry_t S - sum steps_ts G_s
   at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (..., 1, 1), (..., T, 1)
 };
 
-Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep) {
+GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep) {
   const at::Tensor forgetting = products_between(log_keep), momentum = products_between(log_momentum);
   const at::Tensor since_start = log_momentum.cumsum(-1).exp().unsqueeze(-1);  // (..., T, 1)
-  Course out;
+  GateProducts out;
   out.weights.keep = log_keep.cumsum(-1).exp().unsqueeze(-1);
   out.weights.carry = at::matmul(forgetting, since_start);
   out.weights.steps = at::matmul(forgetting, momentum) * step.unsqueeze(-2);
@@ -39,14 +39,12 @@ Course course(const at::Tensor& step, const at::Tensor& log_momentum, const at::
 }
 
 // What a norm makes of the MLP's answers z to x: (B, H, T, D) each.
-at::Tensor answers(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
+at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
 // Half the square is what normalized fast weights learn by.
-at::Tensor step_by_half_squares(const at::Tensor& step, const at::Tensor& norm) {
-  return norm.defined() ? 2 * step : step;
-}
+at::Tensor loss_scaled_step(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
 
 struct MemorySteps {
   at::Tensor u, g;
@@ -70,7 +68,7 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
 }
 
 // Whole chunks, or the beginning of one. As memory_piece.
-at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm,
+at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
   const auto by_chunk = [&](const at::Tensor& x) { return fast_weights::to_chunks(x, piece.chunks); };
@@ -80,7 +78,8 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
     return out;
   };
   MemoryState s = memory_state(state, 0);
-  const Course c = course(by_chunk(step_by_half_squares(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]));
+  const GateProducts c =
+      gate_products(by_chunk(loss_scaled_step(tokens[3], norm)), by_chunk(tokens[4]), by_chunk(tokens[5]));
   const at::Tensor k = by_chunk(tokens[1]), v = by_chunk(tokens[2]);
   at::Tensor norm_weight, norm_bias;
   if (norm.defined()) {
@@ -104,20 +103,20 @@ at::Tensor memory_from_start(const ChunkPiece& piece, const TensorList& tokens, 
                                         .W = joined_axes(s.weights),
                                         .S = joined_axes(s.momentum),
                                         .rounded = rounded,
-                                        .last_state = piece.leaves_state});
+                                        .last_state = piece.needs_state});
   for (size_t n = 0; n < result.W.size(); ++n) {
     s.weights[n] = result.W[n].unflatten(0, {B, H}), s.momentum[n] = result.S[n].unflatten(0, {B, H});
   }
   if (piece.ends_chunk) s.base = s.weights;
-  if (piece.leaves_state) state = tensors(s);
-  return answers(fast_weights::from_chunks(result.out, B), tokens[0], norm);
+  if (piece.needs_state) state = tensors(s);
+  return memory_output(fast_weights::from_chunks(result.out, B), tokens[0], norm);
 }
 
 // The state of one sequence, for each of a batch.
 MemoryState for_batch(const MemoryState& state, int64_t batch) {
   TensorList all;
   for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
-  return memory_state(all, state.seen);
+  return memory_state(all, state.chunk_position);
 }
 
 }  // namespace
@@ -131,27 +130,27 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
   return (queries + normalized * norm.unsqueeze(1)).transpose(1, 2);
 }
 
-at::Tensor memory_piece(const ChunkPiece& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
+at::Tensor memory_piece(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm, TensorList& state,
                         bool rounded) {
-  if (piece.place == 0) return memory_from_start(piece, tokens, norm, state, rounded);
-  MemoryState s = memory_state(state, piece.place);
+  if (piece.offset == 0) return memory_from_start(piece, tokens, norm, state, rounded);
+  MemoryState s = memory_state(state, piece.offset);
   const auto steps = memory_steps(s.base, tokens[1], tokens[2], norm);
-  const Course c = course(step_by_half_squares(tokens[3], norm), tokens[4], tokens[5]);
+  const GateProducts c = gate_products(loss_scaled_step(tokens[3], norm), tokens[4], tokens[5]);
   const int64_t last = piece.length - 1;
   const at::Tensor keep = c.weights.keep.narrow(-2, last, 1), carry = c.weights.carry.narrow(-2, last, 1);
   const at::Tensor by_step = c.weights.steps.select(-2, last).unsqueeze(-1);  // (B, H, T, 1)
   at::Tensor x = tokens[0];
   for (size_t n = 0; n < steps.size(); ++n) {
     const auto& [u, g] = steps[n];
-    x = read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
-    if (!piece.leaves_state) continue;
+    x = chunkwise_read(c.weights, n == 0 ? x : at::gelu(x), s.weights[n], s.momentum[n], u, g);
+    if (!piece.needs_state) continue;
     const at::Tensor u_T = u.transpose(-1, -2);
     s.weights[n] = keep * s.weights[n] + carry * s.momentum[n] - at::matmul(u_T, by_step * g);
     s.momentum[n] = c.momentum_keep * s.momentum[n] - at::matmul(u_T, c.momentum_steps * g);
   }
   if (piece.ends_chunk) s.base = s.weights;
-  if (piece.leaves_state) state = tensors(s);
-  return answers(x, tokens[0], norm);
+  if (piece.needs_state) state = tensors(s);
+  return memory_output(x, tokens[0], norm);
 }
 
 TensorList tensors(const MemoryState& s) {
@@ -168,7 +167,7 @@ MemoryState memory_state(const TensorList& all, int64_t seen) {
   return {third(0), third(1), third(2), seen};
 }
 
-MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
+MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch) {
   MemoryState state;
   for (const at::Tensor& w : weights) {
     state.weights.push_back(w.unsqueeze(0).expand({batch, -1, -1, -1}));
@@ -178,34 +177,35 @@ MemoryState memory_start(const MemoryWeights& weights, int64_t batch) {
   return state;
 }
 
-at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
-                            const DocumentBatches& documents) {
+at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
+                         const DocumentBatches& documents) {
   TensorList out;
   for (const DocumentBatch& batch : documents.batches) {
     MemoryInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
-      *x = take_documents(*x, batch);  // what the memory makes of padding, nobody asks for
+      *x = batch_document_tokens(*x, batch);  // what the memory makes of padding, nobody asks for
     }
     out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
   }
-  return put_together(out, documents);
+  return unbatch_documents(out, documents);
 }
 
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens) {
   if (cu_seqlens.defined())
-    return {memory_documents(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
-  const auto pieces = joined(chunk_pieces(in.q.size(1), chunk, state.seen, {}), kTokensAGroup);
+    return {memory_packed(in, state, chunk, document_batches(cu_seqlens, chunk, in.q.device())), state};
+  const auto pieces =
+      merge_whole_chunks(split_into_chunks(in.q.size(1), chunk, state.chunk_position, {}), kTokensPerCheckpoint);
   const TensorList shared = in.norm.defined() ? TensorList{in.norm} : TensorList{};
-  const auto [out, last] = piecewise(
+  const auto [out, last] = scan_chunks(
       pieces, {in.q, in.k, in.v, in.step, in.log_momentum, in.log_keep}, shared, tensors(state), in.last_state,
-      [rounded = in.rounded](const ChunkPiece& piece, const TensorList& tokens, const TensorList& constant,
+      [rounded = in.rounded](const ChunkSpan& piece, const TensorList& tokens, const TensorList& constant,
                              TensorList& now) {
         return memory_piece(piece, tokens, constant.empty() ? at::Tensor() : constant[0], now, rounded);
       });
   if (!in.last_state) return {out, state};
-  return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().place + pieces.back().length)};
+  return {out, memory_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length)};
 }
 
 }  // namespace lazy

@@ -31,14 +31,14 @@ struct MemoryInputs {
 
 // A constant size whatever the length.
 struct MemoryState {
-  MemoryWeights weights;   // M_t
-  MemoryWeights momentum;  // S_t
-  MemoryWeights base;      // M when the current chunk began: where gradients are taken
-  int64_t seen = 0;        // tokens of the current chunk
+  MemoryWeights weights;       // M_t
+  MemoryWeights momentum;      // S_t
+  MemoryWeights base;          // M when the current chunk began: where gradients are taken
+  int64_t chunk_position = 0;  // tokens of the current chunk
 };
 
 // A state that has seen nothing: no momentum. weights: without the batch axis, (heads, in, out).
-MemoryState memory_start(const MemoryWeights& weights, int64_t batch);
+MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 
 // A state as a list, and back: the weights, the momentum, the base.
 std::vector<at::Tensor> tensors(const MemoryState& state);
@@ -59,12 +59,12 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
                                                   const at::Tensor& cu_seqlens = {});
 
 // The answers alone, of packed documents laid out in batches of whole chunks.
-at::Tensor memory_documents(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
-                            const DocumentBatches& documents);
+at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
+                         const DocumentBatches& documents);
 
 // The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
 // mixers whose inputs depend on earlier answers. `state` as a list, replaced.
-at::Tensor memory_piece(const ChunkPiece& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
+at::Tensor memory_piece(const ChunkSpan& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
                         std::vector<at::Tensor>& state, bool rounded);
 
 }  // namespace lazy

@@ -71,8 +71,8 @@ class BranchStates {
 };
 
 TitansLmm::TitansLmm(const ModelConfig& c, int64_t, at::Device device) : TitansMixer(c, device), output_(c, device) {
-  list(output_.made(), device);
-  output_.adopt(table_);
+  register_parameters(output_.own_parameters(), device);
+  output_.bind_parameters(table_);
 }
 
 std::vector<const Linear*> TitansLmm::products() const {
@@ -88,10 +88,10 @@ at::Tensor TitansLmm::forward(const NormOutput& x, int64_t layer, const ForwardO
 
 TitansMag::TitansMag(const ModelConfig& c, int64_t layer, at::Device device)
     : TitansMixer(c, device), attention_(c, layer, device), product_(c, device) {
-  NamedTensors made = attention_projections(attention_.qkv);
-  for (auto& item : product_.made()) made.push_back(item);
-  list(made, device);
-  product_.adopt(table_);
+  NamedTensors made = qkv_parameters(attention_.qkv);
+  for (auto& item : product_.own_parameters()) made.push_back(item);
+  register_parameters(made, device);
+  product_.bind_parameters(table_);
 }
 
 std::vector<const Linear*> TitansMag::products() const {
@@ -120,11 +120,11 @@ TitansMal::TitansMal(const ModelConfig& c, int64_t layer, at::Device device)
       memory_output_(c, device),
       attention_(c, layer, device),
       output_(c.hidden_size, {c.hidden_size}, device) {
-  NamedTensors made = attention_projections(attention_.qkv);
-  for (auto& item : memory_output_.made()) made.push_back(item);
+  NamedTensors made = qkv_parameters(attention_.qkv);
+  for (auto& item : memory_output_.own_parameters()) made.push_back(item);
   made.emplace_back("attn.o_proj.weight", output_.parts()[0]);
-  list(made, device);
-  memory_output_.adopt(table_);
+  register_parameters(made, device);
+  memory_output_.bind_parameters(table_);
 }
 
 std::vector<const Linear*> TitansMal::products() const {

@@ -1,0 +1,222 @@
+#include "model/blocks/mlp.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/error.h"
+#include "model/blocks/activation_checkpoint.h"
+#include "model/parameters.h"
+#include "ops/swiglu.h"
+
+namespace lazy {
+namespace {
+
+// Two matrices with a function between them, and perhaps biases: down(f(up(x))). The feed-forward half of GPT-2, BLOOM
+// and Transformer-XL.
+class PlainMlp : public FeedForward {
+ public:
+  PlainMlp(const ModelConfig& config, at::Device device);
+
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  NamedTensors parameters() const override;
+  std::vector<const Linear*> products() const override { return {&up_, &down_}; }
+
+ private:
+  at::Tensor run(const at::Tensor& x) const;
+
+  ModelConfig config_;
+  Linear up_, down_;
+  at::Tensor up_bias_, down_bias_;  // fp32, undefined when there are none
+};
+
+at::Tensor activated(const at::Tensor& x, MlpKind kind) {
+  if (kind == MlpKind::gelu) return at::gelu(x);
+  if (kind == MlpKind::gelu_tanh) return at::gelu(x, "tanh");  // the approximation that GPT-2 and BLOOM use
+  if (kind == MlpKind::relu) return at::relu(x);
+  fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", name(kind));
+}
+
+at::Tensor plus(const at::Tensor& x, const at::Tensor& bias) {
+  return bias.defined() ? x + bias.to(x.scalar_type()) : x;
+}
+
+PlainMlp::PlainMlp(const ModelConfig& c, at::Device device)
+    : config_(c), up_(c.hidden_size, {c.intermediate()}, device), down_(c.intermediate(), {c.hidden_size}, device) {
+  if (!c.mlp.bias) return;
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  up_bias_ = at::zeros({c.intermediate()}, options).requires_grad_(true);
+  down_bias_ = at::zeros({c.hidden_size}, options).requires_grad_(true);
+}
+
+NamedTensors PlainMlp::parameters() const {
+  const CheckpointNames names(config_);
+  if (!up_bias_.defined()) return {{names.up, up_.parts()[0]}, {names.down, down_.parts()[0]}};
+  return {{names.up, up_.parts()[0]},
+          {names.up_bias, up_bias_},
+          {names.down, down_.parts()[0]},
+          {names.down_bias, down_bias_}};
+}
+
+at::Tensor PlainMlp::run(const at::Tensor& x) const {
+  const at::Tensor inner = activated(plus(up_.forward(x)[0], up_bias_), config_.mlp.kind);
+  return plus(down_.forward(inner)[0], down_bias_);
+}
+
+at::Tensor PlainMlp::forward(const NormOutput& x, bool again) const {
+  if (!again) return run(x.value);
+  return checkpoint_activations(
+      {x.value}, [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];
+}
+
+// SwiGLU's feed-forward half of a layer (Shazeer 2020, arXiv 2002.05202): down(silu(gate(x)) up(x)), as one node of the
+// graph that keeps no more for the backward pass than it must.
+class SwigluMlp : public FeedForward {
+ public:
+  SwigluMlp(const ModelConfig& config, at::Device device);
+
+  // Of the products and of what SwiGLU makes of them a CPU keeps all, a GPU the products; with `recompute` neither is
+  // kept.
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  NamedTensors parameters() const override;
+  std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
+
+ private:
+  ModelConfig config_;
+  Linear gate_up_, down_;  // parts: gate_proj, up_proj; down_proj
+};
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// W: gate's rows, then up's. `parts` as in LinearFunction: the leaves of gate, up and down.
+struct MlpFunction : torch::autograd::Function<MlpFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
+                            at::TensorList parts, const NormOutput& input, bool recompute) {
+    const auto [kept, weight] = input.saved_for_backward();
+    const at::Tensor products = at::mm(x, W.t());
+    const int64_t inner = parts[0].size(0);
+    const at::Tensor activation = ops::swiglu(products.narrow(1, 0, inner), products.narrow(1, inner, inner));
+    ctx->save_for_backward({weight.defined() ? kept : x, weight, W, W_down, recompute ? at::Tensor() : products,
+                            recompute || x.is_cuda() ? at::Tensor() : activation});
+    ctx->saved_data["eps"] = input.eps;
+    return at::mm(activation, W_down.t());
+  }
+
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &W = saved[2], &W_down = saved[3];
+    const int64_t inner = W.size(0) / 2;
+    const auto want = [&](size_t part) { return ctx->needs_input_grad(3 + part); };
+    const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
+    const at::Tensor products = saved[4].defined() ? saved[4] : at::mm(x, W.t());
+    const at::Tensor gate = products.narrow(1, 0, inner), up = products.narrow(1, inner, inner);
+    const at::Tensor activation = saved[5].defined() ? saved[5] : ops::swiglu(gate, up);
+    const auto below = product_gradients(activation, W_down, {W_down.size(0)}, {grads[0]}, true, {want(2)});
+    const auto [d_gate, d_up] = ops::swiglu_backward(below.x, gate, up);
+    const auto first =
+        product_gradients(x, W, {inner, inner}, {d_gate, d_up}, ctx->needs_input_grad(0), {want(0), want(1)});
+    return {first.x, {}, {}, first.parts[0], first.parts[1], below.parts[0], {}, {}};
+  }
+};
+
+SwigluMlp::SwigluMlp(const ModelConfig& c, at::Device device)
+    : config_(c),
+      gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
+      down_(c.intermediate(), {c.hidden_size}, device) {}
+
+NamedTensors SwigluMlp::parameters() const {
+  const CheckpointNames names(config_);
+  return {{names.gate, gate_up_.parts()[0]}, {names.up, gate_up_.parts()[1]}, {names.down, down_.parts()[0]}};
+}
+
+at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
+  std::vector<int64_t> shape = x.value.sizes().vec();
+  const at::ScalarType dtype = x.value.scalar_type();
+  const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
+  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up_.matrix(dtype),
+                                          down_.matrix(dtype), at::TensorList(parts), x, recompute);
+  shape.back() = y.size(1);
+  return y.view(shape);
+}
+
+// A mixture of experts, as gpt-oss has it: a router chooses some experts for each token, and the token's output is the
+// mean of theirs by the softmax of the scores of those chosen. An expert is SwiGLU with bounds:
+//   gate, up = the even and the odd columns of x W + b;  gate <= limit, |up| <= limit
+//   y = (gate sigmoid(alpha gate) (up + 1)) W' + b'
+class ExpertsMlp : public FeedForward {
+ public:
+  ExpertsMlp(const ModelConfig& config, at::Device device);
+
+  at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  NamedTensors parameters() const override;
+  std::vector<const Linear*> products() const override { return {}; }
+
+ private:
+  at::Tensor run(const at::Tensor& tokens) const;  // (tokens, hidden_size) -> the same
+  at::Tensor expert(int64_t index, const at::Tensor& tokens) const;
+
+  ModelConfig config_;
+  at::Tensor router_, router_bias_;                       // (experts, hidden_size), (experts) fp32
+  at::Tensor gate_up_, gate_up_bias_, down_, down_bias_;  // (experts, in, out), (experts, out) fp32
+};
+
+ExpertsMlp::ExpertsMlp(const ModelConfig& c, at::Device device) : config_(c) {
+  const auto zeros = [&](at::IntArrayRef shape) {
+    return at::zeros(shape, at::TensorOptions().dtype(at::kFloat).device(device)).requires_grad_(true);
+  };
+  const int64_t n = c.mlp.experts, d = c.hidden_size, inner = c.intermediate();
+  router_ = zeros({n, d});
+  router_bias_ = zeros({n});
+  gate_up_ = zeros({n, d, 2 * inner});
+  gate_up_bias_ = zeros({n, 2 * inner});
+  down_ = zeros({n, inner, d});
+  down_bias_ = zeros({n, d});
+}
+
+NamedTensors ExpertsMlp::parameters() const {
+  const CheckpointNames names(config_);
+  return {{names.router, router_},           {names.router_bias, router_bias_},
+          {names.experts_gate_up, gate_up_}, {names.experts_gate_up_bias, gate_up_bias_},
+          {names.experts_down, down_},       {names.experts_down_bias, down_bias_}};
+}
+
+at::Tensor ExpertsMlp::expert(int64_t index, const at::Tensor& x) const {
+  const auto own = [&](const at::Tensor& all) { return all[index].to(x.scalar_type()); };
+  const at::Tensor both = at::addmm(own(gate_up_bias_), x, own(gate_up_));
+  const double limit = config_.mlp.swiglu_limit;
+  const at::Tensor pairs = both.unflatten(1, {-1, 2}), gate = pairs.select(2, 0).clamp_max(limit),
+                   up = pairs.select(2, 1).clamp(-limit, limit);
+  return at::addmm(own(down_bias_), gate * at::sigmoid(gate * config_.mlp.swiglu_alpha) * (up + 1), own(down_));
+}
+
+at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
+  const at::ScalarType dtype = tokens.scalar_type();
+  const at::Tensor scores = at::addmm(router_bias_.to(dtype), tokens, router_.to(dtype).t());
+  const auto [best, chosen] = at::topk(scores, config_.mlp.experts_per_token);
+  const at::Tensor shares = at::softmax(best, 1);
+  at::Tensor out = at::zeros_like(tokens);
+  for (int64_t e = 0; e < config_.mlp.experts; ++e) {
+    const at::Tensor places = chosen.eq(e).nonzero();  // token, and which of its experts this one is
+    if (places.size(0) == 0) continue;
+    const at::Tensor token = places.select(1, 0);
+    const at::Tensor share = shares.index({token, places.select(1, 1)}).unsqueeze(1);
+    out = out.index_add(0, token, expert(e, tokens.index_select(0, token)) * share);
+  }
+  return out;
+}
+
+at::Tensor ExpertsMlp::forward(const NormOutput& x, bool again) const {
+  const at::Tensor tokens = x.value.reshape({-1, config_.hidden_size});
+  const auto compute = [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; };
+  return (again ? checkpoint_activations({tokens}, compute) : compute({tokens}))[0].view(x.value.sizes());
+}
+
+}  // namespace
+
+std::unique_ptr<FeedForward> make_feed_forward(const ModelConfig& config, at::Device device) {
+  if (config.mlp.kind == MlpKind::swiglu) return std::make_unique<SwigluMlp>(config, device);
+  if (config.mlp.kind == MlpKind::experts) return std::make_unique<ExpertsMlp>(config, device);
+  return std::make_unique<PlainMlp>(config, device);
+}
+
+}  // namespace lazy

@@ -1,0 +1,49 @@
+#include "model/blocks/norm.h"
+
+#include <ATen/ATen.h>
+
+#include "model/activation_hooks.h"
+#include "model/config.h"
+#include "ops/rms_norm.h"
+
+namespace lazy {
+
+at::Tensor recompute_norm(const at::Tensor& saved, const at::Tensor& weight, double eps) {
+  return (weight.defined() ? ops::rms_norm(saved, weight, eps) : saved).reshape({-1, saved.size(-1)});
+}
+
+NormWeights make_norm(const ModelConfig& c, at::Device device) {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
+  NormWeights norm{at::ones({c.hidden_size}, options).requires_grad_(true), {}};
+  if (c.norm.kind == NormKind::layer) norm.bias = at::zeros({c.hidden_size}, options).requires_grad_(true);
+  return norm;
+}
+
+NormOutput normalize(ResidualStream& stream, const NormWeights& norm, double eps) {
+  const at::Tensor& weight = norm.weight;
+  if (norm.bias.defined()) {
+    stream.residual = sum_of(stream);
+    const at::Tensor& x = stream.residual;
+    const at::Tensor y = at::layer_norm(x.to(at::kFloat), weight.sizes(), weight, norm.bias, eps).to(x.scalar_type());
+    return {y, x, weight, eps, norm.bias};
+  }
+  if (!stream.residual.defined()) {
+    stream.residual = stream.branch;
+    return {ops::rms_norm(stream.branch, weight, eps), stream.residual, weight, eps};
+  }
+  auto [y, sum] = ops::add_rms_norm(stream.branch, stream.residual, weight, eps);
+  stream.residual = sum;
+  return {y, sum, weight, eps};
+}
+
+at::Tensor sum_of(const ResidualStream& stream) {
+  return stream.residual.defined() ? stream.branch + stream.residual : stream.branch;
+}
+
+void run_residual_hooks(ResidualStream& stream, const LayerHooks& hooks, const char* point) {
+  if (!hooks.wants(point)) return;
+  const at::Tensor sum = sum_of(stream), replaced = hooks(point, sum);
+  if (!replaced.is_same(sum)) stream = {replaced, {}};
+}
+
+}  // namespace lazy

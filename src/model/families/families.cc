@@ -1,0 +1,42 @@
+#include "model/families/families.h"
+
+#include "model/parameters.h"
+
+namespace lazy {
+
+const std::vector<const Family*>& families() {
+  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kTransformerXl};
+  return all;
+}
+
+const Family* find_family(const std::string& model_type) {
+  for (const Family* family : families()) {
+    if (name(family->family) == model_type) return family;
+  }
+  return nullptr;
+}
+
+const Family* family_of(const ModelConfig& config) {
+  return config.all_attention() ? find_family(name(config.family)) : nullptr;
+}
+
+std::vector<StoredTensor> stored_tensors(const ModelConfig& config) {
+  std::vector<StoredTensor> out;
+  if (const Family* family = family_of(config)) {
+    out = family->tensors(config);
+  } else {
+    for (const ParameterShape& p : parameter_shapes(config)) out.push_back({p.name, p.shape, {p.name}});
+  }
+  const CheckpointNames names(config);
+  for (StoredTensor& stored : out) {
+    if (config.tie_embeddings && stored.parts.front() == names.embedding) stored.also.push_back(names.head);
+  }
+  return out;
+}
+
+std::string head_name(const ModelConfig& config) {
+  const Family* family = family_of(config);
+  return family ? family->head : CheckpointNames(config).head;
+}
+
+}  // namespace lazy

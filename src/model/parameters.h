@@ -1,0 +1,50 @@
+// Names and shapes of a decoder's parameters, without building the decoder.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+
+namespace lazy {
+
+struct CheckpointNames {
+  explicit CheckpointNames(const ModelConfig& config);
+
+  std::string embedding,
+      embedding_norm = "model.embed_layernorm.weight", embedding_norm_bias = "model.embed_layernorm.bias",
+      positions = "model.position_embeddings.weight", layers = "model.layers.", final_norm = "model.norm.weight",
+      final_norm_bias = "model.norm.bias", head = "lm_head.weight";
+  std::string layer(int64_t index) const { return layers + std::to_string(index) + "."; }
+  // Within a layer:
+  std::string mixer_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, distance_bias, offset,
+      sink, slopes;
+  std::string mixer_norm_bias = "input_layernorm.bias", mlp_norm_bias = "post_attention_layernorm.bias";
+  std::string r_proj, content_bias, position_bias;
+  std::string gate = "mlp.gate_proj.weight", up = "mlp.up_proj.weight", down = "mlp.down_proj.weight";
+  std::string up_bias = "mlp.up_proj.bias", down_bias = "mlp.down_proj.bias";
+  std::string router = "mlp.router.weight", router_bias = "mlp.router.bias";
+  std::string experts_gate_up = "mlp.experts.gate_up_proj", experts_gate_up_bias = "mlp.experts.gate_up_proj_bias",
+              experts_down = "mlp.experts.down_proj", experts_down_bias = "mlp.experts.down_proj_bias";
+};
+
+struct ParameterShape {
+  std::string name;  // the checkpoint's
+  std::vector<int64_t> shape;
+  bool trained = true;  // false: a fixed offset
+  // A saved bf16 model keeps it in fp32 all the same: offsets and distance biases decide which pairs are alive, and a
+  // recurrence's decay is exponentiated over its whole length.
+  bool wide = false;
+  std::optional<bool> decayed;  // by weight decay (decision A2); not given: as matrices are, and vectors are not
+  bool decays() const { return decayed.value_or(shape.size() > 1); }
+  int64_t count() const;  // elements
+};
+
+// Those of an adaptive vocabulary.
+std::vector<ParameterShape> adaptive_shapes(const ModelConfig& config);
+
+// The checkpoint's tensors in its order. A tied head is not listed.
+std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
+
+}  // namespace lazy
