@@ -56,7 +56,9 @@ def light_style(page, body):
                 f"{selectors} .stroke{{stroke:{colour}}}{selectors} .mark{{stroke:{colour}}}"
                 f"{selectors}.dots .mark,.dots {selectors} .mark{{fill:{colour};stroke:none}}"
             )
-        elif re.match(r"(svg text|svg \.|\.axis|\.reference|\.curve|\.faint|\.thin|\.dots|\.visible|\.on-|\.swatch)", selectors):
+        elif re.match(
+            r"(svg text|svg \.|\.axis|\.reference|\.curve|\.faint|\.thin|\.dots|\.visible|\.on-|\.swatch)", selectors
+        ):
             text = re.sub(r"(stroke|fill):var\(--s\);?", "", text)
             text = re.sub(r"var\(--([\w-]+)\)", lambda name: colours[name[1]], text)
             rules.append(f"{selectors.replace('svg.', '.')}{{{text}}}")
