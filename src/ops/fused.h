@@ -1,4 +1,4 @@
-// What the fused operators share: checks of types, rows in parallel, typed dispatcher handles.
+// Shared by the implementations of the fused operators: type checks, parallel loops over rows, dispatcher handles.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -15,7 +15,7 @@ namespace lazy::ops {
 
 #define LAZY_CHECK(operation, condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
-// float16 everywhere but on the CPU.
+// The CPU kernels do not support float16.
 inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
   switch (x.scalar_type()) {
     case at::kFloat:
@@ -31,7 +31,7 @@ inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
   }
 }
 
-// `t` is an argument beside `x`: a kernel reads both.
+// Both are arguments of one kernel.
 inline void check_device(const char* operation, const char* name, const at::Tensor& t, const at::Tensor& x) {
   LAZY_CHECK(operation, t.device() == x.device(), name, " on ", x.device(), ", received ", t.device());
 }
@@ -43,7 +43,7 @@ inline void check_like(const char* operation, const char* name, const at::Tensor
   check_device(operation, name, t, x);
 }
 
-// Calls function(begin, end) on parts of `rows`, about 32k elements or more each.
+// Calls function(begin, end) in parallel on ranges of rows with at least about 32k elements each.
 template <typename Function>
 void parallel_rows(int64_t rows, int64_t dim, const Function& function) {
   at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(dim, 1)), function);

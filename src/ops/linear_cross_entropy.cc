@@ -1,12 +1,56 @@
 #include "ops/linear_cross_entropy.h"
 
-#include "ops/linear_cross_entropy_arguments.h"
-#include "ops/row_products.h"
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+
+#include "ops/fused.h"
 #include "ops/rows.h"
 
 namespace lazy::ops {
 
+void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
+  row_type("linear_cross_entropy", hidden);
+  LAZY_CHECK("linear_cross_entropy", hidden.dim() == 2 && weight.dim() == 2 && weight.sym_size(1) == hidden.sym_size(1),
+             "hidden (tokens, dim) and weight (vocab, dim), received ", hidden.sym_sizes(), " and ",
+             weight.sym_sizes());
+  LAZY_CHECK("linear_cross_entropy", weight.scalar_type() == hidden.scalar_type(), "weight of hidden's type, ",
+             hidden.scalar_type(), ", received ", weight.scalar_type());
+  LAZY_CHECK("linear_cross_entropy",
+             labels.dim() == 1 && labels.sym_size(0) == hidden.sym_size(0) && labels.scalar_type() == at::kLong,
+             "labels (tokens) of int64, received ", labels.sym_sizes(), " of ", labels.scalar_type());
+  check_device("linear_cross_entropy", "weight", weight, hidden);
+  check_device("linear_cross_entropy", "labels", labels, hidden);
+}
+
+at::ScalarType kept_gradient_type(const at::Tensor& input) {
+  return input.scalar_type() == at::kHalf ? at::kFloat : input.scalar_type();
+}
+
 namespace {
+
+// Below this the BLAS is faster, and oneDNN compiles a kernel for each number of rows.
+constexpr int64_t kFewRows = 16;
+
+// oneDNN's dense matrix product, which PyTorch's compiler uses too: its kernels are compiled for the processor, while
+// MKL uses generic ones on processors of other makers (docs/kernels.md).
+const std::optional<c10::OperatorHandle>& onednn() {
+  static const auto handle = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  return handle;
+}
+
+// x (rows, in), weight (out, in), fp32 -> (rows, out), without a gradient: oneDNN where LibTorch has it and there are
+// enough rows, else at::mm.
+at::Tensor row_products(const at::Tensor& x, const at::Tensor& weight) {
+  const bool served = x.size(0) >= kFewRows && x.numel() > 0 && weight.numel() > 0;
+  if (!served || !at::globalContext().userEnabledMkldnn() || !onednn()) return at::mm(x, weight.t());
+  const at::AutoDispatchBelowADInplaceOrView no_gradient;
+  const c10::List<std::optional<at::Scalar>> no_scalars;
+  torch::jit::Stack stack{x.contiguous(), weight.contiguous(), c10::IValue(), "none", no_scalars, ""};
+  onednn()->callBoxed(&stack);
+  return std::move(stack[0]).toTensor();
+}
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;

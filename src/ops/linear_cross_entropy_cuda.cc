@@ -4,8 +4,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/rows.h"
+#include "ops/fused.h"
 #include "ops/linear_cross_entropy.h"
-#include "ops/linear_cross_entropy_arguments.h"
 
 namespace lazy::ops {
 

@@ -1,11 +1,14 @@
-// lazy::linear_recurrence: the linear recurrences over time by chunks of 64 tokens, on tensor cores. NVIDIA GPUs and
-// bf16 only; model/mixers/recurrence has the definition, and the form for every other device and type.
+// lazy::linear_recurrence: linear recurrences over time in chunks of 64 tokens, on tensor cores. NVIDIA GPUs and bf16
+// only; model/mixers/recurrence has the definition, and the implementation for other devices and types.
 //   S_t = a_t S_{t-1} + k_t u_t^T,  o_t = scale S_t^T q_t,  a_t = exp(log_decay_t),
 //   u_t = beta_t v_t, or with the delta rule beta_t (v_t - a_t S_{t-1}^T k_t).
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <tuple>
+
+#include "ops/optional_tensor.h"
 
 namespace lazy::ops {
 
@@ -14,23 +17,38 @@ struct LinearRecurrence {
   at::Tensor v;              // (batch, length, heads, value_dim) bf16
   at::Tensor log_decay;      // (batch, length, heads) or (heads), or undefined
   at::Tensor beta;           // (batch, length, heads), or undefined, which the delta rule does not allow
-  at::Tensor skip;           // (heads): o_t has skip v_t besides, not with the delta rule; or undefined
+  at::Tensor skip;           // (heads): skip v_t is added to o_t, not with the delta rule; or undefined
   at::Tensor initial_state;  // (batch, heads, key_dim, value_dim), or undefined: zeros
   at::Tensor documents;      // (length) int32, of each token in a batch of 1: no state crosses; or undefined
   double scale = 1;
   bool delta = false;
 };
 
-// Whether the kernels serve tensors like these on their GPU.
+// Whether the kernels support these tensors on their GPU.
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta);
 
-// What the tokens read, like v, and the state after the last in fp32, undefined with documents. Products of bf16 with
-// sums in fp32; the state is kept in fp32. Differentiable in all but documents; the backward pass computes the states
-// again.
+// The outputs o, like v, and the final state in fp32, undefined with documents. bf16 products accumulate in fp32; the
+// state is fp32. Differentiable in all but documents; the backward pass recomputes the states.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in);
 
-// Said by the CUDA operators when they are loaded: whether the current GPU has the memory for keys of this width.
+// Set by the CUDA library when it is loaded: whether the current GPU has enough shared memory for keys of this width.
 using RecurrenceFits = bool (*)(int64_t key_dim, bool delta);
 void set_recurrence_fits(RecurrenceFits fits);
+
+// For the CPU and CUDA implementations. Checks throw "lazy::linear_recurrence: expected ..., received ..." and do not
+// read data.
+#define LAZY_RECURRENCE_PARAMETERS                                                                 \
+  const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &log_decay,  \
+      const OptionalTensor &beta, const OptionalTensor &skip, const OptionalTensor &initial_state, \
+      const OptionalTensor &documents, double scale, bool delta
+
+using RecurrenceOutputs = std::tuple<at::Tensor, at::Tensor>;
+// Of q, k, v, log_decay, beta, skip, initial_state; undefined for absent inputs.
+using RecurrenceGradients =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+inline int64_t padded_key_dim(int64_t key_dim) { return key_dim <= 64 ? 64 : key_dim <= 128 ? 128 : 256; }
+
+void check_linear_recurrence(LAZY_RECURRENCE_PARAMETERS);
 
 }  // namespace lazy::ops

@@ -3,7 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/recurrence.h"
-#include "ops/linear_recurrence_arguments.h"
+#include "ops/fused.h"
+#include "ops/linear_recurrence.h"
 
 namespace lazy::ops {
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <tuple>
 
 namespace lazy::ops {
@@ -14,5 +15,12 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 // Returns (y, sum), both like x. Differentiable in x, residual and weight, through both results.
 std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                 const at::Tensor& weight, double eps);
+
+// For the CPU and CUDA implementations. Checks throw "lazy::rms_norm: expected ..., received ..." and do not read data.
+void check_rms_norm(const at::Tensor& x, const at::Tensor& weight);
+void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
+void check_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& d_sum);
+int64_t row_count(const at::Tensor& x);
 
 }  // namespace lazy::ops

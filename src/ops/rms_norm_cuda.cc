@@ -3,7 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/rows.h"
-#include "ops/rms_norm_arguments.h"
+#include "ops/fused.h"
+#include "ops/rms_norm.h"
 
 namespace lazy::ops {
 

@@ -1,10 +1,15 @@
-// lazy::rope: rotary position embedding (SPEC section 2). The first rotary_dim dimensions of every head form pairs;
-// pair n turns by position * frequency(n), in fp64, with cosines and sines rounded to fp32. The other dimensions stay.
+// lazy::rope: rotary position embedding. The first rotary_dim dimensions of every head form pairs;
+// pair n rotates by position * frequency(n), in fp64, with cosines and sines rounded to fp32. The others are copied.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
 
+#include "ops/optional_tensor.h"
 #include "ops/rope_frequencies.h"
 
 namespace lazy::ops {
@@ -17,12 +22,45 @@ struct RopeOptions {
 };
 
 // x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU fp16 too, any strides.
-// Token t stands at position offset + t, or where options.positions says. Returns a contiguous tensor of x's shape and
-// type. Differentiable in x: the gradient turns back. Errors: "lazy::rope: expected ..., received ...".
+// Token t is at position offset + t, or at options.positions[t]. Returns a contiguous tensor of x's shape and
+// type. Differentiable in x: the backward pass is the inverse rotation. Errors: "lazy::rope: expected ..., received
+// ...".
 //
-// On a GPU nobody waits to look at positions: a negative one makes its token NaN, and those beyond x's length and
-// beyond the table (8192 or more, as many as a call without positions needed) are computed anew, to the same result but
-// slower.
+// On a GPU positions are not validated, which would synchronize: a negative one makes its token NaN, and those beyond
+// the cached table (8192 or more, as many as a call without positions needed) are computed for each call, with the same
+// result but slower.
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
+
+// For the CPU and CUDA implementations: the arguments as the dispatcher passes them.
+#define LAZY_ROPE_PARAMETERS                                                                                           \
+  const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim, \
+      bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,        \
+      double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor
+
+// rotary_dim: head_dim where -1 was given.
+struct RopeArguments {
+  double base;
+  int64_t offset, rotary_dim;
+  bool interleaved;
+  RopeScaling scaling;
+};
+#define LAZY_ROPE_PACK                                                                                                 \
+  {                                                                                                                    \
+    base, offset, rotary_dim<0 && x.dim()> 0 ? x.sym_size(-1).guard_int(__FILE__, __LINE__) : rotary_dim, interleaved, \
+    {                                                                                                                  \
+      std::string(scaling), factor, original_length, low_frequency, high_frequency, beta_fast, beta_slow, truncate,    \
+          attention_factor                                                                                             \
+    }                                                                                                                  \
+  }
+
+// Does not read data. Throws "lazy::rope: expected ..., received ...".
+void check_rope(const at::Tensor& x, const OptionalTensor& positions, const RopeArguments& a);
+
+// The parameters that determine the table of cosines and sines.
+using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double, double, double, double, bool, double>;
+RopeKey rope_key(const RopeArguments& a);
+
+constexpr int64_t kMostRopePositions = int64_t{1} << 24;  // their table takes a gigabyte or more
+void check_last_rope_position(int64_t last);
 
 }  // namespace lazy::ops

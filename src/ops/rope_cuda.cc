@@ -7,7 +7,7 @@
 
 #include "ops/cuda/rope_table.h"
 #include "ops/fused.h"
-#include "ops/rope_arguments.h"
+#include "ops/rope.h"
 
 namespace lazy::ops {
 

@@ -1,5 +1,4 @@
-// Which angle a pair of dimensions turns by at each position: the plain powers of the base, and their rescalings for
-// contexts longer than the one that was trained on.
+// The rotation frequencies of RoPE: powers of the base, and their scalings for contexts longer than the trained one.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,12 +8,12 @@ namespace lazy::ops {
 
 struct RopeScaling {
   std::string type = "none";                     // "none", "linear", "llama3" or "yarn"
-  double factor = 1;                             // how many times longer the context became
+  double factor = 1;                             // extension of the context
   int64_t original_length = 0;                   // tokens of the original context; llama3 and yarn need it
-  double low_frequency = 1, high_frequency = 4;  // llama3: turns over the original context below which a pair is slowed
-                                                 // down whole, and above which not at all
-  double beta_fast = 32, beta_slow = 1;          // yarn: the same bounds, the other way round
-  bool truncate = true;                          // yarn: bounds rounded to whole pairs (gpt-oss: not)
+  double low_frequency = 1, high_frequency = 4;  // llama3: rotations over the original context below which a pair is
+                                                 // scaled by 1 / factor, and above which it is not scaled
+  double beta_fast = 32, beta_slow = 1;          // yarn: the same bounds in reverse order
+  bool truncate = true;                          // yarn: round the bounds to whole pairs (not in gpt-oss)
   double attention_factor = 0;  // cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 for yarn, 1 otherwise
 };
 
@@ -23,7 +22,7 @@ struct RopeFrequencies {
   double attention_factor = 1;
 };
 
-// SPEC section 2; llama3 as in Llama 3.1's release, yarn as in Peng et al. 2023 (arXiv 2309.00071), both as
+// llama3 as in Llama 3.1's release, yarn as in Peng et al. 2023 (arXiv 2309.00071), both as
 // transformers computes them.
 RopeFrequencies rope_frequencies(double base, int64_t rotary_dim, const RopeScaling& scaling);
 

@@ -1,5 +1,5 @@
-// Row kernels of the fused operators: raw pointers, fp32 arithmetic, the best instruction set chosen at run time. All
-// rows are contiguous unless a stride is given. type: f32 or bf16.
+// CPU kernels of the fused operators over rows: raw pointers, fp32 arithmetic, instruction set chosen at run time. Rows
+// are contiguous unless a stride is given. type: f32 or bf16.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +9,7 @@ namespace lazy::ops::rows {
 
 using kernels::DType;
 
-// Rows [begin, end) of (rows, dim). residual and sum may be null (then x is normalized as it is).
+// Rows [begin, end) of (rows, dim). residual and sum may be null: then x itself is normalized.
 void rms_norm(DType type, const void* x, const void* residual, void* sum, const float* weight, float eps, void* y,
               int64_t begin, int64_t end, int64_t dim);
 // d_x = gradient of rms_norm at x, plus d_sum if it is not null; adds to d_weight (dim).
@@ -21,8 +21,8 @@ void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, i
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
                      int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim);
 
-// Heads of one token: x and y at `heads` steps of x_stride and dim; cos and sin (rotary / 2) of the first `rotary`
-// dims, in pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1 turns back.
+// The heads of one token, x_stride and dim elements apart. cos and sin (rotary / 2) rotate the first `rotary` dims, in
+// pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1: inverse rotation.
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
           float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim);
 

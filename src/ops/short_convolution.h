@@ -1,20 +1,34 @@
-// lazy::short_convolution: over time, causal, each channel by itself, then SiLU, in one pass over memory:
+// lazy::short_convolution: causal depthwise convolution over time, then SiLU, in one pass over memory:
 //   y_t = silu(bias + sum_j weight_j x_{t - taps + 1 + j}), sums in fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <optional>
 
+#include "ops/optional_tensor.h"
+
 namespace lazy::ops {
 
-constexpr int64_t kMostTaps = 8;
+constexpr int64_t kMaxTaps = 8;
 
 // x (batch, length, channels) fp32, bf16 or fp16; channels are contiguous, tokens may lie in a wider tensor. weight
 // (channels, 1, taps) and bias (channels) of any floating type. past (batch, taps - 1, channels): the inputs before x,
-// of x's type; absent: zeros. cu_seqlens (documents + 1) int32: where documents begin in a batch of 1 without past; no
-// document sees another. Returns a contiguous tensor like x. Differentiable in x, weight and bias; the backward pass
-// computes the sums again.
+// of x's type; absent: zeros. cu_seqlens (documents + 1) int32: offsets of the documents in a batch of 1 without past;
+// no tap crosses them. Returns a contiguous tensor like x. Differentiable in x, weight and bias; the backward pass
+// recomputes the sums.
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& past, const std::optional<at::Tensor>& cu_seqlens);
+
+// For the CPU and CUDA implementations. Checks throw "lazy::short_convolution: expected ..., received ..." and do not
+// read data.
+void check_short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                             const OptionalTensor& past, const OptionalTensor& cu_seqlens);
+
+// sums (taps + 1, channels) fp32: the gradients of the taps, then of the bias, summed over tokens.
+struct ShortConvolutionGradients {
+  at::Tensor d_x, d_weight, d_bias;
+};
+ShortConvolutionGradients split_gradients(const at::Tensor& d_x, const at::Tensor& sums, const at::Tensor& weight,
+                                          const OptionalTensor& bias);
 
 }  // namespace lazy::ops

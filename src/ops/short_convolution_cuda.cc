@@ -3,7 +3,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ops/cuda/short_convolution.h"
-#include "ops/short_convolution_arguments.h"
+#include "ops/fused.h"
+#include "ops/short_convolution.h"
 
 namespace lazy::ops {
 

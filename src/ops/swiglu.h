@@ -7,10 +7,17 @@
 namespace lazy::ops {
 
 // gate, up (..., dim), same shape and type (fp32 or bf16, on a GPU fp16 too); rows may be strided, so the two halves of
-// one product's result (chunk(2, -1)) need no copy. Returns a contiguous tensor of that shape. Differentiable in both.
+// one projection (chunk(2, -1)) need no copy. Returns a contiguous tensor of that shape. Differentiable in both.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-// (d_gate, d_up) from the gradient of its result; for nodes of the graph that contain more than SwiGLU.
+// (d_gate, d_up) from the gradient of the result, for larger autograd functions that contain SwiGLU.
 std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
+
+// For the CPU and CUDA implementations. Checks throw "lazy::swiglu: expected ..., received ..." and do not read data.
+void check_swiglu(const at::Tensor& gate, const at::Tensor& up);
+void check_swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
+
+// As (rows, dim) with contiguous dims; a view for halves of a wider tensor.
+at::Tensor as_rows(const at::Tensor& t);
 
 }  // namespace lazy::ops
