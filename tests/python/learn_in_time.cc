@@ -21,14 +21,14 @@ std::vector<at::Tensor> numbered(const Named& in, const std::string& stem) {
 }
 
 at::Tensor ttt(const Named& in) {
-  const auto state = lazy::ttt_start({numbered(in, "W"), numbered(in, "b")}, in.at("q").size(0));
-  return std::get<0>(lazy::ttt_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("rate"), in.at("place_scale"),
+  const auto state = lazy::initial_ttt_state({numbered(in, "W"), numbered(in, "b")}, in.at("q").size(0));
+  return std::get<0>(lazy::ttt_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("rate"), in.at("position_scale"),
                                        in.at("norm_weight"), in.at("norm_bias")},
                                       state));
 }
 
 at::Tensor memory(const Named& in) {
-  const auto state = lazy::memory_start(numbered(in, "W"), in.at("q").size(0));
+  const auto state = lazy::initial_memory_state(numbered(in, "W"), in.at("q").size(0));
   return std::get<0>(
       lazy::memory_chunks({in.at("q"), in.at("k"), in.at("v"), in.at("step"), in.at("log_momentum"), in.at("log_keep"),
                            in.contains("norm_weight") ? in.at("norm_weight") : at::Tensor()},

@@ -1,5 +1,5 @@
-// The registration of mixers: names, sizes, parameters, config.json fields and factory. Needs no LibTorch header. To add a
-// mixer, define its MixerKind in a file pair of its own and list it in mixer_kinds().
+// The registration of mixers: names, sizes, parameters, config.json fields and factory. Needs no LibTorch header. To
+// add a mixer, define its MixerKind in a file pair of its own and list it in mixer_kinds().
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
