@@ -118,8 +118,8 @@ CrossEntropyGradients compute_meta(const at::Tensor& hidden, const at::Tensor& w
                       : at::empty({0}, f32)};
 }
 
-// The gradient times the loss' own. `input`, which the gradient depends on, is named so that a second derivative is
-// refused and not silently zero.
+// The gradient times that of the loss. `input` is an argument so that a second derivative is an error and not silently
+// zero.
 at::Tensor backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
   return (gradient * d_loss.to(gradient.scalar_type())).to(input.scalar_type());
 }

@@ -1,5 +1,5 @@
 // lazy::linear_cross_entropy on NVIDIA GPUs: a chunk of logits at a time in fp32, turned into its gradient in place, in
-// the inputs' type, for the two products of the backward pass. Nothing waits for the GPU.
+// the inputs' type, for the two products of the backward pass. Does not synchronize.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -11,12 +11,12 @@ namespace lazy::ops {
 
 namespace {
 
-// Every chunk of logits reads and writes the sum of d_weight once: a smaller one spends more time
-// on that than on its products.
+// Each chunk of logits reads and writes the d_weight accumulator once, which dominates the products for smaller
+// chunks.
 constexpr int64_t kChunkLogits = kLogitsBytesCuda / 4;
-constexpr int64_t kPadding = 64;  // rows of logits begin at multiples of 256 bytes: products are fast with that
+constexpr int64_t kPadding = 64;  // rows of logits are aligned to 256 bytes for fast products
 
-// out = a b, or out += a b: sixteen-bit matrices with sums in fp32, or fp32.
+// out = a b, or out += a b: 16-bit matrices accumulated in fp32, or fp32.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
   if (a.scalar_type() == at::kFloat) {
     add ? at::addmm_out(out, out, a, b) : at::mm_out(out, a, b);
@@ -59,7 +59,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;  // float16 has no numbers as small as a large vocabulary's probabilities
+  rows.gradient_scale = half ? 32768 : 1;  // probabilities of a large vocabulary underflow float16
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));

@@ -150,7 +150,7 @@ bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool del
          fits()(padded_key_dim(q.size(3)), delta);
 }
 
-// The kernels take key_dim 64, 128 or 256 and multiples of 64 values: zeros fill them up.
+// The kernels take key_dim 64, 128 or 256 and value_dim a multiple of 64; others are padded with zeros.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in) {
   const auto f32 = [](const at::Tensor& t) { return t.defined() ? t.to(at::kFloat) : t; };
   const int64_t K = in.q.size(3), V = in.v.size(3), more_keys = padded_key_dim(K) - K,

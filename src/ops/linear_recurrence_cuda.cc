@@ -1,4 +1,4 @@
-// lazy::linear_recurrence and its gradients on NVIDIA GPUs: memory between the kernels, which lives for a call.
+// lazy::linear_recurrence and its gradients on NVIDIA GPUs: allocates the workspace of a call and launches the kernels.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Kernel = void (*)(const cuda::Recurrence&, cudaStream_t);
 
-// Rows that a kernel reads 16 bytes at a time.
+// x with rows aligned for 16-byte vector loads; a copy if necessary.
 at::Tensor vectors(const at::Tensor& x) {
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
   const bool fit = x.stride(3) == 1 && whole(x.stride(0)) && whole(x.stride(1)) && whole(x.stride(2)) &&

@@ -25,7 +25,7 @@ CudaChoice& loaded() {
 
 std::filesystem::path library_path() { return library_beside("liblazy_ops_cuda.so"); }
 
-// Empty when it went well. RTLD_GLOBAL, as PyTorch's own libraries are.
+// Returns an error message, or "". RTLD_GLOBAL, as for PyTorch's own libraries.
 std::string open(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return {};
   return dlerror();
@@ -37,7 +37,7 @@ std::string open_operators() {
   return open(path.string());
 }
 
-// Until the operators are loaded, CUDA tensors get a clear error from every one of them.
+// Fallback for CUDA tensors until the operators are loaded: an error that says what is missing.
 std::string& reason() {
   static std::string text = "the CUDA operators are not loaded";
   return text;
@@ -60,7 +60,7 @@ void register_refusals() {
   }
 }
 
-// At load time: a process that has PyTorch's CUDA libraries gets the CUDA operators at once.
+// Runs when the library is loaded: registers the CUDA operators if the process has PyTorch's CUDA libraries.
 const bool at_start = [] {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) {
     reason() = open_operators();
@@ -79,7 +79,7 @@ void load_cuda() {
   std::string failed;
   if (!std::filesystem::exists(library_path())) {
     failed = open_operators();
-  } else if (!dlopen("libcuda.so.1", RTLD_NOW)) {  // before PyTorch's libraries, which take a second
+  } else if (!dlopen("libcuda.so.1", RTLD_NOW)) {  // tested first: loading PyTorch's libraries takes a second
     failed = "there is no NVIDIA driver (libcuda.so.1)";
   } else {
     failed = open("libtorch_cuda.so");

@@ -56,7 +56,7 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
   return {y, sum};
 }
 
-// The weight's gradient is summed in parts that depend on the number of rows alone, then added in order.
+// Partial sums of the weight's gradient over ranges of rows that depend on the number of rows only, added in order.
 Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                   const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);

@@ -12,7 +12,7 @@ namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-// y and, where there is a residual, x + residual.
+// y and, with a residual, x + residual.
 Pair normalize(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps) {
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor in = x.contiguous(), w = weight.contiguous(),

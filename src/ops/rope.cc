@@ -60,7 +60,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Cosines and sines by position, kept for the process: a fp64 sine a pair and position costs more than the rotation.
+// Cosines and sines by position, cached for the process: a fp64 sine costs more than the rotation of a pair.
 struct Table {
   int64_t positions = 0, pairs = 0;
   std::vector<float> cos, sin;  // (positions, pairs)
@@ -135,7 +135,7 @@ at::Tensor call(const at::Tensor& x, const RopeArguments& a, bool inverse, const
                  s.attention_factor);
 }
 
-// Linear, and its transpose is the rotation back (times the attention factor): every derivative is the operator itself.
+// The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself.
 struct Rope : torch::autograd::Function<Rope> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const RopeArguments& a, bool inverse,
                             const OptionalTensor& positions) {

@@ -1,4 +1,4 @@
-// lazy::rope on NVIDIA GPUs. Strided heads, such as those of a slice of one product's result, are read where they lie.
+// lazy::rope on NVIDIA GPUs. Strided heads, such as slices of a joint projection, are read without a copy.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
 
-// A table of at least `positions`, kept for the process. It doubles when it grows, so the outgrown ones, which kernels
-// and recorded graphs may still read, take no more memory than the last.
+// A table of at least `positions`, cached for the process. It doubles when it grows, so the previous tables, which
+// kernels in flight and CUDA graphs may still read, take less memory than the current one.
 cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceIndex device) {
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceIndex, RopeKey>, cuda::RopeTable> tables;
@@ -31,7 +31,7 @@ cuda::RopeTable table(const RopeArguments& a, int64_t positions, c10::DeviceInde
   return known;
 }
 
-// An axis of one element may have any stride: none, so that it does not count where strides have to be aligned.
+// An axis of one element may have any stride: 0 passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
 
 at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
@@ -54,7 +54,7 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
   a.dim = x.size(-1);
   a.interleaved = interleaved;
   a.inverse = inverse;
-  int64_t last = a.length - 1;  // most positions given are those of whole sequences
+  int64_t last = a.length - 1;  // explicit positions usually are those of whole sequences
   if (positions && positions->defined()) {
     if (positions->scalar_type() == at::kInt) {
       a.places32 = positions->const_data_ptr<int32_t>();

@@ -29,7 +29,7 @@ float* buffer(size_t which, int64_t dim) {
 }
 
 const float* load(DType type, const void* data, int64_t offset, int64_t dim, size_t which) {
-  if (type == DType::f32 && dim % kLanes == 0) return static_cast<const float*>(data) + offset;  // as good as a copy
+  if (type == DType::f32 && dim % kLanes == 0) return static_cast<const float*>(data) + offset;  // no copy needed
   float* row = buffer(which, dim);
   cpu::load_row(type, data, offset, 1, dim, 1.0f, row);
   std::fill(row + dim, row + padded(dim), 0.0f);
@@ -60,7 +60,7 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
         hn::StoreU(hn::Add(hn::LoadU(f, row + i), hn::LoadU(f, other + i)), f, out + i);
       }
       store(type, out, dim, sum, r * dim);
-      row = load(type, sum, r * dim, dim, 1);  // as rounded: backward sees the same
+      row = load(type, sum, r * dim, dim, 1);  // the rounded sum, which the backward pass reads too
     }
     const float scale = 1 / std::sqrt(dot(row, row, padded(dim)) / static_cast<float>(dim) + eps);
     for (size_t i = 0; i < padded(dim); i += kLanes) {

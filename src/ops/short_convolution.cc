@@ -55,7 +55,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// For every tap, the input it sees at each token: zeros before the beginning and in other documents. fp32.
+// The input of each tap at each token, fp32: zeros before the beginning and across documents.
 std::vector<at::Tensor> seen(const at::Tensor& x, int64_t taps, const OptionalTensor& past,
                              const OptionalTensor& cu_seqlens) {
   const at::Tensor in = x.to(at::kFloat);

@@ -10,7 +10,7 @@ namespace lazy::ops {
 
 namespace {
 
-// What the kernel's pointers point to, made fit for it.
+// Owns the tensors whose pointers the kernel gets, converted and aligned as it requires.
 struct ConvolutionCall {
   at::Tensor x, weight, bias, past, cu_seqlens;
   cuda::ShortConvolution a{};

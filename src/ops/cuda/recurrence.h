@@ -18,8 +18,8 @@ namespace lazy::ops::cuda {
 
 constexpr int kChunk = 64;
 
-// Log decays below this forget everything: their exponential is nothing beside bf16's precision, and sums of 64 of them
-// keep enough digits in fp32.
+// Lower bound of log decays: its exponential is 0 at bf16's precision, and a sum of 64 of them
+// keeps enough digits in fp32.
 constexpr float kLeastLogDecay = -100;
 
 // (B, L, heads, dim) at steps in elements; the last axis is contiguous, rows begin at multiples of 16 bytes.
@@ -28,12 +28,12 @@ struct RecurrenceRows {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// What a chunk's tokens do to a head's state.
+// Gates of a chunk's tokens for one head's state.
 struct ChunkGates {
-  float sum[kChunk];    // log2 of decays, up to and with each token
-  float beta[kChunk];   // 0 past the last token, 1 where there is none
-  float read[kChunk];   // how much of the state before the chunk reaches each token; of the last: the end
-  float write[kChunk];  // how much of each token reaches the chunk's end
+  float sum[kChunk];    // inclusive prefix sums of the log2 decays
+  float beta[kChunk];   // 0 past the last token, 1 without beta
+  float read[kChunk];   // decay from the state before the chunk to each token; the last entry: to the end
+  float write[kChunk];  // decay from each token to the chunk's end
   int32_t document[kChunk];
 };
 
@@ -50,7 +50,7 @@ struct Recurrence {
   const float* initial_state = nullptr;  // (B, H, K, V); null: zeros
   const float* d_final_state = nullptr;  // like it
 
-  // Memory between the kernels.
+  // Workspace.
   ChunkGates* gates = nullptr;        // (B, N, H)
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64), delta rule
   __nv_bfloat16* pairs = nullptr;     // like it; the backward pass
@@ -70,10 +70,10 @@ struct Recurrence {
   constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }
 };
 
-// In how many parts of the keys the gradients are computed.
+// The number of slices of the key dimension in which the gradients are computed.
 inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
 
-// Whether the current GPU has the shared memory for these keys.
+// Whether the current GPU has enough shared memory for keys of this width.
 bool recurrence_fits(int64_t K, bool delta);
 
 // In this order. The forward pass: gates, matrices (delta rule), states, outputs. The backward pass, without `out`:
