@@ -1,4 +1,4 @@
-#include "benchmarks/attention.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
@@ -11,8 +11,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/agreement.h"
-#include "benchmarks/device_timing.h"
+#include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/attention.h"
 #include "ops/load_cuda.h"

@@ -1,4 +1,4 @@
-#include "benchmarks/decode.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/agreement.h"
 #include "benchmarks/decode_inputs.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"

@@ -3,9 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/agreement.h"
 #include "benchmarks/decode_inputs.h"
-#include "benchmarks/device_timing.h"
+#include "benchmarks/timing.h"
 #include "core/error.h"
 #include "ops/load_cuda.h"
 

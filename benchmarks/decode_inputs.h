@@ -7,7 +7,7 @@
 #include <cmath>
 #include <string>
 
-#include "benchmarks/decode.h"
+#include "benchmarks/benchmarks.h"
 #include "ops/decode.h"
 
 namespace lazy::benchmarks {

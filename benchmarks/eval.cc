@@ -1,4 +1,4 @@
-#include "benchmarks/eval.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -8,7 +8,6 @@
 #include <numeric>
 #include <random>
 
-#include "benchmarks/device_timing.h"
 #include "benchmarks/timing.h"
 #include "core/error.h"
 #include "eval/batch.h"

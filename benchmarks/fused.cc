@@ -1,4 +1,4 @@
-#include "benchmarks/fused.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -8,8 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/agreement.h"
-#include "benchmarks/device_timing.h"
+#include "benchmarks/timing.h"
 #include "ops/fused.h"
 #include "ops/load_cuda.h"
 #include "ops/rms_norm.h"

@@ -1,4 +1,4 @@
-#include "benchmarks/mixers.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -8,14 +8,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/device_timing.h"
+#include "benchmarks/timing.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "model/device.h"
 #include "model/language_model.h"
 #include "repro/configs.h"
-#include "model/device.h"
 #include "train/profiling.h"
 
 namespace lazy::benchmarks {

@@ -1,16 +1,15 @@
-#include "benchmarks/sinks.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/agreement.h"
 #include "benchmarks/timing.h"
 #include "core/text.h"
+#include "model/device.h"
 #include "model/language_model.h"
 #include "sinks/measures.h"
-#include "model/device.h"
 #include "train/profiling.h"
 
 namespace lazy::benchmarks {
@@ -29,7 +28,8 @@ std::vector<at::Tensor> by_definition(const LanguageModel& model,
   for (size_t layer = 0; layer < inputs.size(); ++layer) {
     const ops::AttentionTerms terms = model.attention_terms(static_cast<int64_t>(layer));
     const auto& [q, k] = inputs[layer];
-    out.push_back(ops::weight_statistics(ops::normalized_weights(ops::attention_scores(q.to(type), k.to(type), terms), terms)));
+    out.push_back(
+        ops::weight_statistics(ops::normalized_weights(ops::attention_scores(q.to(type), k.to(type), terms), terms)));
   }
   return out;
 }

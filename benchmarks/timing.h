@@ -1,16 +1,22 @@
-// Medians of repeated runs, side by side.
+// Timing and checking of benchmark results: medians of repeated runs on CPU and GPU, agreement with a reference.
 #pragma once
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <vector>
+
+#include "core/error.h"
 
 namespace lazy::benchmarks {
 
 using Works = std::vector<std::function<void()>>;
 
 // Medians of measure(work) of each: one run before the first that counts, then rounds in which each runs once, so that
-// what slows the machine for a while slows them all and no one finds its data still in the cache.
+// a temporary slowdown affects all of them and none finds its data in the cache.
 template <typename Measure>
 std::vector<double> medians(int rounds, const Works& works, const Measure& measure) {
   std::vector<std::vector<double>> times(works.size());
@@ -35,6 +41,37 @@ inline std::vector<double> medians_ms(int rounds, const Works& works) {
     work();
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   });
+}
+
+// Milliseconds by the GPU's clock. PyTorch's CUDA libraries are not linked: they are loaded when a CUDA tensor exists.
+// A round queues `calls` of a work after one that is not counted, which keeps the GPU busy while the host queues.
+inline std::vector<double> device_medians_ms(int rounds, int calls, const Works& works) {
+  const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
+  const c10::Stream stream = gpu.getStream(gpu.getDevice());
+  c10::Event begin(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event end(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
+  return medians(rounds, works, [&](const auto& work) {
+    work();
+    begin.record(stream);
+    for (int i = 0; i < calls; ++i) work();
+    end.record(stream);
+    end.synchronize();
+    return begin.elapsedTime(end) / calls;
+  });
+}
+
+inline double relative_error(const at::Tensor& x, const at::Tensor& truth) {
+  return ((x.to(truth.device(), at::kDouble) - truth).norm() / truth.norm()).item<double>();
+}
+
+// Throws RunError naming `what` unless the result is at most twice as far from the float64 truth as a plain computation
+// in fp32, plus one rounding of `type`.
+inline void require_agreement(const char* operation, const std::string& what, at::ScalarType type,
+                              const at::Tensor& found, const at::Tensor& plain, const at::Tensor& truth) {
+  const double error = relative_error(found, truth);
+  const double allowed = 2 * relative_error(plain, truth) + (type == at::kFloat ? 0x1p-24 : 0x1p-8);
+  if (error <= allowed) return;
+  fail_run(operation, "{} is wrong: relative error {:.2e}, expected at most {:.2e}", what, error, allowed);
 }
 
 }  // namespace lazy::benchmarks

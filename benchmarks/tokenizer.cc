@@ -1,4 +1,4 @@
-#include "benchmarks/tokenizer.h"
+#include "benchmarks/benchmarks.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "benchmarks/train.h"
+#include "benchmarks/benchmarks.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>

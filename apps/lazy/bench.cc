@@ -4,14 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/attention.h"
-#include "benchmarks/decode.h"
-#include "benchmarks/eval.h"
-#include "benchmarks/fused.h"
-#include "benchmarks/mixers.h"
-#include "benchmarks/sinks.h"
-#include "benchmarks/tokenizer.h"
-#include "benchmarks/train.h"
+#include "benchmarks/benchmarks.h"
 #include "command.h"
 #include "core/config.h"
 #include "core/file.h"

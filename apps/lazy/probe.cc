@@ -1,4 +1,5 @@
 // `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
+#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

@@ -9,8 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "benchmarks/attention.h"
-#include "benchmarks/decode.h"
+#include "benchmarks/benchmarks.h"
 #include "command.h"
 #include "core/error.h"
 #include "core/log.h"

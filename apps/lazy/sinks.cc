@@ -1,4 +1,5 @@
 // `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
+#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,19 +1,20 @@
-// The configurations of configs/ that recipes extend, carried inside the program so that it runs from anywhere.
+// The configurations of configs/ that recipes extend, embedded in the program so that it runs from any folder.
 #pragma once
+#include <unistd.h>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "repro/step.h"
+#include "repro/plan.h"
 #include "train/config.h"
 
 namespace lazy::repro {
 
 // (path below configs/, content)
 const std::vector<std::pair<std::string_view, std::string_view>>& embedded_configs();
-// Writes them below `folder`; files that are there already and equal are left alone.
+// Writes them into `folder`; existing files with equal content are not touched.
 void write_configs(const std::filesystem::path& folder);
 
 // The configuration of a training step. `configs` is where write_configs put them; `output` and `corpus` may not exist
@@ -21,5 +22,19 @@ void write_configs(const std::filesystem::path& folder);
 train::TrainConfig train_config(const Step& step, const std::filesystem::path& configs,
                                 const std::filesystem::path& corpus, const std::filesystem::path& output,
                                 const std::vector<std::string>& more = {});
+
+// A temporary folder for configurations, removed by the destructor.
+struct TemporaryFolder {
+  TemporaryFolder() : path(std::filesystem::temp_directory_path() / ("lazy-repro-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::filesystem::path path;
+};
 
 }  // namespace lazy::repro

@@ -1,37 +1,64 @@
-// The measurements that steps ask for, each by the library that owns it: a model folder and text in, numbers out as
-// JSON. Lists hold one number for each text, so that models are compared text by text.
+// The measurements of steps, each made by the library that owns it: a model folder and text in, numbers out as JSON. A
+// list holds one number for each text, so that models are compared text by text.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "repro/step.h"
+#include "data/tokenizer.h"
+#include "model/language_model.h"
+#include "repro/plan.h"
 
 namespace lazy::repro {
 
-struct Subject {
+struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
 };
 
-// {"loss": [...]}: held-out sequences of the corpus, nats a token; through settings' "cache", if it names one.
-Json measure_heldout(const Subject& subject, const Json& settings);
-// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...]}: held-out samples;
-// "by_layer" too.
-Json measure_sinks(const Subject& subject, const Json& settings);
-// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is below the data folder; the same.
-Json measure_tasks(const Subject& subject, const Json& settings);
-// Of what that found: the mean of the accuracies that the tasks are known by (eval::Task::headline), and of how many.
+// {"loss": [...]}: held-out sequences of the corpus, nats a token; with the streaming cache that settings' "cache"
+// names, if any.
+Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
+// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "by_layer"}: held-out
+// samples.
+Json measure_sinks(const MeasureInputs& inputs, const Json& settings);
+// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is in the data folder; "cache" as above.
+Json measure_tasks(const MeasureInputs& inputs, const Json& settings);
+// From the result of measure_tasks: the mean of the tasks' headline accuracies (eval::Task::headline), and their
+// number.
 std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
 // {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}}.
-Json measure_lengths(const Subject& subject, const Json& settings);
+Json measure_lengths(const MeasureInputs& inputs, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
-Json measure_learned(const Subject& subject);
+Json measure_learned(const MeasureInputs& inputs);
 // {"loss": [...], "sink_ratio": [...]} of a folder of text.
-Json measure_domain(const Subject& subject, const Json& settings);
-// {set: {"samples", "files"}} of the benchmark files below a data folder.
+Json measure_domain(const MeasureInputs& inputs, const Json& settings);
+// {set: {"samples", "files"}} of the benchmark files in a data folder.
 Json count_datasets(const std::filesystem::path& data);
+
+// Shared by measurements and experiments.
+
+struct LoadedModel {
+  LanguageModel model;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+LoadedModel load(const MeasureInputs& inputs);
+
+// The tokens of files and of the text files in folders, without BOS, up to a limit that is enough for every measure.
+std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
+
+// The streaming cache that a step's settings name; none: the whole cache is kept.
+std::optional<StreamingCache> streaming_cache(const Json& settings);
+
+// Mean loss of each stretch of `block` tokens, at most `most` stretches spread over the stream. Every token is
+// predicted within a window of `length` tokens that begins with BOS, or, without BOS in the vocabulary, with the
+// preceding token.
+std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
+                                  int64_t block, int64_t length, int64_t most, const std::string& title);
 
 }  // namespace lazy::repro

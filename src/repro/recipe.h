@@ -1,16 +1,16 @@
-// A recipe: a table or figure of the paper, or a check that a reader of it asked for, as a plan and a judgement.
+// A recipe: a table or figure of the paper, or a further check, as a plan of steps and a judgement of their results.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "repro/plan.h"
 #include "repro/results.h"
-#include "repro/step.h"
 #include "repro/verdict.h"
 
 namespace lazy::repro {
 
-// A published row of numbers that this repository does not produce, or produces beside it.
+// A published row of numbers.
 struct PublishedRow {
   std::string name;
   std::vector<double> values;
@@ -30,7 +30,7 @@ struct Recipe {
   std::function<std::vector<Step>(const Conditions&)> plan;
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;
-  std::vector<std::string> notes;  // what a reader must know: what is not available here, what was decided
+  std::vector<std::string> notes;                            // caveats for the reader
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
 };
 
@@ -38,7 +38,7 @@ const std::vector<Recipe>& recipes();
 // Error suggests the nearest.
 const Recipe& find_recipe(const std::string& name);
 
-// One a file, in recipes/.
+// Defined in recipes/.
 Recipe table1();
 Recipe table2();
 Recipe table3();

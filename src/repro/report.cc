@@ -78,7 +78,7 @@ std::string verdict_text(const Finding& f, const Scale& scale) {
 
 bool has_scale(const RecipeRun& run) {
   return std::any_of(run.steps.begin(), run.steps.end(),
-                     [](const StepRun& s) { return s.step.kind != StepKind::study || !s.step.model.empty(); }) ||
+                     [](const StepRun& s) { return s.step.kind != StepKind::experiment || !s.step.model.empty(); }) ||
          run.steps.empty();
 }
 

@@ -25,8 +25,8 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 
 std::string interval_text(const Finding& finding);                     // "-0.0123 [-0.02, -0.004] nats a token"
 std::string verdict_text(const Finding& finding, const Scale& scale);  // "reproduced at tiny scale"
-bool has_scale(const RecipeRun& run);                                  // studies of given models and of toys have none
-std::string summary(const RecipeRun& run);                             // "3 reproduced, 1 refuted, 2 open"
+bool has_scale(const RecipeRun& run);       // experiments on given models and on toys have none
+std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
 std::string cautions(
     const RecipeRun& run);  // what was not run, what a small scale leaves open: sentences; empty: neither
 

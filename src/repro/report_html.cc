@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/text.h"
+#include "report/html.h"
 #include "report/report.h"
 #include "report/sections.h"
 #include "repro/report.h"
@@ -11,16 +12,9 @@ namespace {
 
 std::string table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
                   const char* css_class = "") {
-  std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\"><thead><tr>", css_class);
-  for (const std::string& h : head) out += "<th scope=\"col\">" + html_escape(h) + "</th>";
-  out += "</tr></thead><tbody>";
-  for (const auto& row : rows) {
-    out += "<tr>";
-    for (size_t i = 0; i < row.size(); ++i)
-      out += i ? "<td>" + html_escape(row[i]) + "</td>" : "<th scope=\"row\">" + html_escape(row[i]) + "</th>";
-    out += "</tr>";
-  }
-  return out + "</tbody></table></div>";
+  report::Table out = report::text_table(head, rows);
+  out.css_class = css_class;
+  return report::to_html(out);
 }
 
 // The learned parameters that steps recorded, as the runs that lazy report draws.

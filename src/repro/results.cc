@@ -78,8 +78,8 @@ std::vector<std::vector<double>> Results::offsets(const std::string& model) cons
 std::vector<std::vector<double>> Results::alibi_slopes(const std::string& model) const {
   return learned<double>(model, "alibi_slopes");
 }
-std::vector<std::vector<Curve>> Results::distance_bias(const std::string& model) const {
-  return learned<Curve>(model, "distance_bias");
+std::vector<std::vector<BiasCurve>> Results::distance_bias(const std::string& model) const {
+  return learned<BiasCurve>(model, "distance_bias");
 }
 
 std::string over(const Results& results, const std::string& items) {
@@ -87,7 +87,7 @@ std::string over(const Results& results, const std::string& items) {
                              : items + ", one training seed";
 }
 
-Finding judge(const Claim& claim, const std::optional<Estimate>& difference, Sign published,
+Finding judge(const Claim& claim, const std::optional<Estimate>& difference, ExpectedSign published,
               const std::string& missing) {
   return difference ? judge_sign(claim, *difference, published) : undecided(claim, missing);
 }

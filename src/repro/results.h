@@ -1,4 +1,4 @@
-// What the finished steps of a plan found, and the comparisons that recipes draw from it.
+// The results of a plan's finished steps, and the comparisons that recipes make with them.
 #pragma once
 #include <map>
 #include <optional>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/statistics.h"
-#include "repro/bias_curves.h"
-#include "repro/step.h"
+#include "repro/distance_bias.h"
+#include "repro/plan.h"
 #include "repro/verdict.h"
 
 namespace lazy::repro {
@@ -17,10 +17,11 @@ class Results {
   Results(int64_t seeds, std::map<std::string, Json> values) : seeds_(seeds), values_(std::move(values)) {}
   const Json* find(const std::string& step) const;  // nullptr: the step was left out
   int64_t seeds() const { return seeds_; }
-  // Steps whose names end so, by what stands before: ".gamma" -> model, values.
+  // Steps whose names have this suffix: ".gamma" -> (model, values).
   std::vector<std::pair<std::string, const Json*>> of_kind(const std::string& ending) const;
 
-  // The numbers of a step, one group a seed: "heldout" "loss", "lengths" "heldout/512". Empty when it was left out.
+  // The numbers of a step, one group a seed: "heldout" "loss", "lengths" "heldout/512". Empty when the step was
+  // skipped.
   Groups numbers(const std::string& model, StepKind kind, const std::string& field) const;
   // Their mean with its interval.
   std::optional<Estimate> mean(const std::string& model, StepKind kind, const std::string& field) const;
@@ -33,7 +34,7 @@ class Results {
 
   std::vector<std::vector<double>> offsets(const std::string& model) const;       // [layer][head], of the first seed
   std::vector<std::vector<double>> alibi_slopes(const std::string& model) const;  // [layer][head]
-  std::vector<std::vector<Curve>> distance_bias(const std::string& model) const;  // [layer][head][distance]
+  std::vector<std::vector<BiasCurve>> distance_bias(const std::string& model) const;  // [layer][head][distance]
 
  private:
   template <typename Head>
@@ -46,7 +47,7 @@ class Results {
 // "held-out sequences" or, with several seeds, "2 seeds and held-out sequences".
 std::string over(const Results& results, const std::string& items);
 // judge_sign, or undecided when there is no estimate.
-Finding judge(const Claim& claim, const std::optional<Estimate>& difference, Sign published,
+Finding judge(const Claim& claim, const std::optional<Estimate>& difference, ExpectedSign published,
               const std::string& missing);
 
 }  // namespace lazy::repro

@@ -1,8 +1,8 @@
-// Runs a recipe's plan: each step once, recorded when it is finished, so that a killed run goes on where it was.
+// Runs a recipe's plan. Each finished step is recorded, so that an interrupted run resumes with the next step.
 //
-//   OUTPUT/SCALE/steps/ID-KEY/record.json   what a finished step found; KEY follows from all that decides its outcome
-//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), which resumes by
-//   itself OUTPUT/SCALE/RECIPE.md, .json, .html    the report
+//   OUTPUT/SCALE/steps/ID-KEY/record.json   what a finished step found; KEY is a hash of all its inputs
+//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), resumable
+//   OUTPUT/SCALE/RECIPE.md, .json, .html    the report
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -19,7 +19,8 @@ struct RunOptions {
   std::vector<std::string> text;  // files or folders to make a corpus of where none is given (tiny scale)
   std::vector<std::string> only;  // ids of steps: run these and the trainings that they measure; empty: all
   bool progress = true;
-  std::function<Json(const Json& settings)> latency;  // times of attention, by whoever has the benchmarks
+  std::function<Json(const Json& settings)>
+      latency;  // times attention; supplied by the caller that links the benchmarks
 };
 
 struct StepRun {
@@ -36,10 +37,10 @@ struct RecipeRun {
   std::vector<StepRun> steps;
   std::vector<Finding> findings;  // of run_recipe: empty while steps are unfinished
   std::string command, date;
-  int64_t unfinished = 0;  // steps that are not done: that `only` left for other processes
+  int64_t unfinished = 0;  // steps left for other processes by `only`
 };
 
-// What the recorded steps found.
+// The values of the recorded steps.
 Results results_of(const RecipeRun& run);
 
 // The plan with what is recorded already, nothing run. A corpus that does not exist yet makes every step open.

@@ -26,13 +26,13 @@ const char* name(Verdict verdict) {
   return verdict == Verdict::reproduced ? "reproduced" : verdict == Verdict::refuted ? "refuted" : "open";
 }
 
-Finding judge_sign(const Claim& claim, const Estimate& difference, Sign published) {
+Finding judge_sign(const Claim& claim, const Estimate& difference, ExpectedSign published) {
   if (!usable(difference))
     return finding(claim, std::nullopt, Verdict::open, "the measured difference is not a finite number");
   if (difference.n < kFewest) return finding(claim, difference, Verdict::open, too_few(difference));
   const bool above = difference.low > 0, below = difference.high < 0;
   if (!above && !below) return finding(claim, difference, Verdict::open, "the interval contains zero");
-  const bool agrees = above == (published == Sign::above_zero);
+  const bool agrees = above == (published == ExpectedSign::positive);
   return finding(claim, difference, agrees ? Verdict::reproduced : Verdict::refuted,
                  agrees ? "the whole interval is on the published side of zero"
                         : "the whole interval is on the other side of zero");

@@ -1,12 +1,11 @@
-// When a published statement counts as reproduced, refuted or open. Nothing else decides it.
+// The rules by which a published statement is reproduced, refuted or open.
 //
-//   a relation   ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies wholly
-//   on
-//                the published side of zero, refuted when wholly on the other, open when it contains zero
-//   printed      (a number computed from a published checkpoint's weights, without any text) is compared with its
-//   printed digits a value      ("59.58 %") is compared only where model, data and measure are the paper's: reproduced
-//   when the interval
-//                contains it, refuted when not; anywhere else open, with the reason
+//   a relation  ("A is below B") is tested by the difference's 95 % interval: reproduced when the interval lies
+//   entirely
+//               on the published side of zero, refuted when entirely on the other, open when it contains zero
+//   printed     a number computed from a published checkpoint's weights alone is compared with its printed digits
+//   a value     ("59.58 %") is compared only if model, data and measure are the paper's: reproduced when the interval
+//               contains it, refuted when not; otherwise open, with the reason
 #pragma once
 #include <optional>
 #include <string>
@@ -19,9 +18,9 @@ namespace lazy::repro {
 enum class Verdict { reproduced, refuted, open };
 const char* name(Verdict verdict);
 
-enum class Sign { below_zero, above_zero };
+enum class ExpectedSign { negative, positive };
 
-// One published statement, what was found, and what follows.
+// A published statement, the measured estimate and the verdict.
 struct Finding {
   std::string claim;                 // the statement that is tested, in words
   std::string paper;                 // the published value or words, with their place in the paper
@@ -36,16 +35,16 @@ struct Claim {
   std::string text, paper, unit, over;
 };
 
-// The difference that `claim` is about should have this sign.
-Finding judge_sign(const Claim& claim, const Estimate& difference, Sign published);
+// Tests the sign of a difference.
+Finding judge_sign(const Claim& claim, const Estimate& difference, ExpectedSign published);
 // `obstacle`: why the value cannot be compared here; empty when it can.
 Finding judge_value(const Claim& claim, const Estimate& ours, double published, const std::string& obstacle);
-// A count that either agrees or not. `obstacle` as above.
+// Compares two counts. `obstacle` as above.
 Finding judge_count(const Claim& claim, double ours, double published, const std::string& obstacle);
 // A number that follows from given weights alone, against the digits that were printed: reproduced when it rounds to
 // them.
 Finding judge_printed(const Claim& claim, double ours, const std::string& printed, const std::string& obstacle);
-// Nothing was measured, and why.
+// An open finding without a measurement.
 Finding undecided(const Claim& claim, const std::string& reason);
 
 }  // namespace lazy::repro

@@ -22,7 +22,7 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
 
 // The model's probe points that the options select.
 std::vector<std::string> places_of(const ModelConfig& config, const ActivationOptions& options) {
-  const std::vector<std::string> all = probe_names(config);
+  const std::vector<std::string> all = hook_point_names(config);
   for (const auto* globs : {&options.read, &options.save}) {
     for (const std::string& glob : *globs) {
       if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); }))
@@ -76,7 +76,7 @@ ActivationReport read_activations(LanguageModel& model, const std::vector<int64_
   const at::NoGradGuard no_grad;
   const ScopedInterventions applied(model, options.interventions);
   ActivationReport out;
-  Probes probes = applied.probes();
+  ActivationHooks probes = applied.probes();
   for (const std::string& place : places_of(model.config(), options)) {
     const bool save = matches_any(options.save, place);
     probes.read(place, [&out, save](const std::string& name, const at::Tensor& tensor) {
@@ -87,7 +87,7 @@ ActivationReport read_activations(LanguageModel& model, const std::vector<int64_
   }
   ForwardOptions how;
   how.return_stats = model.config().all_attention();
-  how.probes = probes.or_null();
+  how.activation_hooks = probes.or_null();
   const auto stats = model.forward(at::tensor(ids, at::kLong).unsqueeze(0).to(model.device()), how).stats;
   if (how.return_stats) {
     MeasureSum sum;

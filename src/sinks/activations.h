@@ -1,5 +1,5 @@
 // `lazy probe` and the Python package's probe(): one pass of one text, with statistics of the activations at named
-// probe points (model/probes.h), selected activations as whole tensors, and the sink measures.
+// probe points (model/activation_hooks.h), selected activations as whole tensors, and the sink measures.
 #pragma once
 #include <ATen/core/Tensor.h>
 

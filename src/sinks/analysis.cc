@@ -39,9 +39,9 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
 // keep state within a pass.
 template <typename Use>
 void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
-               const Probes* probes, bool apart, const Use& use) {
+               const ActivationHooks* probes, bool apart, const Use& use) {
   ForwardOptions options;
-  options.probes = probes;
+  options.activation_hooks = probes;
   options.return_stats = true;
   const auto length = static_cast<int64_t>(samples.front().size());
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
@@ -49,7 +49,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
                         static_cast<int64_t>(sizeof(float));  // branch, residual
   const size_t together =
-      model.by_layers() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
+      model.offloaded() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
   std::unique_ptr<Progress> progress;
   if (!title.empty())
     progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
@@ -154,13 +154,13 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   const ScopedInterventions applied(model, options.interventions);
   FurtherMeasureCollector further(model, options.measures, options.threshold);
   const auto probed = [&](bool short_samples) {
-    Probes probes = applied.probes();
+    ActivationHooks probes = applied.probes();
     further.attach(probes, short_samples, needs_matrices(applied.probes(), model.config()));
     return probes;
   };
   MeasureSum sums(segments_of(model.config()));
   const auto windows = layer_windows(model.config());
-  const Probes of_samples = probed(false), of_sink_samples = probed(true);
+  const ActivationHooks of_samples = probed(false), of_sink_samples = probed(true);
   pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), applied.reads_activations(),
             [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();

@@ -7,10 +7,10 @@
 
 #include "core/error.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_names.h"
+#include "model/parameters.h"
 #include "model/config.h"
-#include "model/families/family.h"
-#include "model/probes.h"
+#include "model/families/families.h"
+#include "model/activation_hooks.h"
 #include "ops/attention_weights.h"
 #include "sinks/probe_measures.h"
 
@@ -44,7 +44,7 @@ WeightRows head_weights(LanguageModel& model, int64_t layer, int64_t head, const
 
 }  // namespace
 
-bool needs_matrices(const Probes& probes, const ModelConfig& config) {
+bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config) {
   if (config.positions.kind == PositionKind::transformer_xl) return true;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (probes.wants(layer, "attention.scores") || probes.wants(layer, "attention.weights")) return true;
@@ -53,12 +53,12 @@ bool needs_matrices(const Probes& probes, const ModelConfig& config) {
 }
 
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
-                                          const std::vector<std::pair<int64_t, int64_t>>& heads, const Probes* probes) {
+                                          const std::vector<std::pair<int64_t, int64_t>>& heads, const ActivationHooks* probes) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   std::vector<WeightRows> result(heads.size());
   ForwardOptions options;
-  Probes all = probes ? *probes : Probes();
+  ActivationHooks all = probes ? *probes : ActivationHooks();
   const bool matrices = needs_matrices(all, config);
   if (matrices) {
     all.read("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& weights) {
@@ -67,7 +67,7 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
       }
     });
   }
-  options.probes = all.or_null();
+  options.activation_hooks = all.or_null();
   const auto from_input = [&](int64_t layer, const at::Tensor& q, const at::Tensor& k) {
     for (size_t n = 0; n < heads.size(); ++n) {
       if (heads[n].first != layer) continue;

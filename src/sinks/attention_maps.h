@@ -19,10 +19,10 @@ using WeightRows = std::vector<std::vector<double>>;
 // `probes` take part in the pass: interventions.
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
                                           const std::vector<std::pair<int64_t, int64_t>>& heads,
-                                          const Probes* probes = nullptr);
+                                          const ActivationHooks* probes = nullptr);
 // Whether weights do not follow from q, k and the model's parameters alone and must be read as whole matrices: probes
 // replace scores or weights of some layer, or the scores are Transformer-XL's.
-bool needs_matrices(const Probes& probes, const ModelConfig& config);
+bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config);
 
 // Offsets, distance biases and ALiBi slopes of a model folder; large tensors are not read. Empty for a model without
 // them; a layer without attention has an empty row. Error names the file and the tensor.

@@ -121,7 +121,7 @@ Interventions::Change Interventions::parse(Kind kind, const char* option, const 
 
 ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventions& interventions) : model_(model) {
   const at::NoGradGuard no_grad;
-  const auto names = probe_names(model.config());
+  const auto names = hook_point_names(model.config());
   std::vector<std::string> known = names;
   for (const StoredTensor& stored : stored_tensors(model.config())) known.push_back(stored.name);
   for (const Change& change : interventions.changes_) {
@@ -167,7 +167,7 @@ std::vector<ScopedInterventions::Weight> ScopedInterventions::weights_like(const
 }
 
 void ScopedInterventions::require_resident_weights(const Change& change) const {
-  if (model_.by_layers())
+  if (model_.offloaded())
     fail("sinks", "{}: expected activations alone, a model that is loaded a layer at a time has no resident weights",
          change.text);
 }

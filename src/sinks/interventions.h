@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/families/family.h"
+#include "model/families/families.h"
 #include "model/language_model.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "sinks/tensor_index.h"
 
 namespace lazy::sinks {
@@ -30,7 +30,7 @@ class ScopedWeightEdits {
 };
 
 // A list of composable interventions, each given as text. Targets are weights, by their names in checkpoints (of the
-// model's own family or Llama's), and activations, by their probe points (model/probes.h). Names may contain * and
+// model's own family or Llama's), and activations, by their probe points (model/activation_hooks.h). Names may contain * and
 // carry an index as in Python.
 //
 //   set_zero        NAME[INDEX]
@@ -77,7 +77,7 @@ class ScopedInterventions {
   ScopedInterventions(LanguageModel& model, const Interventions& interventions);
   ScopedInterventions(const ScopedInterventions&) = delete;
   ScopedInterventions& operator=(const ScopedInterventions&) = delete;
-  const Probes& probes() const { return probes_; }
+  const ActivationHooks& probes() const { return probes_; }
   // Whether a value is read from an activation of the same pass: then batches must pass one at a time.
   bool reads_activations() const { return !seen_.empty(); }
 
@@ -98,7 +98,7 @@ class ScopedInterventions {
   void require_resident_weights(const Change& change) const;
 
   LanguageModel& model_;
-  Probes probes_;
+  ActivationHooks probes_;
   ScopedWeightEdits edits_;
   std::map<std::string, at::Tensor> seen_;       // activations of this pass that terms refer to
   std::map<std::string, at::Tensor> constants_;  // tensors of files, and epe

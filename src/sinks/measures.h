@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/positions/transformer_xl.h"
+#include "model/positions/relative.h"
 
 namespace lazy {
 struct ModelConfig;

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 
 namespace lazy::sinks {
 
@@ -14,11 +14,11 @@ at::Tensor computed_from(LanguageModel& model, const at::Tensor& ids, const char
                          const std::string& read) {
   const at::NoGradGuard no_grad;
   at::Tensor result;
-  Probes probes;
+  ActivationHooks probes;
   probes.replace(place, [&](const std::string&, const at::Tensor&) { return value; });
   probes.read(read, [&](const std::string&, const at::Tensor& tensor) { result = tensor.to(at::kFloat); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(ids, options);
   return result;
 }
@@ -41,11 +41,11 @@ at::Tensor position_vectors(LanguageModel& model) {
          name(config.positions.kind));
   const at::NoGradGuard no_grad;
   at::Tensor result;
-  Probes probes;
+  ActivationHooks probes;
   probes.read("embedding.positions",
               [&](const std::string&, const at::Tensor& tensor) { result = tensor.to(at::kFloat).squeeze(0); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(zero_ids(model, 1, config.max_length), options);
   return result;
 }

@@ -39,7 +39,7 @@ WeightMeasures::Layer& WeightMeasures::layer(const std::string& name) {
   return layers_[index];
 }
 
-void WeightMeasures::attach(Probes& probes, bool matrices) {
+void WeightMeasures::attach(ActivationHooks& probes, bool matrices) {
   if (matrices) {
     probes.read("layers.*.attention.weights", [this](const std::string& name, const at::Tensor& weights) {
       const Entropies e = entropies(weights);
@@ -116,7 +116,7 @@ size_t place_of(const std::string& name, size_t layers) {
 
 }  // namespace
 
-void VectorStatistics::attach(Probes& probes) {
+void VectorStatistics::attach(ActivationHooks& probes) {
   probes.read("layers.*." + place_, [this](const std::string& name, const at::Tensor& tensor) {
     const at::NoGradGuard no_grad;
     // (batch, length, dim) or (batch, length, heads, dim) -> (heads, length)
@@ -148,7 +148,7 @@ VectorStatistics::Result VectorStatistics::result() const {
   return {at::stack(norm), at::stack(variance)};
 }
 
-void MassiveActivations::attach(Probes& probes) {
+void MassiveActivations::attach(ActivationHooks& probes) {
   probes.read("*residual", [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
     Place& place = layers_.at(place_of(name, layers_.size() - 1));
@@ -194,7 +194,7 @@ HiddenSimilarity hidden_similarity(const at::Tensor& hidden) {
   return {(all - n) / (n * (n - 1)), std::exp(-at::xlogy(p, p).sum().item<double>())};
 }
 
-void Collapse::attach(Probes& probes) {
+void Collapse::attach(ActivationHooks& probes) {
   const auto add = [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
     auto& place = places_.at(place_of(name, places_.size() - 2));
@@ -232,7 +232,7 @@ FurtherMeasureCollector::FurtherMeasureCollector(const LanguageModel& model, con
   }
 }
 
-void FurtherMeasureCollector::attach(Probes& probes, bool short_samples, bool matrices) {
+void FurtherMeasureCollector::attach(ActivationHooks& probes, bool short_samples, bool matrices) {
   if (short_samples) {
     if (weights_) weights_->attach(probes, matrices);
     for (VectorStatistics& vectors : vectors_) vectors.attach(probes);

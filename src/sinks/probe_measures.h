@@ -1,4 +1,4 @@
-// Measures that read activations and attention weights at probe points (model/probes.h) during a pass. Each layer's
+// Measures that read activations and attention weights at probe points (model/activation_hooks.h) during a pass. Each layer's
 // tensor is reduced at once: no activation is stored and no n x n matrix exists. A measure is attached to the probes of
 // one or more passes and must outlive them.
 #pragma once
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/language_model.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 
 namespace lazy::sinks {
 
@@ -29,7 +29,7 @@ class WeightMeasures {
       : model_(model), threshold_(threshold), most_entries_(most_entries) {}
   // All samples have one length. `matrices`: read the pass's weights as whole matrices, for models whose weights do not
   // follow from q and k alone (needs_matrices in sinks/attention_maps.h).
-  void attach(Probes& probes, bool matrices = false);
+  void attach(ActivationHooks& probes, bool matrices = false);
 
   struct Result {
     at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a share
@@ -66,7 +66,7 @@ class VectorStatistics {
   // `place` follows "layers.N.": "residual" (hidden states), "attention.input" (what the paper's tables call hidden
   // states), "attention.v", ...
   explicit VectorStatistics(std::string place) : place_(std::move(place)) {}
-  void attach(Probes& probes);
+  void attach(ActivationHooks& probes);
   struct Result {
     at::Tensor norm, variance;  // (layers, heads, length) float64; one head where vectors are not split into heads
   };
@@ -84,7 +84,7 @@ class MassiveActivations {
  public:
   explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
       : least_(least), times_(times), layers_(static_cast<size_t>(layers) + 1) {}
-  void attach(Probes& probes);
+  void attach(ActivationHooks& probes);
   struct Place {
     double largest = 0;                                    // max |a| over samples
     double median = 0;                                     // mean over samples of the median |a|
@@ -114,7 +114,7 @@ class Collapse {
  public:
   // Singular values are expensive: only the first `most` samples are measured.
   explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
-  void attach(Probes& probes);
+  void attach(ActivationHooks& probes);
   const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // [place][sample]
 
  private:
@@ -139,7 +139,7 @@ class FurtherMeasureCollector {
   // Error names an unknown measure. `model` must outlive this.
   FurtherMeasureCollector(const LanguageModel& model, const std::vector<std::string>& measures, double threshold);
   // Attaches the measures of samples of Sink_k's length, or the others. `matrices`: see WeightMeasures.
-  void attach(Probes& probes, bool short_samples, bool matrices);
+  void attach(ActivationHooks& probes, bool short_samples, bool matrices);
   FurtherMeasures result() const;
 
  private:

@@ -7,7 +7,7 @@
 #include "core/file.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "repro/report.h"
 #include "repro/experiments/experiment.h"
 #include "support/error_of.h"
@@ -54,8 +54,8 @@ class GivenModels : public testing::Test {
     o.progress = false;
     return o;
   }
-  // A study as a recipe runs it on a trained model.
-  Json study(const char* name, const char* model, Json settings) const {
+  // An experiment as a recipe runs it on a trained model.
+  Json experiment(const char* name, const char* model, Json settings) const {
     settings.update(
         {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});
     return run_experiment({settings, "cpu", false});
@@ -87,7 +87,7 @@ TEST_F(GivenModels, RecipesRunToTheirEnds) {
 
 // A sliding window over the cache is sliding-window attention: RoPE looks at distances alone.
 TEST_F(GivenModels, StreamingAgainstWholePasses) {
-  const Json values = study("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
+  const Json values = experiment("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
   EXPECT_EQ(values.at("window_tokens"), kContext);
   EXPECT_EQ(values.at("length"), 4 * kContext);
   const ModelAndTexts subject = model_and_texts(
@@ -112,12 +112,12 @@ TEST_F(GivenModels, StreamingAgainstWholePasses) {
 }
 
 TEST_F(GivenModels, SpreadAgainstTheTensors) {
-  const Json values = study("spread", "lazy", {{"texts", 2}, {"length", 20}});
+  const Json values = experiment("spread", "lazy", {{"texts", 2}, {"length", 20}});
   ModelAndTexts subject = model_and_texts(
       {{{"model", (folder_ / "lazy").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 2, 20);
   for (size_t n = 0; n < 2; ++n) {
     double residual = 0, of_values = 0, sink = 0;
-    Probes probes;
+    ActivationHooks probes;
     // The first position's variance over the mean of the others', less 1.
     const auto ratio = [](const at::Tensor& rows) {
       const at::Tensor variance = rows.to(at::kDouble).var(1, /*unbiased=*/true);
@@ -131,7 +131,7 @@ TEST_F(GivenModels, SpreadAgainstTheTensors) {
       sink += t[0].slice(1, 1).select(2, 0).mean().item<double>() / 2;
     });
     ForwardOptions how;
-    how.probes = &probes;
+    how.activation_hooks = &probes;
     const at::NoGradGuard guard;
     subject.model.forward(at::tensor(subject.texts[n], at::kLong).unsqueeze(0), how);
     EXPECT_NEAR(values.at("residual").at(n).get<double>(), residual, 1e-5);
@@ -141,7 +141,7 @@ TEST_F(GivenModels, SpreadAgainstTheTensors) {
 }
 
 TEST_F(GivenModels, RepetitionAgainstTheWeights) {
-  const Json values = study("repetition", "softmax", {{"texts", 2}, {"length", 16}});
+  const Json values = experiment("repetition", "softmax", {{"texts", 2}, {"length", 16}});
   const ExperimentInputs run{
       {{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false};
   LanguageModel model = experiment_model(run);
@@ -151,7 +151,7 @@ TEST_F(GivenModels, RepetitionAgainstTheWeights) {
     for (size_t n = 0; n < 2; ++n) {
       const auto ids = input == std::string("natural") ? plain[n] : std::vector<int64_t>(16, plain[n][8]);
       std::vector<double> sink;
-      Probes probes;
+      ActivationHooks probes;
       probes.read("layers.*.attention.weights", [&](const std::string&, const at::Tensor& w) {
         double sum = 0;
         for (int64_t h = 0; h < 4; ++h) {
@@ -160,7 +160,7 @@ TEST_F(GivenModels, RepetitionAgainstTheWeights) {
         sink.push_back(sum / (4 * 15));
       });
       ForwardOptions how;
-      how.probes = &probes;
+      how.activation_hooks = &probes;
       model.forward(at::tensor(ids, at::kLong).unsqueeze(0), how);
       ASSERT_EQ(sink.size(), 2u);
       for (size_t l = 0; l < 2; ++l) EXPECT_NEAR(values.at(input).at("sink").at(n).at(l).get<double>(), sink[l], 1e-6);

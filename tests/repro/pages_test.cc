@@ -1,4 +1,4 @@
-// The pages of studies in a real browser (support/browser.h): maps behind sliders, histograms, curves by position, what
+// The pages of experiments in a real browser (support/browser.h): maps behind sliders, histograms, curves by position, what
 // was measured beside what is published, the command that made them.
 #include <gmock/gmock.h>
 
@@ -7,14 +7,14 @@
 #include "report/report.h"
 #include "repro/report.h"
 #include "sinks/analysis.h"
-#include "study_folder.h"
+#include "experiment_folder.h"
 #include "support/browser.h"
 
 namespace lazy::repro {
 namespace {
 using testing::HasSubstr;
 
-class StudyPages : public BrowserTest {
+class ExperimentPages : public BrowserTest {
  protected:
   // A recipe whose steps are run by `values`, as a page.
   static std::string page(const char* recipe, const Conditions& conditions,
@@ -31,8 +31,8 @@ class StudyPages : public BrowserTest {
   }
 };
 
-TEST_F(StudyPages, OfAGivenModel) {
-  const StudyFolder files;
+TEST_F(ExperimentPages, OfAGivenModel) {
+  const ExperimentFolder files;
   const auto check = [&](const char* recipe, int pictures, int sliders, const std::vector<const char*>& words) {
     SCOPED_TRACE(recipe);
     RecipeRun done = run_recipe(find_recipe(recipe), files.options());
@@ -51,7 +51,7 @@ TEST_F(StudyPages, OfAGivenModel) {
   shoot("gpt2-interventions", 390, 5200, "-phone");
 }
 
-TEST_F(StudyPages, OfToys) {
+TEST_F(ExperimentPages, OfToys) {
   Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
   for (const char* recipe : {"toy-unigram", "toy-bigram"}) {
     const std::string html = page(recipe, conditions, [](const Step& step) {
@@ -67,13 +67,13 @@ TEST_F(StudyPages, OfToys) {
   shoot("toy-unigram", 390, 5200, "-phone");
 }
 
-TEST_F(StudyPages, OfFigure2) {
+TEST_F(ExperimentPages, OfFigure2) {
   Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
-  const StudyFolder files;
+  const ExperimentFolder files;
   const std::string html = page("fig2", conditions, [&](const Step& step) {
     Json settings = step.settings;
     settings.update({{"texts", 9}, {"length", step.settings.at("study") == "mask" ? 70 : 48}});
-    return run_experiment(files.study(step.settings.at("study").get<std::string>().c_str(), settings));
+    return run_experiment(files.experiment(step.settings.at("study").get<std::string>().c_str(), settings));
   });
   EXPECT_NE(html.find("Mask@k"), std::string::npos);
   EXPECT_NE(html.find("73.26 % (paper, Figure 2a)"), std::string::npos);
@@ -82,8 +82,8 @@ TEST_F(StudyPages, OfFigure2) {
 }
 
 // `lazy sinks` with every further measure and every head's map: words stand at both axes of the map.
-TEST_F(StudyPages, OfSinksWithEveryMeasure) {
-  const StudyFolder files;
+TEST_F(ExperimentPages, OfSinksWithEveryMeasure) {
+  const ExperimentFolder files;
   LanguageModel model = LanguageModel::load(files.model());
   const auto tokenizer = load_tokenizer(files.model().string());
   sinks::AnalysisOptions options;
@@ -93,13 +93,13 @@ TEST_F(StudyPages, OfSinksWithEveryMeasure) {
   options.measures = sinks::kFurtherMeasures;
   options.progress = false;
   const auto source = sinks::text_source(*tokenizer, read_file(files.text()), "text.txt");
-  const auto study = sinks::analyze(model, *tokenizer, source, options);
+  const auto analysis = sinks::analyze(model, *tokenizer, source, options);
   report::RunData run;
   run.folder = files.model();
   run.name = "gpt2";
   run.kind = "softmax";
   const std::string command = "lazy sinks gpt2 --text text.txt --bos --measures all --maps all";
-  run.sinks = report::parse_sinks(sinks::to_json(study, model.config(), "gpt2", "text.txt", options, command), "gpt2");
+  run.sinks = report::parse_sinks(sinks::to_json(analysis, model.config(), "gpt2", "text.txt", options, command), "gpt2");
   const std::string html = report::render({run}, {command, "2026-01-02"});
   EXPECT_NE(html.find(command), std::string::npos);
   check_page("sinks", html, 4, 3 + 4);  // layers and heads

@@ -1,6 +1,7 @@
 // One text's places by name: statistics against the tensors themselves, tensors against the hooks, and what is refused.
 #include "sinks/activations.h"
 
+#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,10 +24,10 @@ TEST(ActivationReport, StatisticsAreThoseOfTheTensors) {
   for (const char* normalizer : {"softmax", "elastic"}) {
     LanguageModel model = small_model(normalizer);
     std::map<std::string, at::Tensor> seen;
-    Probes probes;
+    ActivationHooks probes;
     probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen[name] = t[0].clone(); });
     ForwardOptions how;
-    how.probes = &probes;
+    how.activation_hooks = &probes;
     const at::NoGradGuard guard;
     model.forward(at::tensor(kIds, at::kLong).unsqueeze(0), how);
     ActivationOptions options;

@@ -1,5 +1,6 @@
 #include "sinks/analysis.h"
 
+#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

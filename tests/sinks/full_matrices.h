@@ -1,4 +1,4 @@
-// Attention weights of every layer and head of a small model, straight from the definition (SPEC section 2) in float64:
+// Attention weights of every layer and head of a small model, computed by the definition in float64:
 // what the sink measures must equal.
 #pragma once
 #include <ATen/ATen.h>

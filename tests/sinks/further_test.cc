@@ -21,10 +21,10 @@ at::Tensor sample_ids(int64_t length, int64_t seed) {
 }
 
 // One pass a sample.
-void pass(LanguageModel& model, const Probes& probes, int64_t length, int64_t samples) {
+void pass(LanguageModel& model, const ActivationHooks& probes, int64_t length, int64_t samples) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   for (int64_t seed = 0; seed < samples; ++seed) model.forward(sample_ids(length, seed).unsqueeze(0), options);
 }
 
@@ -32,10 +32,10 @@ void pass(LanguageModel& model, const Probes& probes, int64_t length, int64_t sa
 std::map<std::string, at::Tensor> tensors_at(LanguageModel& model, const std::string& glob, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> out;
-  Probes probes;
+  ActivationHooks probes;
   probes.read(glob, [&](const std::string& name, const at::Tensor& t) { out[name] = t[0].to(at::kDouble); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(ids.unsqueeze(0), options);
   return out;
 }
@@ -54,7 +54,7 @@ TEST_P(WeightMeasuresOf, FullMatrices) {
   const int64_t length = 29, samples = 4;
   const double threshold = 0.1;
   WeightMeasures measures(model, threshold, kind.entries);
-  Probes probes;
+  ActivationHooks probes;
   measures.attach(probes);
   pass(model, probes, length, samples);
   const auto result = measures.result();
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Models, WeightMeasuresOf,
 
 TEST(WeightMeasures, ReplacedWeightsAreMeasured) {
   LanguageModel model = small_model("softmax");
-  Probes probes;
+  ActivationHooks probes;
   probes.replace("layers.1.attention.weights",
                  [](const std::string&, const at::Tensor& w) { return at::eye(w.size(-1), w.options()).expand_as(w); });
   WeightMeasures measures(model, 0.3);
@@ -117,7 +117,7 @@ TEST(VectorStatistics, EqualTheDefinitions) {
   for (const char* place :
        {"residual", "attention.input", "attention.q.projected", "attention.k", "attention.v", "mlp.output"}) {
     VectorStatistics statistics{place};
-    Probes probes;
+    ActivationHooks probes;
     statistics.attach(probes);
     pass(model, probes, length, samples);
     const auto result = statistics.result();
@@ -145,7 +145,7 @@ TEST(VectorStatistics, EqualTheDefinitions) {
 
 TEST(MassiveActivations, FoundWhereTheyWerePut) {
   LanguageModel model = small_model("softmax");
-  Probes probes;
+  ActivationHooks probes;
   probes.replace("layers.1.residual", [](const std::string&, const at::Tensor& t) {
     at::Tensor out = t.clone();
     out.select(1, 0).select(1, 7).fill_(-9e6);
@@ -168,7 +168,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
   }
   EXPECT_EQ(places[1].largest, 9e6);
   MassiveActivations strict(3, 8.5e6, 10);  // above both bounds or not at all
-  Probes again = probes;
+  ActivationHooks again = probes;
   strict.attach(again);
   pass(model, again, 20, 1);
   EXPECT_EQ(strict.result()[1].count, 1);
@@ -178,7 +178,7 @@ TEST(MassiveActivations, FoundWhereTheyWerePut) {
 TEST(MassiveActivations, MedianIsThatOfTheLayer) {
   LanguageModel model = small_model("elastic");
   MassiveActivations massive(3);
-  Probes probes;
+  ActivationHooks probes;
   massive.attach(probes);
   pass(model, probes, 17, 1);
   for (const auto& [name, tensor] : tensors_at(model, "layers.*.residual", sample_ids(17, 0))) {
@@ -191,7 +191,7 @@ TEST(MassiveActivations, MedianIsThatOfTheLayer) {
 TEST(Collapse, CosineAndRankPairByPair) {
   LanguageModel model = small_model("softmax");
   Collapse collapse(3);
-  Probes probes;
+  ActivationHooks probes;
   collapse.attach(probes);
   std::map<std::string, at::Tensor> seen;  // of the last pass
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen[name] = t[0].to(at::kDouble); });

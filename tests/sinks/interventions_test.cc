@@ -26,10 +26,10 @@ Seen pass_under(LanguageModel& model, const Interventions& interventions) {
   const at::NoGradGuard guard;
   const ScopedInterventions applied(model, interventions);
   Seen seen;
-  Probes probes = applied.probes();
+  ActivationHooks probes = applied.probes();
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen.emplace_back(name, t.clone()); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(two_texts(), options);
   return seen;
 }

@@ -1,11 +1,12 @@
 // The whole study on models whose weights come a layer at a time, and on Transformer-XL's attention: the numbers of the
 // ordinary path.
+#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "model/temporary_folder.h"
 #include "sinks/analysis.h"
 #include "support/error_of.h"
@@ -48,7 +49,7 @@ TEST(LayerAtATime, TheStudyIsTheSame) {
     const lazy::testing::TemporaryFolder folder;
     LanguageModel(of_bytes(family), 5).save(folder.path());
     LanguageModel whole = LanguageModel::load(folder.path());
-    LanguageModel parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+    LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     EXPECT_EQ(all_measures(parts, {}), all_measures(whole, {}));
     // What is put in a later layer comes from the same sample, however many are under way.
     Interventions change;
@@ -63,7 +64,7 @@ TEST(LayerAtATime, TheStudyIsTheSame) {
 TEST(LayerAtATime, WeightsAreNotChanged) {
   const lazy::testing::TemporaryFolder folder;
   LanguageModel(of_bytes("gpt2"), 5).save(folder.path());
-  LanguageModel parts = LanguageModel::load_by_layers(folder.path(), at::kCPU, at::kFloat);
+  LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
   Interventions zero, copied;
   zero.set_zero("h.*.attn.c_attn.bias[0:24]");
   copied.add("layers.1.residual[0]=wpe.weight[3]");
@@ -83,10 +84,10 @@ TEST(TransformerXlSinks, StatisticsAndMapsAreTheMatrices) {
     LanguageModel model(config, 6);
     const at::Tensor ids = at::remainder(at::arange(31, at::kLong) * 37 + 11, 300).unsqueeze(0);
     std::map<std::string, at::Tensor> matrices;
-    Probes probes;
+    ActivationHooks probes;
     probes.read("layers.*.attention.weights",
                 [&](const std::string& name, const at::Tensor& t) { matrices[name] = t.to(at::kDouble); });
-    model.forward(ids, {.probes = &probes});
+    model.forward(ids, {.activation_hooks = &probes});
     ASSERT_EQ(matrices.size(), 3U);
     const auto stats = model.forward(ids, {.return_stats = true}).stats;
     MeasureSum sum(segments_of(config));

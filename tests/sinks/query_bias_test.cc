@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "model/probes.h"
+#include "model/activation_hooks.h"
 #include "sinks/interventions.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
@@ -23,10 +23,10 @@ Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& inte
   const at::NoGradGuard guard;
   Read out;
   const ScopedInterventions applied(model, interventions);
-  Probes probes = applied.probes();
+  ActivationHooks probes = applied.probes();
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { out.at[name] = t.to(at::kDouble); });
   ForwardOptions options;
-  options.probes = &probes;
+  options.activation_hooks = &probes;
   model.forward(ids, options);
   return out;
 }
@@ -85,7 +85,7 @@ TEST(QueryBias, DroppingTheKeyBiasChangesNoWeight) {
 // Every place that comes before `first` in a pass: the same bits.
 void expect_nothing_before(const LanguageModel& model, const std::string& first, const Read& changed,
                            const Read& plain) {
-  for (const std::string& name : probe_names(model.config())) {
+  for (const std::string& name : hook_point_names(model.config())) {
     if (name == first) return;
     EXPECT_TRUE(at::equal(changed.at.at(name), plain.at.at(name))) << name << " stands before " << first;
   }

@@ -1,4 +1,4 @@
-// The toy transformers of "Sparse attention 5 - attention sink" (SPEC section 6.2): unigram and bigram sources, with
+// The toy transformers of "Sparse attention 5 - attention sink" : unigram and bigram sources, with
 // and without BOS.
 #include <fmt/format.h>
 
@@ -7,7 +7,8 @@
 
 #include "core/statistics.h"
 #include "core/text.h"
-#include "report/map_browser.h"
+#include "report/heat_map.h"
+#include "report/html.h"
 #include "report/plot.h"
 #include "report/sections.h"
 #include "repro/recipe.h"
@@ -45,7 +46,7 @@ std::vector<Step> plan_toys(const Conditions& c, const char* data, const Variant
   Plan plan(c);
   for (const Variant& v : variants) {
     for (int64_t seed = 0; seed < std::max(kToySeeds, c.seeds); ++seed) {
-      plan.once(StepKind::study, toy_step(data, v.name, seed),
+      plan.once(StepKind::experiment, toy_step(data, v.name, seed),
                 {{"study", "toy"},
                  {"data", data},
                  {"bos", v.bos},
@@ -128,15 +129,15 @@ std::vector<Finding> judge_unigram(const Conditions&, const Results& results) {
       judge_sign({"with BOS: BOS receives more than an equal share of the weight of content queries",
                   "BOS is heavily attended to (toy post)", "share of weight", seeds},
                  bootstrap_mean(lists(bos, "to_bos", bos.front()->at("uniform_share").get<double>())),
-                 Sign::above_zero),
+                 ExpectedSign::positive),
       judge_sign({"with BOS: infrequent tokens (ranks 51 to 100) lie nearer to BOS in embedding space than frequent "
                   "ones (distance over its mean, frequent minus infrequent)",
                   "large-index tokens are closer to BOS (toy post)", "relative distance", "tokens"},
-                 bootstrap_difference(distance.frequent, distance.infrequent), Sign::above_zero),
+                 bootstrap_difference(distance.frequent, distance.infrequent), ExpectedSign::positive),
       judge_sign({"with BOS: infrequent tokens receive more attention than frequent ones where they stand (over its "
                   "mean, infrequent minus frequent)",
                   "infrequent tokens receive more attention (toy post)", "relative attention", "tokens"},
-                 bootstrap_difference(received.infrequent, received.frequent), Sign::above_zero),
+                 bootstrap_difference(received.infrequent, received.frequent), ExpectedSign::positive),
       judge_sign({"without BOS: the sinks are frequent tokens (relative attention received, the ten most frequent "
                   "minus all others)",
                   "sinks correspond to frequent tokens (toy post)", "relative attention", "tokens"},
@@ -146,7 +147,7 @@ std::vector<Finding> judge_unigram(const Conditions&, const Results& results) {
                                         rest.insert(rest.end(), without.infrequent.begin(), without.infrequent.end());
                                         return rest;
                                       }()),
-                 Sign::above_zero)};
+                 ExpectedSign::positive)};
   for (const Variant& v : kUnigram)
     out.push_back(excess_over_floor(fmt::format("unigram {}", v.name), of_variant(results, "unigram", v.name)));
   for (const char* other : {"bos-d1", "bos-residual", "bos-untied"}) {
@@ -154,7 +155,7 @@ std::vector<Finding> judge_unigram(const Conditions&, const Results& results) {
     out.push_back(judge_sign({fmt::format("variant {}: BOS receives more than an equal share of the weight", other),
                               "not published: another form of the toy", "share of weight", seeds},
                              bootstrap_mean(lists(runs, "to_bos", runs.front()->at("uniform_share").get<double>())),
-                             Sign::above_zero));
+                             ExpectedSign::positive));
   }
   return out;
 }
@@ -174,7 +175,7 @@ std::vector<Finding> judge_bigram(const Conditions&, const Results& results) {
                               decided ? "nearly diagonal, but for splitting among identical tokens (toy post)"
                                       : "not published: another form of the toy",
                               "share of weight - 1/2", seeds},
-                             bootstrap_mean(lists(runs, "current", 0.5)), Sign::above_zero));
+                             bootstrap_mean(lists(runs, "current", 0.5)), ExpectedSign::positive));
     out.push_back(excess_over_floor(fmt::format("bigram {}", v.name), runs));
   }
   out.push_back(judge_value(
@@ -266,7 +267,7 @@ std::string toy_pictures(const Results& results, const std::string& data) {
 
 const char* kToyNote =
     "One causal head without positions, MLP, norm and residual; tied embeddings; every matrix N(0, 0.02); Adam 0.01, "
-    "3000 steps of 128 fresh sequences of ten tokens (decision A14). "
+    "3000 steps of 128 fresh sequences of ten tokens. "
     "The variants bos-residual and bos-untied change one of these.";
 
 }  // namespace

@@ -1,0 +1,200 @@
+// Losses and sink measures on held-out text and on folders of other text.
+#include "repro/measure.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/stop.h"
+#include "data/corpus/documents.h"
+#include "data/sequences.h"
+#include "eval/score.h"
+#include "model/config.h"
+#include "sinks/analysis.h"
+#include "sinks/measures.h"
+#include "sinks/text_source.h"
+
+namespace lazy::repro {
+namespace fs = std::filesystem;
+
+LoadedModel load(const MeasureInputs& inputs) {
+  LoadedModel loaded{LanguageModel::load(inputs.model), load_tokenizer(inputs.model.string())};
+  if (inputs.device == "cuda") loaded.model.to(at::Device(at::kCUDA, 0));
+  return loaded;
+}
+
+std::optional<StreamingCache> streaming_cache(const Json& settings) {
+  if (!settings.contains("cache")) return std::nullopt;
+  return StreamingCache::parse(settings.at("cache").get<std::string>(), "cache");
+}
+
+std::vector<double> stream_losses(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
+                                  int64_t block, int64_t length, int64_t most, const std::string& title) {
+  const int64_t begin = bos ? 0 : 1, blocks = (static_cast<int64_t>(ids.size()) - begin) / block,
+                count = std::min(blocks, most);
+  std::vector<eval::Window> windows;
+  for (int64_t n = 0; n < count; ++n) {
+    const int64_t first = begin + n * blocks / count * block;
+    for (int64_t at = first; at < first + block; at += length) {
+      const auto from = ids.begin() + at;
+      eval::Window window;
+      window.targets.assign(from, from + std::min(length, first + block - at));
+      window.input.push_back(bos ? *bos : *(from - 1));
+      window.input.insert(window.input.end(), window.targets.begin(), window.targets.end() - 1);
+      windows.push_back(std::move(window));
+    }
+  }
+  const auto scores = eval::score(model, windows, {std::max<int64_t>(1, 2048 / length), title});
+  std::vector<double> losses;
+  const auto each = static_cast<size_t>((block + length - 1) / length);
+  for (size_t n = 0; n < static_cast<size_t>(count); ++n) {
+    double sum = 0;
+    for (size_t i = 0; i < each; ++i) sum -= scores[n * each + i].log_likelihood;
+    losses.push_back(sum / static_cast<double>(block));
+  }
+  return losses;
+}
+
+namespace {
+
+constexpr int64_t kMostBytes = 16 << 20;
+
+// A file with a zero byte near its beginning is binary.
+bool is_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(4096, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(file.gcount()));
+  return !head.empty() && head.find('\0') == std::string::npos;
+}
+
+// One mean per sample of each sink measure, and the means over samples by layer and head.
+Json sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title) {
+  const at::NoGradGuard no_grad;
+  ForwardOptions options;
+  options.return_stats = true;
+  std::vector<double> sink_ratio, density, released_mass, alive_fraction;
+  const auto windows = sinks::layer_windows(model.config());
+  const Segments segments = sinks::segments_of(model.config());
+  sinks::MeasureSum all(segments);
+  std::unique_ptr<Progress> progress;
+  if (!title.empty()) progress = std::make_unique<Progress>(title, samples.size(), "samples");
+  for (size_t n = 0; n < samples.size(); ++n) {
+    end_if_stopped("repro");
+    const auto stats = model.forward(at::tensor(samples[n], at::kLong).unsqueeze(0).to(model.device()), options).stats;
+    sinks::MeasureSum one(segments);
+    one.add(stats, windows);
+    all.add(stats, windows);
+    const sinks::Measures m = one.result();
+    sink_ratio.push_back(sinks::mean(m.sink_ratio));
+    density.push_back(sinks::mean(m.density));
+    released_mass.push_back(sinks::mean(m.released_mass));
+    alive_fraction.push_back(sinks::mean(m.alive_fraction));
+    if (progress) progress->update(n + 1);
+  }
+  if (progress) progress->finish();
+  const sinks::Measures m = all.result();
+  return {{"sink_ratio", sink_ratio},
+          {"density", density},
+          {"released_mass", released_mass},
+          {"alive_fraction", alive_fraction},
+          {"by_layer",
+           {{"sink_ratio", m.sink_ratio},
+            {"density", m.density},
+            {"released_mass", m.released_mass},
+            {"alive_fraction", m.alive_fraction}}}};
+}
+
+}  // namespace
+
+std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path)) {
+      if (!fs::exists(path)) fail("repro", "{}: expected a file or folder of text, found nothing", path);
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> inside;
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      const std::string extension = entry.path().extension().string();
+      const bool packed = extension == ".gz" || extension == ".zst" || extension == ".parquet";
+      if (entry.is_regular_file() && (packed || is_text(entry.path()))) inside.push_back(entry.path().string());
+    }
+    if (inside.empty()) fail("repro", "{}: expected files of text, found none", path);
+    std::sort(inside.begin(), inside.end());
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  DocumentReader reader(find_sources(files, TextFormat::plain), {});
+  std::vector<int32_t> ids;
+  RawBatch raw;
+  int64_t bytes = 0;
+  while (bytes < kMostBytes && reader.next(raw)) {
+    for (const std::string& document : extract_documents(std::move(raw), reader.options()).documents) {
+      const auto more = tokenizer.encode(document);
+      ids.insert(ids.end(), more.begin(), more.end());
+      bytes += static_cast<int64_t>(document.size());
+    }
+    raw = {};
+  }
+  return ids;
+}
+
+Json measure_heldout(const MeasureInputs& inputs, const Json& settings) {
+  LoadedModel loaded = load(inputs);
+  SequenceOptions how;
+  how.length = loaded.model.config().max_length;
+  how.bos_per_sequence = settings.at("bos").get<bool>();
+  how.shuffle = false;
+  const Sequences sequences(inputs.corpus, "validation", how);
+  check_tokenizer(loaded.model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(),
+                  inputs.corpus.string());
+  const int64_t count = std::min(sequences.size(), settings.at("sequences").get<int64_t>());
+  if (count == 0)
+    fail("repro", "{}: the validation split has no sequence of {} tokens", inputs.corpus.string(), how.length);
+  std::vector<eval::Window> windows;
+  std::vector<int64_t> ids(static_cast<size_t>(how.length));
+  for (int64_t i = 0; i < count; ++i) {
+    sequences.read(i * (sequences.size() / count), ids.data());
+    windows.push_back({{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}});
+  }
+  std::vector<double> losses;
+  const eval::ScoreOptions scoring{std::max<int64_t>(1, 2048 / how.length), inputs.progress ? "held-out loss" : "",
+                                   streaming_cache(settings)};
+  for (const eval::Score& s : eval::score(loaded.model, windows, scoring)) {
+    losses.push_back(-s.log_likelihood / static_cast<double>(how.length - 1));
+  }
+  return {{"loss", losses}, {"tokens_each", how.length - 1}, {"bytes_per_token", sequences.bytes_per_token()}};
+}
+
+Json measure_sinks(const MeasureInputs& inputs, const Json& settings) {
+  LoadedModel loaded = load(inputs);
+  const auto source = sinks::corpus_source(*loaded.tokenizer, inputs.corpus.string(), "validation");
+  const auto bos = settings.at("bos").get<bool>() ? loaded.tokenizer->bos_id() : std::nullopt;
+  const int64_t length = loaded.model.config().max_length;
+  const auto samples = sinks::spread_samples(source.ids, length, settings.at("samples").get<int64_t>(), bos);
+  if (samples.empty())
+    fail("repro", "{}: the validation split has fewer than {} tokens", inputs.corpus.string(), length);
+  return sink_measures(loaded.model, samples, inputs.progress ? "sinks" : "");
+}
+
+Json measure_domain(const MeasureInputs& inputs, const Json& settings) {
+  LoadedModel loaded = load(inputs);
+  const int64_t length = loaded.model.config().max_length, blocks = settings.at("blocks").get<int64_t>();
+  const auto ids = text_tokens({inputs.domain.string()}, *loaded.tokenizer);
+  const auto bos = loaded.tokenizer->bos_id();
+  const auto samples = sinks::spread_samples(ids, length, blocks, bos);
+  if (samples.empty())
+    fail("repro", "--domain {}: expected at least {} tokens of text, found {}", inputs.domain.string(), length,
+         ids.size());
+  Json out = sink_measures(loaded.model, samples, "");
+  out["loss"] = stream_losses(loaded.model, ids, bos, length, length, blocks, inputs.progress ? "loss" : "");
+  out["tokens"] = ids.size();
+  return out;
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,224 @@
+#include "repro/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/mixers/registry.h"
+
+namespace lazy::repro {
+
+namespace {
+
+// "gated_delta_net" -> "gated-deltanet".
+std::string file_name(const std::string& kind) {
+  if (kind == "delta_net") return "deltanet";
+  if (kind == "gated_delta_net") return "gated-deltanet";
+  std::string name = kind;
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+}  // namespace
+
+int64_t Scale::context(Budget budget) const {
+  if (name == "tiny") return 256;
+  return name == "small" || budget == Budget::ablation ? 512 : 4096;
+}
+
+int64_t Scale::bias_window(Budget) const { return name == "tiny" ? 256 : 512; }
+
+std::vector<std::string> Scale::files(const std::string& kind, Budget budget) const {
+  if (name == "tiny") return {"repro-tiny.toml"};
+  if (name == "small") return {"sink-55m.toml"};
+  const std::string model = "models/" + file_name(kind);
+  if (budget == Budget::large) return {model + "-760m.toml", "recipes/30b.toml"};
+  return {model + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
+}
+
+std::vector<std::string> Scale::attention_overrides() const {
+  if (is_paper()) return {};
+  return {name == "tiny" ? "model.num_heads=4" : "model.num_heads=8"};
+}
+
+const std::vector<Scale>& scales() {
+  static const std::vector<Scale> all{
+      {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32},
+      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 1024, 128, 64},
+      {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
+       false, 2048, 256, 128}};
+  return all;
+}
+
+const Scale& find_scale(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Scale& scale : scales()) {
+    if (scale.name == name) return scale;
+    names.push_back(scale.name);
+  }
+  const std::string near = nearest(name, names);
+  fail("repro", "--scale: expected tiny, small or paper, found '{}'{}", name,
+       near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+const char* name(StepKind kind) {
+  constexpr const char* names[] = {"train",   "heldout", "sinks",   "tasks",    "lengths",
+                                   "learned", "domain",  "latency", "datasets", "study"};
+  return names[static_cast<size_t>(kind)];
+}
+
+Model lazy_model(const Scale& scale, Budget budget) {
+  return {"lazy", "lazy", {fmt::format("model.distance_bias_window={}", scale.bias_window(budget))}, budget};
+}
+
+Model softmax_model(Budget budget) { return {"softmax", "transformer", {}, budget}; }
+Model softmax_twin(Budget budget) { return {"softmax-rope150k", "transformer", {"model.rope_theta=150000"}, budget}; }
+
+Model without_positional(Budget budget) {
+  return {"no-positional", "lazy", {"model.distance_bias_window=0", "model.rope_theta=10000"}, budget};
+}
+
+Model without_elastic(const Scale& scale, Budget budget) {
+  Model model = lazy_model(scale, budget);
+  model.name = "no-elastic";
+  model.overrides.push_back("model.normalizer=\"softmax\"");
+  return model;
+}
+
+Model elastic_alone(Budget budget) { return {"elastic", "transformer", {"model.normalizer=\"elastic\""}, budget}; }
+
+std::string training_id(const std::string& model, int64_t seed) {
+  return seed == 1 ? model : fmt::format("{}.seed{}", model, seed);
+}
+
+namespace {
+
+// Whether a training's model has attention in every layer.
+bool attends(const Step& training) {
+  for (const Json& override : training.settings.at("overrides")) {
+    for (const MixerKind* kind : mixer_kinds()) {
+      if (override.get<std::string>() == fmt::format("model.kind=\"{}\"", name(kind->type))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::filesystem::path given_folder(const Step& step) {
+  return step.kind == StepKind::train ? step.settings.value("given", std::string()) : std::string();
+}
+
+Plan& Plan::train(const Model& model) {
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
+    if (!find_mixer(model.kind) && model.files.empty()) {
+      for (std::string& more : conditions_.scale.attention_overrides()) overrides.push_back(std::move(more));
+    }
+    overrides.insert(overrides.end(), model.overrides.begin(), model.overrides.end());
+    if (seed > 1) overrides.push_back(fmt::format("training.seed={}", 41 + seed));
+    Json settings{{"extends", model.files.empty() ? conditions_.scale.files(model.kind, model.budget) : model.files},
+                  {"overrides", overrides}};
+    for (const auto& [name, folder] : conditions_.models) {
+      if (name != model.name) continue;
+      if (conditions_.seeds > 1)
+        fail("repro", "--model {}={}: takes the place of one training, expected --seeds 1, found {}", name,
+             folder.string(), conditions_.seeds);
+      settings["given"] = std::filesystem::absolute(folder).string();
+    }
+    steps_.push_back({training_id(model.name, seed), StepKind::train, "", settings, ""});
+  }
+  return *this;
+}
+
+Json Plan::settings(StepKind kind) const {
+  const Scale& scale = conditions_.scale;
+  Json settings = Json::object();
+  if (kind == StepKind::heldout) settings = {{"sequences", scale.heldout_sequences}, {"bos", scale.bos_per_sequence}};
+  if (kind == StepKind::sinks) settings = {{"samples", scale.sink_samples}, {"bos", scale.bos_per_sequence}};
+  if (kind == StepKind::lengths || kind == StepKind::domain) settings = {{"blocks", scale.length_blocks}};
+  return settings;
+}
+
+Plan& Plan::measure(StepKind kind, const Json& more) {
+  Json settings = this->settings(kind);
+  settings.update(more);
+  const std::vector<Step> before = steps_;
+  for (const Step& step : before) {
+    if (step.kind != StepKind::train || (kind == StepKind::sinks && !attends(step))) continue;
+    if (kind == StepKind::domain) {
+      for (const auto& [domain, folder] : conditions_.domains) {
+        Json of_domain = settings;
+        of_domain["domain"] = domain;
+        steps_.push_back({fmt::format("{}.domain-{}", step.id, domain), kind, step.id, of_domain, "domain"});
+      }
+    } else {
+      steps_.push_back({fmt::format("{}.{}", step.id, repro::name(kind)), kind, step.id, settings,
+                        kind == StepKind::tasks ? "data" : ""});
+    }
+  }
+  return *this;
+}
+
+Plan& Plan::experiment(const std::string& experiment, const Json& settings) {
+  auto models = conditions_.models;
+  if (models.empty()) models.emplace_back("model", "");
+  for (const auto& [name, folder] : models) {
+    if (std::any_of(steps_.begin(), steps_.end(), [&name = name](const Step& s) { return s.id == name; })) continue;
+    Json all{{"study", experiment},
+             {"model", folder.empty() ? "" : std::filesystem::absolute(folder).string()},
+             {"text", conditions_.text}};
+    if (conditions_.text.empty() && !conditions_.corpus.empty())
+      all["corpus"] = std::filesystem::absolute(conditions_.corpus).string();
+    all.update(settings);
+    steps_.push_back({fmt::format("{}.{}", name, experiment), StepKind::experiment, "", all, "model"});
+  }
+  return *this;
+}
+
+Plan& Plan::experiment_on_trained(const std::string& experiment, const Json& settings) {
+  const std::vector<Step> before = steps_;
+  for (const Step& step : before) {
+    if (step.kind != StepKind::train) continue;
+    Json all{{"study", experiment}};
+    all.update(settings);
+    steps_.push_back({fmt::format("{}.{}", step.id, experiment), StepKind::experiment, step.id, all, ""});
+  }
+  return *this;
+}
+
+Plan& Plan::experiment_on(const std::string& model, const std::string& experiment, const Json& settings) {
+  Plan alone(conditions_);
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    for (const Step& step : steps_) {
+      if (step.kind == StepKind::train && step.id == training_id(model, seed)) alone.steps_.push_back(step);
+    }
+  }
+  alone.experiment_on_trained(experiment, settings);
+  for (Step& step : alone.steps_) {
+    if (step.kind == StepKind::experiment) steps_.push_back(std::move(step));
+  }
+  return *this;
+}
+
+Plan& Plan::streaming(const std::string& name, const std::string& model, const std::string& cache,
+                      const std::vector<StepKind>& kinds) {
+  for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
+    for (const StepKind kind : kinds) {
+      Json through = settings(kind);
+      through["cache"] = cache;
+      steps_.push_back({fmt::format("{}.{}", training_id(name, seed), repro::name(kind)), kind,
+                        training_id(model, seed), through, kind == StepKind::tasks ? "data" : ""});
+    }
+  }
+  return *this;
+}
+
+Plan& Plan::once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs) {
+  steps_.push_back({id, kind, "", settings, needs});
+  return *this;
+}
+
+}  // namespace lazy::repro

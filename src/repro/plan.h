@@ -1,0 +1,114 @@
+// What a recipe runs: the scale, the models of a comparison, and the steps that train and measure them.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lazy::repro {
+
+// Training budgets: the paper trains its Table 1 models longer and at a longer context than its ablations.
+enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, at paper scale alone
+
+// A scale of all recipes: tiny (minutes on two CPU cores), small (55M parameters on one GPU), paper (its own
+// configurations).
+struct Scale {
+  std::string name;       // "tiny", "small", "paper"
+  std::string means;      // one line for help texts and reports
+  bool bos_per_sequence;  // training sequences begin with BOS
+  int64_t heldout_sequences, sink_samples, length_blocks;
+  bool is_paper() const { return name == "paper"; }
+  int64_t context(Budget budget) const;
+  int64_t bias_window(Budget budget) const;  // of the standard Lazy model
+  // Configurations of configs/ that a model extends; later ones override. kind: as in [model].
+  std::vector<std::string> files(const std::string& kind, Budget budget) const;
+  // Overrides for attention models only: other mixers lack these keys.
+  std::vector<std::string> attention_overrides() const;
+};
+
+const std::vector<Scale>& scales();
+// Error suggests the nearest.
+const Scale& find_scale(const std::string& name);
+
+using Json = nlohmann::ordered_json;
+
+enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets, experiment };
+const char* name(StepKind kind);  // as recorded in files; experiment is "study" there
+
+// One piece of work: trained or measured once, recorded, and shared by all recipes that contain it.
+struct Step {
+  std::string id;  // "lazy", "lazy.sinks", with ".seed2" for a further seed; unique in a plan
+  StepKind kind;
+  std::string model;  // id of the training step that it measures; empty for training steps and for steps without model
+  Json settings;  // everything that decides the outcome except data and model; "given": a folder instead of training
+  std::string needs;  // "", "data", "domain" or "model": the step is skipped without it, and the report says so
+};
+
+// The inputs of a recipe.
+struct Conditions {
+  Scale scale;
+  std::filesystem::path corpus, data;                    // empty: not given
+  std::map<std::string, std::filesystem::path> domains;  // name -> folder of text
+  int64_t seeds = 1;
+  std::string device = "cpu";
+  // (name, folder): models for experiments; one with the name of a model in the plan replaces its training.
+  std::vector<std::pair<std::string, std::filesystem::path>> models = {};
+  std::vector<std::string> text = {};  // files or folders that experiments read
+};
+
+// A model of a comparison: a base configuration and its overrides.
+struct Model {
+  std::string name;  // "lazy", "no-elastic": names steps and rows
+  std::string kind;  // "lazy", "transformer", or a mixer's
+  std::vector<std::string> overrides;
+  Budget budget = Budget::ablation;
+  std::vector<std::string> files = {};  // configurations that it extends; empty: the scale's
+};
+
+// The models that several recipes share.
+Model lazy_model(const Scale& scale, Budget budget);       // tau from -1, distance bias, RoPE 1.5e5
+Model softmax_model(Budget budget);                        // Transformer++: softmax, RoPE 1e4
+Model softmax_twin(Budget budget);                         // the same at Lazy's RoPE base
+Model without_positional(Budget budget);                   // Elastic-Softmax with plain RoPE
+Model without_elastic(const Scale& scale, Budget budget);  // softmax with the distance bias
+Model elastic_alone(Budget budget);                        // Transformer++ with Elastic-Softmax
+
+// Builds a plan. `measure` adds a step for every seed of every model trained so far. Sinks are measured for models with
+// attention in every layer.
+class Plan {
+ public:
+  explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
+  Plan& train(const Model& model);
+  Plan& measure(StepKind kind, const Json& more = Json::object());
+  // An experiment (experiments/experiment.h) on every given model that is not trained by the plan, as
+  // "NAME.EXPERIMENT"; on every model trained so far; on one of these.
+  Plan& experiment(const std::string& experiment, const Json& settings);
+  Plan& experiment_on_trained(const std::string& experiment, const Json& settings);
+  Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings);
+  // Measures a trained model again, as `name`, with a streaming cache ("streaming:4+508").
+  Plan& streaming(const std::string& name, const std::string& model, const std::string& cache,
+                  const std::vector<StepKind>& kinds);
+  Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
+  std::vector<Step> steps() const { return steps_; }
+
+ private:
+  Json settings(StepKind kind) const;  // implied by the scale
+
+  Conditions conditions_;
+  std::vector<Step> steps_;
+};
+
+// The folder given instead of a training; empty: the model is trained.
+std::filesystem::path given_folder(const Step& step);
+// "lazy" for the first seed, "lazy.seed2" for the second.
+std::string training_id(const std::string& model, int64_t seed);
+
+// The systems of Table 1 that are not attention. Below paper scale the seven of the table, the MLP (Mamba2: the depth)
+// such that a model has as many parameters as Transformer++ at that scale, within 3 %. At paper scale the shipped
+// configurations of the sizes that the table has rows of, named after them where they are 760M ("retnet-760m").
+std::vector<Model> mixer_models(const Scale& scale);
+
+}  // namespace lazy::repro
