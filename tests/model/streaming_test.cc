@@ -118,8 +118,8 @@ at::Tensor in_parts(const StreamingInputs& in, const StreamingCache& cache, int6
     part.k = at::cat({k, in.k.narrow(1, begin, count)}, 1);
     part.v = at::cat({v, in.v.narrow(1, begin, count)}, 1);
     out.push_back(streaming_attention(part, cache));
-    k = kept(part.k, cache);
-    v = kept(part.v, cache);
+    k = apply_streaming_window(part.k, cache);
+    v = apply_streaming_window(part.v, cache);
   }
   return at::cat(out, 1);
 }

@@ -233,8 +233,8 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
 
 namespace {
 
-// The layer's input for segments to come: Dai et al. let no gradient through the hidden states that are remembered.
-at::Tensor remembered(const NormOutput& x) {
+// The layer input that later segments attend to, without gradient (Transformer-XL, arXiv 1901.02860).
+at::Tensor detached_memory(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();
   if (!x.bias.defined()) return ops::rms_norm(from, x.weight, x.eps);
@@ -297,8 +297,8 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                     .segments = {config_.positions.segment_length, config_.positions.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    // What takes their place is remembered too.
-    const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(remembered(x));
+    // Replaced keys and values enter the memory too.
+    const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(detached_memory(x));
     in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
     in.past_v = replaced ? v.detach() : values(past);
   }

@@ -53,7 +53,7 @@ class AttentionMixer : public Mixer {
   // With the norm of every head where there is one.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
 
-  // The same with scores and weights as tensors, for whoever looks at them.
+  // With scores and weights as tensors, for activation hooks.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerHooks& probe, at::Tensor* stats) const;
 

@@ -23,7 +23,7 @@ struct TttInputs {
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
   bool rounded = false;               // see FastWeights
-  bool last_state = true;  // false: nobody asks for the state after the last token, and the one given back is not that
+  bool last_state = true;             // false: the returned state is not the one after the last token
 };
 
 // A constant size whatever the length.

@@ -184,7 +184,7 @@ at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64
     MemoryInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
-      *x = batch_document_tokens(*x, batch);  // what the memory makes of padding, nobody asks for
+      *x = batch_document_tokens(*x, batch);  // outputs at padding are dropped
     }
     out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
   }

@@ -26,7 +26,7 @@ struct MemoryInputs {
   at::Tensor log_keep;      // log(1 - alpha), likewise
   at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
-  bool last_state = true;   // false: nobody asks for the state after the last token, and the one given back is not that
+  bool last_state = true;   // false: the returned state is not the one after the last token
 };
 
 // A constant size whatever the length.
