@@ -153,7 +153,7 @@ TEST(Gpt2, TrainsWithoutAQueryBias) {
     EXPECT_EQ(p.grad().defined(), name.find("q_proj.bias") == std::string::npos) << name;
   }
   model.save(folder.path());
-  EXPECT_FALSE(ModelConfig::from_directory(folder.path()).query_bias);
+  EXPECT_FALSE(ModelConfig::from_directory(folder.path()).attention.query_bias);
   const at::Tensor bias = read_safetensors(folder / "model.safetensors").at("transformer.h.0.attn.c_attn.bias");
   EXPECT_TRUE(at::equal(bias.narrow(0, 0, 20), at::zeros({20})));
 }

@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
                   .norm = {.eps = kind.norm_eps}};
     c.init_std = 0.12;
     c.mixer = kind.defaults;
-    c.mixer.type = *kMixerTypes.find(mixer);
+    c.mixer.type = *lazy::kMixerTypes.find(mixer);
     c.mixer.chunk = 16;  // the text is several chunks and a part of one
     c.mlp.enabled = kind.mlp;
     return out.emplace_back(name, c).second;

@@ -40,7 +40,7 @@ void write(const std::filesystem::path& folder) {
                    .positions = {.rope_base = 1.5e5},
                    .mlp = {.intermediate_size = 96}};
   base.init_std = 0.12;
-  base.attention.normalizer = Normalizer::elastic;
+  base.attention.normalizer = lazy::Normalizer::elastic;
   base.attention.distance_bias_window = 40;
   base.attention.distance_bias_init_std = 0.5;
   std::vector<std::pair<std::string, ModelConfig>> models = {{"lazy", base}};
@@ -53,7 +53,7 @@ void write(const std::filesystem::path& folder) {
   }
   {
     ModelConfig& constant = add("constant_offset_fixed");
-    constant.attention.offset = OffsetKind::constant;
+    constant.attention.offset = lazy::OffsetKind::constant;
     constant.attention.offset_trainable = false;
     constant.attention.offset_init = -0.01;
   }
@@ -64,7 +64,7 @@ void write(const std::filesystem::path& folder) {
   }
   {
     ModelConfig& softmax = add("softmax_with_bias");
-    softmax.attention.normalizer = Normalizer::softmax;
+    softmax.attention.normalizer = lazy::Normalizer::softmax;
     softmax.attention.num_kv_heads = 1;
     softmax.attention.head_dim = 32;
   }
