@@ -415,7 +415,7 @@ std::pair<at::Tensor, at::Tensor> LanguageModel::log_likelihood(const PackedSequ
 }
 
 bool LanguageModel::decays(const std::string& name) const { return impl_->shape(name).decays(); }
-bool LanguageModel::keep_fp32(const std::string& name) const { return impl_->shape(name).wide; }
+bool LanguageModel::keep_fp32(const std::string& name) const { return impl_->shape(name).keep_fp32; }
 
 at::Tensor LanguageModel::distance_bias(int64_t layer) const {
   return impl_->materialize(layer, impl_->terms(layer).distance_bias);

@@ -67,13 +67,13 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
     out.push_back({names.distance_bias,
                    {c.attention.num_heads, c.attention.distance_bias_window},
                    true,
-                   /*wide=*/true,
+                   /*keep_fp32=*/true,
                    /*decayed=*/false});
   if (c.has_offset())
-    out.push_back({names.offset, {c.attention.num_heads}, c.attention.offset_trainable, /*wide=*/true});
-  if (c.has_sink()) out.push_back({names.sink, {c.attention.num_heads}, true, /*wide=*/true});
+    out.push_back({names.offset, {c.attention.num_heads}, c.attention.offset_trainable, /*keep_fp32=*/true});
+  if (c.has_sink()) out.push_back({names.sink, {c.attention.num_heads}, true, /*keep_fp32=*/true});
   if (c.positions.kind == PositionKind::alibi)
-    out.push_back({names.slopes, {c.attention.num_heads}, c.positions.alibi_trainable, /*wide=*/true});
+    out.push_back({names.slopes, {c.attention.num_heads}, c.positions.alibi_trainable, /*keep_fp32=*/true});
   if (c.positions.kind == PositionKind::transformer_xl) {
     out.push_back({names.r_proj, {q, d}});
     out.push_back(

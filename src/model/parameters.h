@@ -35,8 +35,8 @@ struct ParameterShape {
   bool trained = true;  // false: a fixed offset
   // A saved bf16 model keeps it in fp32 all the same: offsets and distance biases decide which pairs are alive, and a
   // recurrence's decay is exponentiated over its whole length.
-  bool wide = false;
-  std::optional<bool> decayed;  // by weight decay (decision A2); not given: as matrices are, and vectors are not
+  bool keep_fp32 = false;
+  std::optional<bool> decayed;  // weight decay applies; not given: to matrices, not to vectors
   bool decays() const { return decayed.value_or(shape.size() > 1); }
   int64_t count() const;  // elements
 };

@@ -188,7 +188,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
   int64_t stored = 0, bf16_bytes = 0;  // elements of the model; bytes of its bf16 export
   for (const ParameterShape& p : parameter_shapes(config.model)) {
     stored += p.count();
-    bf16_bytes += p.count() * (p.wide ? 4 : 2);
+    bf16_bytes += p.count() * (p.keep_fp32 ? 4 : 2);
   }
   const int64_t checkpoint = 4 * stored + 8 * count.total;
   plan["checkpoint"] = {{"bytes", checkpoint},

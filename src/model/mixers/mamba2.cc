@@ -129,9 +129,9 @@ void check_mamba2(const ModelConfig& m) {
 std::vector<ParameterShape> mamba2_shapes(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
   const int64_t d = m.hidden_size, inner = mamba2_inner(x), convolved = mamba2_convolved(x);
-  return {{"mixer.dt_bias", {x.heads}, true, /*wide=*/true},
-          {"mixer.A_log", {x.heads}, true, /*wide=*/true},
-          {"mixer.D", {x.heads}, true, /*wide=*/true},
+  return {{"mixer.dt_bias", {x.heads}, true, /*keep_fp32=*/true},
+          {"mixer.A_log", {x.heads}, true, /*keep_fp32=*/true},
+          {"mixer.D", {x.heads}, true, /*keep_fp32=*/true},
           {"mixer.conv1d.weight", {convolved, 1, x.conv_size}},
           {"mixer.conv1d.bias", {convolved}},
           {"mixer.in_proj.weight", {inner + convolved + x.heads, d}},

@@ -9,10 +9,10 @@
 namespace lazy {
 
 // With n the largest power of 2 up to heads: 2^(-8 r / n) for r = 1 ... n, then the odd powers of the sequence of 2n
-// heads (SPEC section 2).
+// heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-// (positions.sizes(), dim) fp32: entry 2t is sin(p / 10000^(2t / dim)), 2t + 1 its cosine (SPEC section 2). positions:
+// (positions.sizes(), dim) fp32: entry 2t is sin(p / 10000^(2t / dim)), 2t + 1 its cosine. positions:
 // int64, from 0. Angles are taken in fp64, so that positions far from 0 keep their digits.
 at::Tensor sinusoidal_positions(const at::Tensor& positions, int64_t dim);
 
