@@ -1,6 +1,6 @@
-"""Replaces attention in a Hugging Face Llama. Usage: llama_in_five_lines.py [MODEL FOLDER OR NAME]
+"""Replaces the attention of a Hugging Face Llama. Usage: llama_in_five_lines.py [MODEL FOLDER OR NAME]
 
-Without an argument it makes a small Llama with random weights, so that nothing is downloaded.
+Without an argument it builds a small Llama with random weights and downloads nothing.
 """
 
 import sys
@@ -32,11 +32,11 @@ def main() -> None:
     with torch.no_grad():
         before = model(ids).logits
 
-        model.set_attn_implementation("lazy")  # 2: the same softmax, computed by our operator
+        model.set_attn_implementation("lazy")  # 2: the same softmax, computed by lazy::attention
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
         lazy_attention.hf.make_lazy(model, distance_bias_window=32)  # 3: Elastic-Softmax and a distance bias
-        print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}; now it wants training")
+        print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}; it needs training now")
 
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # 4, 5: train as always
     for step in range(5):

@@ -1,8 +1,8 @@
 """Trains a small language model with Lazy Attention beside its softmax twin, in PyTorch alone.
 
-The task is recall: a text asks for a key ("b?"), then tells its value ("b7"), asks for another key, and so on. When a
-key was told before, the answer can be known. Attention has to find one earlier token, so the weight that it spends
-elsewhere is waste; the statistics show where it went. Usage: train_tiny.py [--steps N]
+The task is associative recall: a text asks for a key ("b?"), then tells its value ("b7"), and so on. A key that was told
+before has a known answer. Attention must find one earlier token; the statistics show where the rest of its weight goes.
+Usage: train_tiny.py [--steps N]
 """
 
 import argparse

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .operator import AttentionOutput, Normalizer, Offset, attention
 
-FEW_ROWS = 8  # up to here decode serves rows that meet a cache; src/ops/decode.h has the same number
+FEW_ROWS = 8  # largest number of query rows that uses decode; equal to the constant in src/ops/decode.h
 
 
 def decode(
@@ -31,15 +31,15 @@ def decode(
     return_lse: bool = False,
     return_stats: bool = False,
 ) -> Tensor | AttentionOutput:
-    """Attention of each sequence's newest tokens to its cache: :func:`lazy_attention.attention` row by row, with the
-    scores computed once and only those rows of V read that carry weight. For inference: it has no gradient.
+    """Attention of each sequence's newest tokens to its cache, as :func:`lazy_attention.attention` defines it. Scores are
+    computed once, and only rows of V with weight are read. It has no gradient.
 
     Args:
-        q: (batch, rows, heads, head_dim): the newest tokens, whose keys the cache already holds. Few rows: their
-            scores are kept, a float a row and key.
+        q: (batch, rows, heads, head_dim): the newest tokens; the cache already holds their keys. Scores are kept, a float
+            for each row and key, so rows should be few.
         k_cache: (batch, capacity, kv heads, head_dim); paged: (pages, page size, kv heads, head_dim).
         v_cache: as k_cache, with value dim.
-        cache_lengths: (batch), int32 or int64: keys in each sequence's cache. What lies beyond is never read.
+        cache_lengths: (batch), int32 or int64: keys in each sequence's cache. Nothing beyond is read.
         block_table: (batch, pages of a sequence at most), int32 or int64: key j of sequence b is token j % page_size
             of page block_table[b, j // page_size]. None: the cache is not paged.
         visible_count: (batch), int32 or int64: the count that tau / c_i (and sigmoid's -ln c_i) use for the newest
@@ -48,8 +48,8 @@ def decode(
 
     Returns out (batch, rows, heads, value dim), or :class:`lazy_attention.AttentionOutput`.
 
-    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for shapes, types, a length beyond the capacity,
-    a page that is not there.
+    Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, a length beyond the
+    capacity and a page out of range.
     """
     out, lse, stats = torch.ops.lazy.decode(
         q,
@@ -74,7 +74,7 @@ def decode(
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:
-    """:func:`attention` of whole caches, through :func:`decode` where few rows meet more keys without gradients."""
+    """:func:`attention` of whole caches, through :func:`decode` where gradients are off and few rows meet more keys."""
     if torch.is_grad_enabled() or q.shape[1] > FEW_ROWS or q.shape[1] >= k.shape[1]:
         return attention(q, k, v, **arguments)
     lengths = torch.full((q.shape[0],), k.shape[1], device=q.device)

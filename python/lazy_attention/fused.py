@@ -1,4 +1,4 @@
-"""The fused operators of a decoder, and plain PyTorch for types or devices that they do not serve."""
+"""The fused operators of a decoder, with plain PyTorch as the fallback for unsupported types and devices."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rope(
         return torch.ops.lazy.rope(x, base, offset, **options)
     if x.dtype != torch.float64:
         return torch.ops.lazy.rope(x.float(), base, offset, **options).to(x.dtype)
-    # float64 products of the fp32 cosines and sines, which the operator tells when it turns unit vectors.
+    # float64 products of the fp32 cosines and sines, which the operator returns for unit vectors.
     dims = x.shape[-1] if rotary_dim == -1 else rotary_dim
     step, half = (2, 1) if interleaved else (1, dims // 2)
     first = torch.arange(dims // 2, device=x.device) * step
@@ -89,7 +89,7 @@ def rope(
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:
-    """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; the logits never exist at once.
+    """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; logits are computed a chunk at a time.
 
     Args:
         hidden: (tokens, dim), float32 or bfloat16.

@@ -11,7 +11,7 @@ from .operator import AttentionOutput, Normalizer, Offset, attention
 
 
 class KVCache:
-    """Keys and values of the tokens seen so far, of one layer. For inference: a RuntimeError where gradients are on.
+    """Keys and values of one layer, of all tokens so far. For inference only: a RuntimeError where gradients are on.
 
     ``keys`` and ``values`` are (batch, capacity, kv heads, head_dim), filled up to ``length``; the capacity doubles.
     """
@@ -58,14 +58,14 @@ class LazyAttention(nn.Module):
         tau_trainable: False fixes tau at its initial value, as a buffer of the same name.
         distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
         distance_bias_std: standard deviation of its initial values.
-        rope_base: base of the rotary embedding; None: none. The paper asks for a larger one than 1e4.
+        rope_base: base of the rotary embedding; None: none. The paper uses a base larger than 1e4.
         rope_options: further keyword arguments of :func:`lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
         window: sliding window in keys, the query's own included; -1: none.
-        causal: False lets queries see later keys; the distance bias then serves both sides.
+        causal: False lets queries see later keys; the distance bias then is used on both sides.
         bias: biases in the projections.
 
     Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
-    ``learnable_bias_diagonals`` are used in fp32 whatever the module's type.
+    ``learnable_bias_diagonals`` are used in fp32 for every type of the module.
 
     Raises ValueError for head counts that do not divide, and what :func:`lazy_attention.attention` raises.
     """

@@ -9,21 +9,22 @@ from torch import Tensor
 
 from . import _library  # noqa: F401  registers torch.ops.lazy
 
-Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"]
+Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick"]
 Offset = Literal["per_visible", "constant"]
 
 
 class AttentionOutput(NamedTuple):
-    """What :func:`attention` returns when more than the result is asked for."""
+    """Result of :func:`attention` with ``return_lse`` or ``return_stats``."""
 
     out: Tensor
     """Like q, with v's last dimension."""
     lse: Tensor
     """fp32 (batch, heads, length), packed (heads, tokens): natural log-sum-exp of the visible scores, with the sink's
-    term for "softmax_sink"; the row's threshold for "sparsemax" and "entmax15"; empty for "sigmoid". No gradient."""
+    term for "softmax_sink"; the row's threshold for "sparsemax" and "entmax15"; the log of the denominator for
+    "softpick"; empty for "sigmoid". No gradient."""
     stats: Tensor
     """fp32 (3, batch, heads, length), packed (3, heads, tokens): weight on the sequence's first key, released mass
-    ``1 - sum of weights``, number of alive keys. Empty unless asked for. No gradient."""
+    ``1 - sum of weights``, number of alive keys. Empty without ``return_stats``. No gradient."""
 
 
 @overload
@@ -99,7 +100,7 @@ def attention(
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
         weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)
-        out_i     = sum_j weight_ij v_j                           c_i: keys that query i sees, its own included
+        out_i     = sum_j weight_ij v_j                           c_i: number of keys that query i sees
 
     ===============  ===========================================================  ====================================
     normalizer       weight_ij                                                    needs
@@ -110,6 +111,7 @@ def attention(
     "sigmoid"        1 / (1 + exp(-s_ij - b)), b = -ln c_i unless sigmoid_bias
     "sparsemax"      max(s_ij - theta_i, 0), sums to 1
     "entmax15"       max(s_ij / 2 - theta_i, 0)^2, sums to 1
+    "softpick"       max(exp(s_ij) - 1, 0) / sum_k |exp(s_ik) - 1|
     ===============  ===========================================================  ====================================
 
     Args:

@@ -1,6 +1,6 @@
 """lazy_attention.probe: the tensors at named places of a model's pass, as streamed statistics or whole.
 
-A view of `lazy probe`, the command that `make` builds: places, interventions and numbers are its own (docs/sinks.md).
+It runs the command `lazy probe`, which `make` builds. Places and interventions: docs/sinks.md.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class PlaceStatistics:
 
 @dataclass
 class Probed:
-    """What :func:`probe` found."""
+    """Result of :func:`probe`."""
 
     ids: list[int]
     places: dict[str, PlaceStatistics]  # in the order of the pass
-    tensors: dict[str, Tensor]  # those that were to be saved: fp32, on the CPU, without the batch
+    tensors: dict[str, Tensor]  # the saved places: fp32, on the CPU, without the batch
     attention: dict[str, Tensor]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} of other mixers
 
 
@@ -58,17 +58,17 @@ def probe(
     device: str = "auto",
     dtype: str = "fp32",
 ) -> Probed:
-    """Runs one text through a model and looks at its tensors by name.
+    """Runs one text through a model and reads tensors at named places.
 
     Args:
-        model: a model folder, or a transformers model: that is written to a temporary folder first, which takes as much
-            room there as its weights. Families and places are those of `lazy sinks` (docs/sinks.md).
+        model: a model folder, or a transformers model: which is first written to a temporary folder of the size of
+            its weights. Families and places are those of `lazy sinks` (docs/sinks.md).
         text: a string, or token ids that are taken as they are.
         read: places to measure, patterns of ``*``, ``?`` and ``[a-z]``: ``"layers.*.residual"``. None: every place but
-            attention's scores and weights, whose memory grows with the square of the length.
-        save: places whose whole tensors are wanted; they are measured as well.
-        interventions: pairs of "set_zero", "replace", "add" or "swap_positions" and what it does, as on the command
-            line, carried out in their order: ``("add", "layers.1.residual[0]=epe[1] - epe[0]")``.
+            attention's scores and weights, whose memory is quadratic in the length.
+        save: places whose whole tensors are returned; they are measured as well.
+        interventions: pairs of "set_zero", "replace", "add" or "swap_positions" and its argument, as on the command
+            line, applied in order: ``("add", "layers.1.residual[0]=epe[1] - epe[0]")``.
         tokenizer: of a transformers model, for a string; a folder has its own.
         bos: BOS before a string.
         length: tokens at most.

@@ -52,15 +52,18 @@ def check(root):
     pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
     errors = []
     for page in sorted(pages):
+        text = page.read_text(encoding="utf-8")
+        prose = re.sub(r"^```.*?^```", lambda block: re.sub(r"[^\n]", "", block[0]), text, flags=re.M | re.S)
+        for link in LINK.finditer(prose):  # a link may go over two lines
+            problem = None if re.match(r"\w+:", link[1]) else check_link(root, page, link[1])
+            if problem:
+                errors.append(f"{page.relative_to(root)}:{prose.count(chr(10), 0, link.start()) + 1}: {problem}")
         code = False
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(text.splitlines(), 1):
             fence = line.startswith("```")
             code = code != fence
-            problems = []
-            if not code:
-                problems = [check_link(root, page, t) for t in LINK.findall(line) if not re.match(r"\w+:", t)]
             rest = re.sub(r"\w+://\S+", "", LINK.sub("", line))
-            problems += [check_path(root, text) for text in PATH.findall(rest)]
+            problems = [check_path(root, path) for path in PATH.findall(re.sub(r"\]\([^)]*\)", "", rest))]
             if len(line) > COLUMNS and not (code or fence or line.startswith(("|", "    "))):
                 problems.append(f"{len(line)} columns, at most {COLUMNS}")
             errors += [f"{page.relative_to(root)}:{number}: {problem}" for problem in problems if problem]
