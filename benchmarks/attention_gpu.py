@@ -10,17 +10,24 @@ rounds in which all take their turn, by CUDA events.
 import argparse
 import json
 
+import lazy_attention
 import torch
+import triton_two_pass
+from gpu_medians import medians
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-import lazy_attention
-import triton_two_pass
-from gpu_medians import medians
-
 HEADS, WINDOW = 16, 512
 # PyTorch 2.11's own choice asks for more shared memory than the GPU has once a captured bias is added.
-FLEX_OPTIONS = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32, "num_stages": 2}
+FLEX_OPTIONS = {
+    "BLOCK_M": 128,
+    "BLOCK_N": 64,
+    "BLOCK_M1": 32,
+    "BLOCK_N1": 64,
+    "BLOCK_M2": 64,
+    "BLOCK_N2": 32,
+    "num_stages": 2,
+}
 compiled_flex = torch.compile(flex_attention, dynamic=False)
 
 
@@ -31,7 +38,9 @@ def plain(q, k, v, bias, tau):
     distance = row[:, None] - row
     s = q @ k.T * q.shape[1] ** -0.5
     if bias is not None:
-        s = s + torch.where((distance >= 0) & (distance < bias.shape[0]), bias[distance.clamp(0, bias.shape[0] - 1)], 0.0)
+        s = s + torch.where(
+            (distance >= 0) & (distance < bias.shape[0]), bias[distance.clamp(0, bias.shape[0] - 1)], 0.0
+        )
     p = torch.softmax(s.masked_fill(distance < 0, -torch.inf), -1)
     return (p if tau is None else torch.relu(p + tau / (row[:, None] + 1)) * (distance >= 0)) @ v
 
@@ -43,7 +52,9 @@ def variants(q, k, v, bias, tau):
         def run():
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(
-                    q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True).transpose(1, 2)
+                    q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+                ).transpose(1, 2)
+
         return run
 
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[1], q.shape[1], device="cuda")
@@ -52,8 +63,14 @@ def variants(q, k, v, bias, tau):
         return score + torch.where(i - j < WINDOW, bias[h, (i - j).clamp(0, WINDOW - 1)], 0.0)
 
     def flex():
-        return compiled_flex(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), score_mod=score_mod,
-                             block_mask=mask, kernel_options=FLEX_OPTIONS).transpose(1, 2)
+        return compiled_flex(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            score_mod=score_mod,
+            block_mask=mask,
+            kernel_options=FLEX_OPTIONS,
+        ).transpose(1, 2)
 
     def ours(**arguments):
         return lambda: lazy_attention.attention(q, k, v, **arguments)
@@ -90,8 +107,13 @@ def main():
                 with torch.no_grad():
                     found = run()[-1, :, 3].float()
                     cut = slice(0, min(length, 8192))
-                    expected = plain(q[-1, cut, 3].float(), k[-1, cut, 3].float(), v[-1, cut, 3].float(),
-                                     bias[3] if has_bias else None, tau[3] if elastic else None)
+                    expected = plain(
+                        q[-1, cut, 3].float(),
+                        k[-1, cut, 3].float(),
+                        v[-1, cut, 3].float(),
+                        bias[3] if has_bias else None,
+                        tau[3] if elastic else None,
+                    )
                     error = ((found[cut] - expected).norm() / expected.norm()).item()
                 if not error < 1e-2:
                     failed[name] = f"wrong: relative error {error:.1e}"
@@ -103,6 +125,7 @@ def main():
 
                 works[name, "forward"] = forward
                 if inputs:
+
                     def both(run=run, inputs=inputs):
                         torch.autograd.grad(run(), inputs, d_out)
 
@@ -113,24 +136,33 @@ def main():
                 works.pop((name, "forward"), None)
         times = medians(works, arguments.rounds)
         flops = 2 * batch * HEADS * length * length * dim
-        print(f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}\n"
-              f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}")
+        print(
+            f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}\n"
+            f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
+        )
         for name in dict.fromkeys(name for name, _ in works):
             line, row = f"{name:32}", {"shape": shape, "variant": name}
             for what, factor in (("forward", 1), ("both", 3.5)):
                 if (name, what) not in times:
                     continue
                 ms = times[name, what]
-                ratios = [times.get((peer, what), float("nan")) / ms for peer in ("cuDNN softmax", "FlashAttention-2 softmax")]
+                ratios = [
+                    times.get((peer, what), float("nan")) / ms for peer in ("cuDNN softmax", "FlashAttention-2 softmax")
+                ]
                 row[what] = {"ms": ms, "cudnn_ratio": ratios[0], "flash2_ratio": ratios[1]}
                 line += f"{ms:{7 if factor == 1 else 10}.3f} ms{factor * flops / ms / 1e9:9.0f}{ratios[0]:10.2f}{ratios[1]:8.2f}"
             print(line, flush=True)
             rows.append(row)
-        once, again = (torch.autograd.grad(lazy_attention.attention(q, k, v, bias, tau), (q, k, v, bias, tau), d_out) for _ in range(2))
+        once, again = (
+            torch.autograd.grad(lazy_attention.attention(q, k, v, bias, tau), (q, k, v, bias, tau), d_out)
+            for _ in range(2)
+        )
         apart = ((once[0] - again[0]).abs().max() / once[0].abs().max()).item()
         same = all(torch.equal(a, b) for a, b in zip(once[1:], again[1:]))
-        print(f"ours, two backward passes: d_q differs by at most {apart:.1e} of its largest element, the other gradients "
-              f"{'are bit-identical' if same else 'DIFFER'}")
+        print(
+            f"ours, two backward passes: d_q differs by at most {apart:.1e} of its largest element, the other gradients "
+            f"{'are bit-identical' if same else 'DIFFER'}"
+        )
         rows.append({"shape": shape, "variant": "run to run", "d_q": apart, "others_identical": same})
         for name, why in failed.items():
             print(f"{name:32}left out: {why}")

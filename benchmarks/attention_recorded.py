@@ -10,18 +10,21 @@ beyond the length that it was trained at: the speeds want long rows, and the sha
 import argparse
 import json
 
+import lazy_attention
+import lazy_attention.hf.modeling as modeling
 import torch
+from gpu_medians import medians
 from tokenizers import Tokenizer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForCausalLM
 
-import lazy_attention
-import lazy_attention.hf.modeling as modeling
-from gpu_medians import medians
-
 
 def record(folder, text, batch, length):
-    ids = Tokenizer.from_file(f"{folder}/tokenizer.json").encode(open(text, errors="replace").read(), add_special_tokens=False).ids
+    ids = (
+        Tokenizer.from_file(f"{folder}/tokenizer.json")
+        .encode(open(text, errors="replace").read(), add_special_tokens=False)
+        .ids
+    )
     if len(ids) < batch * length:
         ids = ids * (batch * length // max(len(ids), 1) + 1)
     model = AutoModelForCausalLM.from_pretrained(folder).cuda().eval()
@@ -49,7 +52,9 @@ def alive_tiles(q, k, bias, tau, size=64):
     seen = distance >= 0
     weight = s.masked_fill(~seen, -torch.inf).softmax(-1) + tau[0] / (torch.arange(n, device="cuda")[:, None] + 1)
     pad = (-n) % size
-    tiles = lambda x: torch.nn.functional.pad(x, (0, pad, 0, pad)).unfold(0, size, size).unfold(1, size, size).flatten(2).any(-1)  # noqa: E731
+    tiles = lambda x: (
+        torch.nn.functional.pad(x, (0, pad, 0, pad)).unfold(0, size, size).unfold(1, size, size).flatten(2).any(-1)
+    )  # noqa: E731
     return (tiles((weight > 0) & seen).sum() / tiles(seen).sum()).item()
 
 
@@ -63,7 +68,9 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = []
-    print(f"{'layer':>5}{'alive pairs':>13}{'tiles':>8}{'cuDNN':>12}{'ours':>12}{'ratio':>7}   {'decode, alive':>13}{'cuDNN':>12}{'ours':>12}{'ratio':>7}")
+    print(
+        f"{'layer':>5}{'alive pairs':>13}{'tiles':>8}{'cuDNN':>12}{'ours':>12}{'ratio':>7}   {'decode, alive':>13}{'cuDNN':>12}{'ours':>12}{'ratio':>7}"
+    )
     for layer, (q, k, v, arguments) in enumerate(record(options.model, options.text, options.batch, options.length)):
         exact = lazy_attention.attention(q, k, v, **arguments, return_stats=True)
         visible = options.length * (options.length + 1) / 2
@@ -79,20 +86,29 @@ def main():
         def softmax(query, causal):
             with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
                 return torch.nn.functional.scaled_dot_product_attention(
-                    query.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal)
+                    query.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal
+                )
 
         with torch.no_grad():
-            ms = medians({
-                "prefill softmax": lambda: softmax(q, True),
-                "prefill": lambda: lazy_attention.attention(q, k, v, **arguments),
-                "decode softmax": lambda: softmax(last, False),
-                "decode": lambda: lazy_attention.decode(last, k, v, lengths, **arguments),
-            }, options.rounds)
+            ms = medians(
+                {
+                    "prefill softmax": lambda: softmax(q, True),
+                    "prefill": lambda: lazy_attention.attention(q, k, v, **arguments),
+                    "decode softmax": lambda: softmax(last, False),
+                    "decode": lambda: lazy_attention.decode(last, k, v, lengths, **arguments),
+                },
+                options.rounds,
+            )
         decode_alive = stats[2].mean().item() / options.length
-        rows.append({"layer": layer, "alive_pairs": pairs, "alive_tiles": tiles, "decode_alive": decode_alive, "ms": ms})
-        print(f"{layer:5}{pairs:12.1%} {tiles:7.1%}{ms['prefill softmax']:9.3f} ms{ms['prefill']:9.3f} ms"
-              f"{ms['prefill softmax'] / ms['prefill']:7.2f}   {decode_alive:13.1%}{ms['decode softmax']:9.3f} ms{ms['decode']:9.3f} ms"
-              f"{ms['decode softmax'] / ms['decode']:7.2f}", flush=True)
+        rows.append(
+            {"layer": layer, "alive_pairs": pairs, "alive_tiles": tiles, "decode_alive": decode_alive, "ms": ms}
+        )
+        print(
+            f"{layer:5}{pairs:12.1%} {tiles:7.1%}{ms['prefill softmax']:9.3f} ms{ms['prefill']:9.3f} ms"
+            f"{ms['prefill softmax'] / ms['prefill']:7.2f}   {decode_alive:13.1%}{ms['decode softmax']:9.3f} ms{ms['decode']:9.3f} ms"
+            f"{ms['decode softmax'] / ms['decode']:7.2f}",
+            flush=True,
+        )
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)

@@ -11,6 +11,7 @@ at most training (`--jobs 2 --trainings 1`: each alone, or beside another's eval
 OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to stop, and the
 same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
 """
+
 import argparse
 import contextlib
 import json
@@ -55,12 +56,24 @@ def steps(config):
         train += ["--set", item]
     yield "train", model / "config.json", train + (["--resume"] if (run / "checkpoints").exists() else [])
     measure = [a.lazy, "eval", model, *where, "--dtype", "bf16"]
-    yield "lengths", run / "lengths.json", [*measure, *corpus, "--lengths", a.lengths, "--limit", a.limit, "--output", run / "lengths.json"]
+    yield (
+        "lengths",
+        run / "lengths.json",
+        [*measure, *corpus, "--lengths", a.lengths, "--limit", a.limit, "--output", run / "lengths.json"],
+    )
     if attends(model):
-        yield "sinks", run / "sinks.json", [a.lazy, "sinks", model, *corpus, *where, "--samples", a.samples, "--json", run / "sinks.json"]
+        yield (
+            "sinks",
+            run / "sinks.json",
+            [a.lazy, "sinks", model, *corpus, *where, "--samples", a.samples, "--json", run / "sinks.json"],
+        )
     if a.data:
         limit = ["--limit", a.task_limit] if a.task_limit else []
-        yield "tasks", run / "eval.json", [*measure, "--tasks", "all", "--data", a.data, *limit, "--output", run / "eval.json"]
+        yield (
+            "tasks",
+            run / "eval.json",
+            [*measure, "--tasks", "all", "--data", a.data, *limit, "--output", run / "eval.json"],
+        )
 
 
 def attends(model):
@@ -137,19 +150,40 @@ def row(config):
     overall = sinks.get("overall", {})
     share = lambda key: f"{100 * overall[key]:.1f} %" if overall else ""  # noqa: E731
     done = (run / "model" / "config.json").exists()
-    return (held[-1][1] if held else float("inf"),
-            [config.stem, (f"{held[-1][1]:.3f}" if held else "") + ("" if done else f" at step {held[-1][0] if held else 0}; not ended"),
-             f"{statistics.median(speeds) / 1000:.1f}k" if speeds else "",
-             f"{max(norms):.2g}" if norms else "",
-             f"{tasks['results']['wikitext']['word_perplexity,none']:.0f}" if "wikitext" in tasks.get("results", {}) else "",
-             f"{100 * tasks['average']['acc']:.1f}" if tasks.get("average") else "",
-             " / ".join(f"{x['loss']:.2f}" for x in by_length), share("sink_ratio"), share("density"), share("alive_fraction")])
+    return (
+        held[-1][1] if held else float("inf"),
+        [
+            config.stem,
+            (f"{held[-1][1]:.3f}" if held else "")
+            + ("" if done else f" at step {held[-1][0] if held else 0}; not ended"),
+            f"{statistics.median(speeds) / 1000:.1f}k" if speeds else "",
+            f"{max(norms):.2g}" if norms else "",
+            f"{tasks['results']['wikitext']['word_perplexity,none']:.0f}"
+            if "wikitext" in tasks.get("results", {})
+            else "",
+            f"{100 * tasks['average']['acc']:.1f}" if tasks.get("average") else "",
+            " / ".join(f"{x['loss']:.2f}" for x in by_length),
+            share("sink_ratio"),
+            share("density"),
+            share("alive_fraction"),
+        ],
+    )
 
 
 def table():
     rows = sorted(filter(None, map(row, a.configs)))
-    head = ["model", "held-out loss", "median tokens/s of training", "largest gradient after a fifth", "WikiText, perplexity a word", "mean of eight accuracies, %",
-            f"loss at {a.lengths.replace(',', ' / ')} tokens", "sink ratio", "density", "alive pairs"]
+    head = [
+        "model",
+        "held-out loss",
+        "median tokens/s of training",
+        "largest gradient after a fifth",
+        "WikiText, perplexity a word",
+        "mean of eight accuracies, %",
+        f"loss at {a.lengths.replace(',', ' / ')} tokens",
+        "sink ratio",
+        "density",
+        "alive pairs",
+    ]
     for cells in [head, ["---"] * len(head), *(cells for _, cells in rows)]:
         print("| " + " | ".join(cells) + " |")
 

@@ -34,7 +34,10 @@ def main():
     print("| rows x width x vocabulary | torch.mm, GFLOP/s | oneDNN |\n|---|---:|---:|")
     for width in a.width:
         x, weight = torch.randn(a.rows, width), torch.randn(a.vocabulary, width)
-        ways = [lambda: torch.mm(x, weight.t()), lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")]
+        ways = [
+            lambda: torch.mm(x, weight.t()),
+            lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], ""),
+        ]
         torch.testing.assert_close(ways[1](), ways[0](), rtol=1e-4, atol=1e-3)
         speed = [2e-9 * a.rows * width * a.vocabulary / seconds(way, a.repeats) for way in ways]
         print(f"| {a.rows} x {width} x {a.vocabulary} | {speed[0]:.0f} | {speed[1]:.0f} |")

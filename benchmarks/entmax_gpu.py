@@ -8,15 +8,15 @@ entmax-1.5 (pip install adasplash) and beside softmax by FlashAttention-2 and by
 Causal, 16 heads; queries are drawn so that scores have the given standard deviation: the larger it is, the fewer keys have
 weight. Outputs are compared with float64 before anything is timed. Medians of rounds in which all take their turn, by CUDA events.
 """
+
 import argparse
 import json
 
+import quick_tuning
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-import quick_tuning
 from gpu_medians import medians
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADS, CHECKED = 16, 1024
 
@@ -39,7 +39,9 @@ def weights(scores, normalizer):
 
 def causal_scores(q, k):
     """Of one head, (rows, dim) each."""
-    return (q @ k.T / q.shape[1] ** 0.5).masked_fill(~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf)
+    return (q @ k.T / q.shape[1] ** 0.5).masked_fill(
+        ~torch.ones(len(q), len(k), device=q.device, dtype=bool).tril(), -torch.inf
+    )
 
 
 def alive_share(q, k):
@@ -72,9 +74,16 @@ def variants(q, k, v):
     out["FlashAttention-2, softmax"] = (flash, "softmax")
     try:
         import adasplash
+
         # They want (batch, heads, tokens, dim) contiguous, which a model that has it would not pay for.
-        out["AdaSplash-2, entmax15"] = (lambda: across(adasplash.adasplash_v2(*(x.detach().requires_grad_() for x in contiguous))), "entmax15")
-        out["AdaSplash-1, entmax15"] = (lambda: across(adasplash.adasplash_v1(*(x.detach().requires_grad_() for x in contiguous), is_causal=True)), "entmax15")
+        out["AdaSplash-2, entmax15"] = (
+            lambda: across(adasplash.adasplash_v2(*(x.detach().requires_grad_() for x in contiguous))),
+            "entmax15",
+        )
+        out["AdaSplash-1, entmax15"] = (
+            lambda: across(adasplash.adasplash_v1(*(x.detach().requires_grad_() for x in contiguous), is_causal=True)),
+            "entmax15",
+        )
     except ImportError as missing:
         print(f"without AdaSplash ({missing})")
     return out
@@ -82,11 +91,13 @@ def variants(q, k, v):
 
 def both(run, inputs, d_out):
     """Forward and backward; the peers' inputs are leaves of their own."""
+
     def work():
         found = run()
         found.backward(d_out)
         for x in inputs:
             x.grad = None
+
     return work
 
 
@@ -94,6 +105,7 @@ def forward(run):
     def work():
         with torch.no_grad():
             run()
+
     return work
 
 
@@ -132,13 +144,27 @@ def main():
                 except Exception as exception:  # a peer that does not run here is named and left out
                     failed[name] = str(exception).split("\n")[0][:160]
             times = medians(works, a.rounds)
-            print(f"\n{batch} x {length}, head size {dim}, scores of deviation {scale:g} ({100 * share:.0f} % of pairs alive in {cut} tokens "
-                  f"under entmax-1.5), {torch.cuda.get_device_name()}, ms", flush=True)
+            print(
+                f"\n{batch} x {length}, head size {dim}, scores of deviation {scale:g} ({100 * share:.0f} % of pairs alive in {cut} tokens "
+                f"under entmax-1.5), {torch.cuda.get_device_name()}, ms",
+                flush=True,
+            )
             print(f"{'':28}{'forward':>10}{'with backward':>16}{'relative error':>17}")
             for name in dict.fromkeys(n for n, _ in works):
-                print(f"{name:28}{times[name, 'forward']:10.3f}{times[name, 'both']:16.3f}{wrong[name]:17.1e}", flush=True)
-                rows.append({"shape": shape, "score_scale": scale, "alive": share, "variant": name, "forward_ms": times[name, "forward"],
-                             "both_ms": times[name, "both"], "error": wrong[name]})
+                print(
+                    f"{name:28}{times[name, 'forward']:10.3f}{times[name, 'both']:16.3f}{wrong[name]:17.1e}", flush=True
+                )
+                rows.append(
+                    {
+                        "shape": shape,
+                        "score_scale": scale,
+                        "alive": share,
+                        "variant": name,
+                        "forward_ms": times[name, "forward"],
+                        "both_ms": times[name, "both"],
+                        "error": wrong[name],
+                    }
+                )
             for name, why in failed.items():
                 print(f"{name:28}left out: {why}")
                 rows.append({"shape": shape, "score_scale": scale, "variant": name, "failed": why})

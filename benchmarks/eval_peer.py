@@ -31,8 +31,23 @@ GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task !=
 
 
 def time_lazy(a, tasks, output, limit):
-    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--output", output, "--log-samples",
-               "--dtype", a.dtype, "--device", a.device, *(["--bos"] if a.bos else [])]
+    command = [
+        a.lazy,
+        "eval",
+        a.model,
+        "--tasks",
+        ",".join(tasks),
+        "--data",
+        a.data,
+        "--output",
+        output,
+        "--log-samples",
+        "--dtype",
+        a.dtype,
+        "--device",
+        a.device,
+        *(["--bos"] if a.bos else []),
+    ]
     for name, value in (("--limit", limit), ("--max-length", a.max_length)):
         if value:
             command += [name, str(value)]
@@ -74,14 +89,27 @@ def measure(a, models, harness_start, name, tasks):
         times = {}
         for batch_size, lm in models.items():
             times[batch_size] = min(time_harness(a, lm, tasks, f"{folder}/harness") for _ in range(a.repeat))
-        requests, largest, mean, equal = agreement(compare.load([f"{folder}/harness"]), compare.load([f"{folder}/lazy"]))
+        requests, largest, mean, equal = agreement(
+            compare.load([f"{folder}/harness"]), compare.load([f"{folder}/lazy"])
+        )
     if a.dtype == "fp32" and not equal:
         raise SystemExit(f"{name}: log-likelihoods differ by {largest:.2e}: nothing is timed that is not equal")
     batch_size = min(times, key=times.get)
     there = times[batch_size]
-    return {"set": name, "tasks": tasks, "requests": requests, "lazy_seconds": lazy, "lazy_start_seconds": start, "harness_seconds": there,
-            "harness_start_seconds": harness_start, "harness_batch_size": batch_size, "ratio_loaded": there / (lazy - start),
-            "ratio_processes": (harness_start + there) / lazy, "largest_difference": largest, "mean_difference": mean}
+    return {
+        "set": name,
+        "tasks": tasks,
+        "requests": requests,
+        "lazy_seconds": lazy,
+        "lazy_start_seconds": start,
+        "harness_seconds": there,
+        "harness_start_seconds": harness_start,
+        "harness_batch_size": batch_size,
+        "ratio_loaded": there / (lazy - start),
+        "ratio_processes": (harness_start + there) / lazy,
+        "largest_difference": largest,
+        "mean_difference": mean,
+    }
 
 
 def main():
@@ -98,7 +126,9 @@ def main():
     p.add_argument("--bos", action="store_true")
     p.add_argument("--each", action="store_true", help="every set for itself too")
     p.add_argument("--repeat", type=int, default=1)
-    p.add_argument("--bootstrap-iters", type=int, default=0, help="of the harness's standard errors (its default: 100000)")
+    p.add_argument(
+        "--bootstrap-iters", type=int, default=0, help="of the harness's standard errors (its default: 100000)"
+    )
     p.add_argument("--json", help="write the figures here")
     a = p.parse_args()
     begin = time.perf_counter()
@@ -111,8 +141,14 @@ def main():
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[a.dtype]
     models, harness_start = {}, None
     for size in sizes:
-        models[size] = harness.load(a.model, bos=a.bos, batch_size=size if size == "auto" else int(size), max_length=a.max_length,
-                                    dtype=dtype, device=a.device)
+        models[size] = harness.load(
+            a.model,
+            bos=a.bos,
+            batch_size=size if size == "auto" else int(size),
+            max_length=a.max_length,
+            dtype=dtype,
+            device=a.device,
+        )
         # One document of each warms caches, kernels and the harness's own modules.
         harness.evaluate(models[size], a.data, rows.TASKS, limit=1, bootstrap_iters=0)
         harness_start = harness_start or time.perf_counter() - begin
@@ -122,18 +158,37 @@ def main():
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
     print("seconds: from the loaded model on, in brackets the start; the ratios of the former and of whole processes\n")
-    print(f"| {'set':<28} | requests | lazy eval     | harness       | batch | loaded | process | max diff | mean diff |")
+    print(
+        f"| {'set':<28} | requests | lazy eval     | harness       | batch | loaded | process | max diff | mean diff |"
+    )
     print(f"|{'-' * 30}|---------:|--------------:|--------------:|------:|-------:|--------:|---------:|----------:|")
     results = []
     for name, tasks in sets.items():
         r = measure(a, models, harness_start, name, tasks)
         results.append(r)
-        print(f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds'] - r['lazy_start_seconds']:>5.2f} ({r['lazy_start_seconds']:>5.2f}) "
-              f"| {r['harness_seconds']:>5.2f} ({harness_start:>5.2f}) | {r['harness_batch_size']:>5} | {r['ratio_loaded']:>6.2f} "
-              f"| {r['ratio_processes']:>7.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |", flush=True)
+        print(
+            f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds'] - r['lazy_start_seconds']:>5.2f} ({r['lazy_start_seconds']:>5.2f}) "
+            f"| {r['harness_seconds']:>5.2f} ({harness_start:>5.2f}) | {r['harness_batch_size']:>5} | {r['ratio_loaded']:>6.2f} "
+            f"| {r['ratio_processes']:>7.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |",
+            flush=True,
+        )
     if a.json:
-        Path(a.json).write_text(json.dumps({"model": a.model, "device": machine, "dtype": a.dtype, "limit": a.limit, "bos": a.bos,
-                                            "lm_eval": harness.VERSION, "torch": torch.__version__, "results": results}, indent=2) + "\n")
+        Path(a.json).write_text(
+            json.dumps(
+                {
+                    "model": a.model,
+                    "device": machine,
+                    "dtype": a.dtype,
+                    "limit": a.limit,
+                    "bos": a.bos,
+                    "lm_eval": harness.VERSION,
+                    "torch": torch.__version__,
+                    "results": results,
+                },
+                indent=2,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,12 @@
 def lift() -> str:
     """For timing alone. What to say about it: empty when there was nothing to lift."""
     from fla.ops.common import chunk_o
+
     if not (chunk_o.IS_NVIDIA_HOPPER and chunk_o.TRITON_ABOVE_3_4_0 and not chunk_o.TRITON_ABOVE_3_7_1):
         return ""
     import triton
+
     chunk_o.TRITON_ABOVE_3_7_1 = True
-    return f"FLA calls its gated gradients wrong with Triton {triton.__version__} on this GPU: they are timed all the same"
+    return (
+        f"FLA calls its gated gradients wrong with Triton {triton.__version__} on this GPU: they are timed all the same"
+    )

@@ -6,16 +6,16 @@
 Prints tokens/s of training; beside those of `lazy bench mixers --json FILE` where --ours names its file. FLA's Mamba2 is as
 fast as what it finds installed (mamba_ssm, causal_conv1d); what it ran on is printed. Needs flash-linear-attention.
 """
+
 import argparse
 import gc
 import importlib.util
 import json
 import statistics
 
-import torch
-
 import fla_guard
 import quick_tuning
+import torch
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--model", nargs="*", default=["retnet", "delta_net", "gated_delta_net", "mamba2"])
@@ -34,15 +34,22 @@ if a.quick_tuning:
 SHAPES = {
     "retnet": ("retnet", "RetNet", {"hidden_size": 1024, "num_hidden_layers": 24, "num_heads": 4}),
     "delta_net": ("deltanet", "DeltaNet", {"hidden_size": 1024, "num_hidden_layers": 24, "num_heads": 8}),
-    "gated_delta_net": ("gated-deltanet", "GatedDeltaNet", {"hidden_size": 768, "num_hidden_layers": 21, "num_heads": 6,
-                                                           "head_dim": 256}),
-    "mamba2": ("mamba2", "Mamba2", {"hidden_size": 1024, "num_hidden_layers": 48, "num_heads": 32, "head_dim": 64,
-                                    "expand": 2, "state_size": 128}),
+    "gated_delta_net": (
+        "gated-deltanet",
+        "GatedDeltaNet",
+        {"hidden_size": 768, "num_hidden_layers": 21, "num_heads": 6, "head_dim": 256},
+    ),
+    "mamba2": (
+        "mamba2",
+        "Mamba2",
+        {"hidden_size": 1024, "num_hidden_layers": 48, "num_heads": 32, "head_dim": 64, "expand": 2, "state_size": 128},
+    ),
 }
 
 
 def build(name):
     import fla.models as models
+
     _, stem, shape = SHAPES[name]
     config = getattr(models, stem + "Config")(vocab_size=32000, use_cache=False, **shape)
     if a.layers:
@@ -59,7 +66,7 @@ def step_ms(model, length):
         for t in model.parameters():
             t.grad = None
 
-    for _ in range(3):                                         # compiles, and tunes
+    for _ in range(3):  # compiles, and tunes
         step()
     times = []
     for _ in range(a.steps):
@@ -87,7 +94,9 @@ if a.ours:
     with open(a.ours) as file:
         ours = {(row["model"], row["length"]): row["train_tokens_per_second"] for row in json.load(file)["rows"]}
 rows = []
-print("| model | parameters | length | FLA tokens/s | ours | ours / FLA | GiB | FLA ran on |\n|---|--:|--:|--:|--:|--:|--:|---|")
+print(
+    "| model | parameters | length | FLA tokens/s | ours | ours / FLA | GiB | FLA ran on |\n|---|--:|--:|--:|--:|--:|--:|---|"
+)
 for name in a.model:
     model, parameters = build(name)
     for length in a.length:
@@ -95,16 +104,22 @@ for name in a.model:
         try:
             torch.cuda.reset_peak_memory_stats()
             ms, tokens = step_ms(model, length)
-            row |= {"train_tokens_per_second": 1000 * tokens / ms, "peak_memory_bytes": torch.cuda.max_memory_allocated()}
-        except (RuntimeError, NotImplementedError) as error:   # out of memory, or what FLA does not do here
+            row |= {
+                "train_tokens_per_second": 1000 * tokens / ms,
+                "peak_memory_bytes": torch.cuda.max_memory_allocated(),
+            }
+        except (RuntimeError, NotImplementedError) as error:  # out of memory, or what FLA does not do here
             row["error"] = str(error).splitlines()[0]
         mine = ours.get((SHAPES[name][0], length)) or ours.get((name, length))
         speed = row.get("train_tokens_per_second")
         if mine:
             row["ours_tokens_per_second"] = mine
-        print(f"| {name} | {parameters / 1e6:.1f}M | {length} | {speed and f'{speed:.0f}' or row['error']} | "
-              f"{mine and f'{mine:.0f}' or '-'} | {mine and speed and f'{mine / speed:.2f}' or '-'} | "
-              f"{row.get('peak_memory_bytes', 0) / 2**30:.1f} | {row['ran_on']} |", flush=True)
+        print(
+            f"| {name} | {parameters / 1e6:.1f}M | {length} | {speed and f'{speed:.0f}' or row['error']} | "
+            f"{mine and f'{mine:.0f}' or '-'} | {mine and speed and f'{mine / speed:.2f}' or '-'} | "
+            f"{row.get('peak_memory_bytes', 0) / 2**30:.1f} | {row['ran_on']} |",
+            flush=True,
+        )
         rows.append(row)
         for t in model.parameters():
             t.grad = None
@@ -115,5 +130,8 @@ for name in a.model:
     torch.cuda.empty_cache()
 if a.json:
     import fla
+
     with open(a.json, "w") as file:
-        json.dump({"fla": fla.__version__, "torch": torch.__version__, "warning": warning, "rows": rows}, file, indent=2)
+        json.dump(
+            {"fla": fla.__version__, "torch": torch.__version__, "warning": warning, "rows": rows}, file, indent=2
+        )

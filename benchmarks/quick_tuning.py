@@ -1,12 +1,17 @@
 """Triton's autotuning in a fraction of its time: a kernel's configurations are compiled by forked processes, each is then timed for
 3 + 10 ms instead of 25 + 100. FLA's models have hundreds of configurations, which otherwise take many minutes before the first step."""
+
 import os
 
 WORKERS = 16
 
 
 def add_argument(parser):
-    parser.add_argument("--quick-tuning", action="store_true", help="Triton's configurations: compiled side by side, timed for 13 ms each")
+    parser.add_argument(
+        "--quick-tuning",
+        action="store_true",
+        help="Triton's configurations: compiled side by side, timed for 13 ms each",
+    )
 
 
 def install():
@@ -31,6 +36,7 @@ def install():
 def compile_all(tuner, configs, kwargs):
     """Into Triton's cache on the disk. A fork must not touch CUDA: what Triton asks of it is answered here."""
     from triton.runtime import driver
+
     active = driver.active
     device, target = active.get_current_device(), active.get_current_target()
     kernel = tuner.fn

@@ -6,16 +6,15 @@
 Heads and widths are those of the 340M models. Where FLA is installed results and gradients are compared before they are timed.
 --kernels lists the time of every kernel of ours. Medians of rounds in which all take their turn, by CUDA events.
 """
+
 import argparse
 import json
 
-import torch
-import torch.nn.functional as F
-
-from gpu_medians import medians
-
 import fla_guard
 import quick_tuning
+import torch
+import torch.nn.functional as F
+from gpu_medians import medians
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("operators", help="liblazy_ops.so")
@@ -35,6 +34,7 @@ try:
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     from fla.ops.retention import chunk_retention
     from fla.ops.simple_gla import chunk_simple_gla
+
     print(fla_guard.lift())
 except ImportError as error:
     print(f"without flash-linear-attention ({error})")
@@ -62,26 +62,38 @@ def variants(B, L):
         "gated delta rule, 6 x 256 / 512": (
             [keys(6, 256), keys(6, 256), bf16(B, L, 6, 512), decays(6), rates(6)],
             lambda q, k, v, g, b: ours(q, k, v, g, b, scale=1 / 16, delta=True),
-            lambda q, k, v, g, b: first(chunk_gated_delta_rule(q, k, v, g, b))),
+            lambda q, k, v, g, b: first(chunk_gated_delta_rule(q, k, v, g, b)),
+        ),
         "delta rule, 8 x 128 / 128": (
             [keys(8, 128), keys(8, 128), bf16(B, L, 8, 128), rates(8)],
-            lambda q, k, v, b: ours(q, k, v, None, b, scale=128 ** -0.5, delta=True),
-            lambda q, k, v, b: first(chunk_delta_rule(q, k, v, b.bfloat16()))),
+            lambda q, k, v, b: ours(q, k, v, None, b, scale=128**-0.5, delta=True),
+            lambda q, k, v, b: first(chunk_delta_rule(q, k, v, b.bfloat16())),
+        ),
         "retention, 4 x 256 / 512": (
             [keys(4, 256), keys(4, 256), bf16(B, L, 4, 512)],
             lambda q, k, v: ours(q, k, v, retention, scale=1 / 16),
-            lambda q, k, v: first(chunk_retention(q, k, v))),
-        "SSD, 32 x 128 / 64, one group": (    # FLA's: keys and values of every head by itself
+            lambda q, k, v: first(chunk_retention(q, k, v)),
+        ),
+        "SSD, 32 x 128 / 64, one group": (  # FLA's: keys and values of every head by itself
             [keys(1, 128), keys(1, 128), bf16(B, L, 32, 64), decays(32), rates(32)],
             lambda q, k, v, g, b: ours(q, k, v, g, b),
-            lambda q, k, v, g, b: first(chunk_simple_gla(q.expand(-1, -1, 32, -1).contiguous(), k.expand(-1, -1, 32, -1).contiguous(),
-                                                         (v * b.unsqueeze(-1)).bfloat16(), g, scale=1.0))),
+            lambda q, k, v, g, b: first(
+                chunk_simple_gla(
+                    q.expand(-1, -1, 32, -1).contiguous(),
+                    k.expand(-1, -1, 32, -1).contiguous(),
+                    (v * b.unsqueeze(-1)).bfloat16(),
+                    g,
+                    scale=1.0,
+                )
+            ),
+        ),
     }
     for D in (1024, 3072):
         all_of[f"convolution of {D}"] = (
             [bf16(B, L, D), torch.randn(D, 1, 4, device=DEVICE)],
             lambda x, w: lazy.short_convolution(x, w),
-            lambda x, w: first(causal_conv1d(x, w.squeeze(1).to(x.dtype), activation="silu")))
+            lambda x, w: first(causal_conv1d(x, w.squeeze(1).to(x.dtype), activation="silu")),
+        )
     return {name: (inputs, mine, theirs if peers else None) for name, (inputs, mine, theirs) in all_of.items()}
 
 
@@ -126,8 +138,11 @@ for shape in a.shape:
         row["both_ms"] = medians(works, a.rounds)
         ratio = lambda t: f"{t['fla'] / t['ours']:.2f}" if "fla" in t else "-"
         show = lambda t: " / ".join(f"{x:.3f}" for x in t.values())
-        print(f"{name:34} {shape:8} forward {show(row['forward_ms'])} ms, FLA / ours {ratio(row['forward_ms'])}; "
-              f"with backward {show(row['both_ms'])}, {ratio(row['both_ms'])}", flush=True)
+        print(
+            f"{name:34} {shape:8} forward {show(row['forward_ms'])} ms, FLA / ours {ratio(row['forward_ms'])}; "
+            f"with backward {show(row['both_ms'])}, {ratio(row['both_ms'])}",
+            flush=True,
+        )
         if a.kernels and shape == a.shape[0]:
             profile(works["ours"])
         rows.append(row)

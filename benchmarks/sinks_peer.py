@@ -8,6 +8,7 @@ means. Lengths are doubled from --shortest on until memory ends, then the longes
 (of --shortest, where that is less). Beside each stands the same model's plain forward pass through SDPA, without logits in both.
 The first length is checked: the eager pass and the plain one must have the same hidden states within the precision's rounding.
 """
+
 import argparse
 import json
 import time
@@ -83,8 +84,14 @@ def measure(length):
         print(f"| {length} | out of memory | | |", flush=True)
         return None
     alone = timed(forward, ids)
-    row = {"length": length, "matrices_ms": there[0], "plain_ms": alone[0], "time_ratio": there[0] / alone[0],
-           "matrices_bytes": there[1], "plain_bytes": alone[1]}
+    row = {
+        "length": length,
+        "matrices_ms": there[0],
+        "plain_ms": alone[0],
+        "time_ratio": there[0] / alone[0],
+        "matrices_bytes": there[1],
+        "plain_bytes": alone[1],
+    }
     memory = f"{there[1] / 2**30:.1f} against {alone[1] / 2**30:.1f} GiB" if there[1] else "–"
     print(f"| {length} | {there[0]:.1f} against {alone[0]:.1f} ms | {row['time_ratio']:.2f} | {memory} |", flush=True)
     return row
@@ -99,11 +106,15 @@ def check(length):
     error = ((one - other).norm() / one.norm()).item()
     bound = a.layers * (2**-8 if a.dtype == "bf16" else 2**-20)
     if not error < bound:
-        raise SystemExit(f"eager and SDPA differ by {error:.1e}, expected below {bound:.1e}: nothing is timed that is not equal")
+        raise SystemExit(
+            f"eager and SDPA differ by {error:.1e}, expected below {bound:.1e}: nothing is timed that is not equal"
+        )
 
 
 check(min(a.shortest, 512))
-parameters = sum(t.numel() for t in model.parameters()) + a.vocab * a.width  # with a head, as `lazy bench sinks` counts an untied model
+parameters = (
+    sum(t.numel() for t in model.parameters()) + a.vocab * a.width
+)  # with a head, as `lazy bench sinks` counts an untied model
 machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
 print(f"transformers Llama, {parameters / 1e6:.1f}M parameters with its head, {a.dtype} on {machine}\n")
 print("| tokens | attention matrices against plain forward | ratio | peak memory |\n|---|---|---|---|")
@@ -118,8 +129,22 @@ while length <= a.longest and rows and high - low > step:
     low, high = (middle, high) if row else (low, middle)
     rows += [row] if row else []
 survives = max((r["length"] for r in rows), default=0)
-print(f"\nthe longest text that passes: {survives} tokens" + (", the longest that was tried" if survives == a.longest else ""))
+print(
+    f"\nthe longest text that passes: {survives} tokens"
+    + (", the longest that was tried" if survives == a.longest else "")
+)
 if a.json:
     with open(a.json, "w") as file:
-        json.dump({"peer": "transformers output_attentions", "parameters": parameters, "device": machine, "dtype": a.dtype,
-                   "torch": torch.__version__, "survives": survives, "rows": sorted(rows, key=lambda r: r["length"])}, file, indent=2)
+        json.dump(
+            {
+                "peer": "transformers output_attentions",
+                "parameters": parameters,
+                "device": machine,
+                "dtype": a.dtype,
+                "torch": torch.__version__,
+                "survives": survives,
+                "rows": sorted(rows, key=lambda r: r["length"]),
+            },
+            file,
+            indent=2,
+        )

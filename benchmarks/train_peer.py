@@ -5,6 +5,7 @@
 
 Prints tokens/s, model FLOP/s (6 (N - embedding) + 6 L T d a token) and memory, counted as `lazy bench train` counts them.
 """
+
 import argparse
 import json
 import time
@@ -55,12 +56,22 @@ torch.cuda.synchronize()
 seconds = (time.time() - begin) / a.steps
 tokens = a.batch * a.length
 flops = 6 * multiplied + 6 * a.layers * a.length * a.width
-result = {"peer": "transformers Llama, " + ("eager" if a.no_compile else "torch.compile"), "parameters": parameters,
-          "batch": a.batch, "seq_len": a.length, "tokens_per_second": tokens / seconds, "tflops": tokens / seconds * flops / 1e12,
-          "peak_memory_bytes": torch.cuda.max_memory_reserved(), "step_ms": 1e3 * seconds, "first_steps_seconds": warm,
-          "loss": loss.item()}
-print(f"{result['peer']}, {parameters / 1e6:.1f}M parameters, {a.batch} x {a.length}: {result['tokens_per_second']:.0f} tokens/s "
-      f"{result['tflops']:.1f} TFLOP/s {result['peak_memory_bytes'] / 2**30:.2f} GiB, first steps after {warm:.0f} s")
+result = {
+    "peer": "transformers Llama, " + ("eager" if a.no_compile else "torch.compile"),
+    "parameters": parameters,
+    "batch": a.batch,
+    "seq_len": a.length,
+    "tokens_per_second": tokens / seconds,
+    "tflops": tokens / seconds * flops / 1e12,
+    "peak_memory_bytes": torch.cuda.max_memory_reserved(),
+    "step_ms": 1e3 * seconds,
+    "first_steps_seconds": warm,
+    "loss": loss.item(),
+}
+print(
+    f"{result['peer']}, {parameters / 1e6:.1f}M parameters, {a.batch} x {a.length}: {result['tokens_per_second']:.0f} tokens/s "
+    f"{result['tflops']:.1f} TFLOP/s {result['peak_memory_bytes'] / 2**30:.2f} GiB, first steps after {warm:.0f} s"
+)
 if a.json:
     with open(a.json, "w") as file:
         json.dump(result, file, indent=2)

@@ -21,11 +21,30 @@ def _scores(q, k_pointer, rows, keys, stride, bias, window, scale, USE_BIAS: tl.
     return tl.where(distance >= 0, s, float("-inf"))
 
 
-@triton.autotune([triton.Config({"M": m, "N": n}, num_warps=w, num_stages=s) for m, n, w, s in
-                  [(128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)]], key=["length", "D"])
+@triton.autotune(
+    [
+        triton.Config({"M": m, "N": n}, num_warps=w, num_stages=s)
+        for m, n, w, s in [(128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3)]
+    ],
+    key=["length", "D"],
+)
 @triton.jit
-def _forward(q, k, v, bias, tau, out, length, heads, window, scale, USE_BIAS: tl.constexpr, D: tl.constexpr,
-             M: tl.constexpr, N: tl.constexpr):
+def _forward(
+    q,
+    k,
+    v,
+    bias,
+    tau,
+    out,
+    length,
+    heads,
+    window,
+    scale,
+    USE_BIAS: tl.constexpr,
+    D: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
     block, head, batch = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     start = batch * length * heads * D + head * D
     stride = heads * D
@@ -60,5 +79,17 @@ def attention(q, k, v, bias, tau):
     out = torch.empty_like(q)
     table = bias if bias is not None else tau
     _forward[lambda meta: (length // meta["M"], heads, batch)](
-        q, k, v, table, tau, out, length, heads, bias.shape[1] if bias is not None else 0, dim**-0.5, bias is not None, dim)
+        q,
+        k,
+        v,
+        table,
+        tau,
+        out,
+        length,
+        heads,
+        bias.shape[1] if bias is not None else 0,
+        dim**-0.5,
+        bias is not None,
+        dim,
+    )
     return out

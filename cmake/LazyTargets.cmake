@@ -4,6 +4,7 @@
 #   cmake/std_pch.h    the standard library, fmt, JSON: targets without Torch
 #   cmake/torch_pch.h  the same and ATen: targets that use tensors
 #   cmake/ops_pch.h    ATen, the dispatcher and custom autograd functions: the operators
+# and tests_pch.h, torch_tests_pch.h add GoogleTest.
 # Every pending template of a precompiled header costs time in every file that uses it, so each holds only what most of
 # its files need. A file still includes what it uses.
 function(lazy_precompiled_header name header)
@@ -31,20 +32,23 @@ function(lazy_use_system_fmt target)
   endif()
 endfunction()
 
-# Links LibTorch and uses its precompiled header; lazy_use_torch(target OPS) that of the operators.
+# Links LibTorch and uses its precompiled header; lazy_use_torch(target ops) that of the operators, and so on.
 function(lazy_use_torch target)
+  set(kind torch)
+  if(ARGN)
+    set(kind ${ARGN})
+  endif()
   target_link_libraries(${target} PUBLIC LibTorch::cpu)
-  if("OPS" IN_LIST ARGN)
+  if(kind STREQUAL "ops")
     lazy_precompiled_header(lazy_ops_pch ops_pch.h LibTorch::cpu)
-    target_precompile_headers(${target} REUSE_FROM lazy_ops_pch)
   else()
     lazy_use_system_fmt(${target})
-    if(NOT TARGET lazy_torch_pch)
-      lazy_precompiled_header(lazy_torch_pch torch_pch.h LibTorch::cpu)
-      lazy_use_system_fmt(lazy_torch_pch)
+    if(NOT TARGET lazy_${kind}_pch)
+      lazy_precompiled_header(lazy_${kind}_pch ${kind}_pch.h LibTorch::cpu $<TARGET_NAME_IF_EXISTS:GTest::gmock>)
+      lazy_use_system_fmt(lazy_${kind}_pch)
     endif()
-    target_precompile_headers(${target} REUSE_FROM lazy_torch_pch)
   endif()
+  target_precompile_headers(${target} REUSE_FROM lazy_${kind}_pch)
 endfunction()
 
 # lazy_library(name [TORCH] [STD] [O1] DEPS ...): a static library of every .cc below the calling folder. TORCH and STD
@@ -66,7 +70,7 @@ function(lazy_library name)
       add_library(${name}_autograd OBJECT ${autograd})
       target_include_directories(${name}_autograd PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
       target_link_libraries(${name}_autograd PRIVATE ${ARG_DEPS} lazy_flags)
-      lazy_use_torch(${name}_autograd OPS)
+      lazy_use_torch(${name}_autograd ops)
       lazy_use_system_fmt(${name}_autograd)
       list(APPEND sources $<TARGET_OBJECTS:${name}_autograd>)
     endif()
@@ -100,9 +104,10 @@ function(lazy_tests name)
   # Tests compute little themselves: half the compile time, the same code under test.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(ARG_TORCH)
-    lazy_use_torch(${name})
+    lazy_use_torch(${name} torch_tests)
   elseif(ARG_STD)
-    target_precompile_headers(${name} REUSE_FROM lazy_std_pch)
+    lazy_precompiled_header(lazy_tests_pch tests_pch.h fmt::fmt nlohmann_json::nlohmann_json GTest::gmock)
+    target_precompile_headers(${name} REUSE_FROM lazy_tests_pch)
   endif()
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS ${name}
                        ENVIRONMENT OMP_WAIT_POLICY=passive)  # side by side, threads that spin hold up others

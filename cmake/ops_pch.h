@@ -1,5 +1,5 @@
-// Precompiled for the operators: ATen, the dispatcher, custom autograd functions. No fmt and no JSON, which a build of the
-// operators alone does not need.
+// Precompiled for the operators: ATen, the dispatcher, custom autograd functions. No fmt and no JSON, which a build of
+// the operators alone does not need.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

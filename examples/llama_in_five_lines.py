@@ -5,10 +5,9 @@ Without an argument it builds a small Llama with random weights and downloads no
 
 import sys
 
+import lazy_attention.hf  # 1: registers attn_implementation="lazy"
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-
-import lazy_attention.hf  # 1: registers attn_implementation="lazy"
 
 
 def main() -> None:

@@ -9,9 +9,8 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from lazy_attention import LazyAttention, linear_cross_entropy, rms_norm, swiglu
+from torch import nn
 
 KEYS, VALUES, PAIRS = 8, 8, 16
 VOCABULARY = KEYS + VALUES + KEYS * VALUES  # questions, answers, told pairs

@@ -1,7 +1,7 @@
 // `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
-#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <charconv>
 #include <filesystem>
@@ -15,9 +15,9 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
+#include "model/config.h"
 #include "model/device.h"
 #include "model/safetensors.h"
-#include "model/config.h"
 #include "sinks/activations.h"
 
 namespace {

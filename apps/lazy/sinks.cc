@@ -1,8 +1,8 @@
 // `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
-#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <memory>
 #include <tuple>
@@ -14,8 +14,8 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
-#include "model/device.h"
 #include "model/config.h"
+#include "model/device.h"
 #include "report/report.h"
 #include "sinks/analysis.h"
 #include "sinks/attention_maps.h"

@@ -251,7 +251,8 @@ __global__ void __launch_bounds__(THREADS, 1) forward(const __grid_constant__ Ar
         if (j < count) {
           float s[N / 2];
           sm.kv.wait_full(use + j);
-          issue_product<T, D, M, N>(s, sq + q_use % 2 * descriptor_units(kTileBytes), sk + (use + j) % STAGES * descriptor_units(kTileBytes));
+          issue_product<T, D, M, N>(s, sq + q_use % 2 * descriptor_units(kTileBytes),
+                                    sk + (use + j) % STAGES * descriptor_units(kTileBytes));
           wgmma_wait<0>();
           fence_registers(s);
           if (lane == 0) barrier_arrive(&sm.kv.empty[(use + j) % STAGES]);

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 from gpu_medians import medians  # noqa: E402
 
 HEADS, TOKENS, LENGTHS, CLUSTERS = 16, 32768, (512, 1024, 2048, 4096), (1, 2, 4, 8)
-ROWS = 512                                   # keys that a block keeps
+ROWS = 512  # keys that a block keeps
 LEFT_OUT = {1: "exchange", 2: "exponentials", 4: "sum over V", 7: "any of these"}  # wrong results, for timing
 
 
@@ -31,10 +31,33 @@ def build(folder):
     root, to = HERE.parent.parent, pathlib.Path(folder) / "liblazy_on_chip.so"
     nvcc = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
     sources = [HERE / "cluster_forward.cu", root / "src/attention/cuda/hopper_tensor_map.cu"]
-    done = subprocess.run([nvcc, "-std=c++20", "-O3", "-gencode", "arch=compute_90a,code=sm_90a", "--expt-relaxed-constexpr",
-                           "-Xptxas", "-v", "-Xcompiler", "-fPIC", "-shared", f"-I{root / 'src'}", f"-I{root / 'include'}",
-                           *map(str, sources), "-o", str(to)], capture_output=True, text=True)
-    report = [line for line in done.stderr.splitlines() if "spill" in line or "Used" in line or "error" in line or "C75" in line]
+    done = subprocess.run(
+        [
+            nvcc,
+            "-std=c++20",
+            "-O3",
+            "-gencode",
+            "arch=compute_90a,code=sm_90a",
+            "--expt-relaxed-constexpr",
+            "-Xptxas",
+            "-v",
+            "-Xcompiler",
+            "-fPIC",
+            "-shared",
+            f"-I{root / 'src'}",
+            f"-I{root / 'include'}",
+            *map(str, sources),
+            "-o",
+            str(to),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    report = [
+        line
+        for line in done.stderr.splitlines()
+        if "spill" in line or "Used" in line or "error" in line or "C75" in line
+    ]
     print("\n".join(report))
     if done.returncode:
         sys.exit(done.stderr)
@@ -46,7 +69,7 @@ def inputs(length, kind):
     q, k, v = (torch.randn(TOKENS // length, length, HEADS, 64, device="cuda") for _ in range(3))
     if kind == "large":
         q *= 8
-    if kind == "growing":                    # later keys beat the earlier by hundreds: what was kept has to be scaled
+    if kind == "growing":  # later keys beat the earlier by hundreds: what was kept has to be scaled
         k = 0.1 * k + torch.linspace(0, 8, length, device="cuda")[:, None, None]
         q = q.abs()
     return *(x.to(torch.bfloat16) for x in (q, k, v)), torch.full((HEADS,), -1.0, device="cuda")
@@ -75,7 +98,9 @@ def main():
     parser.add_argument("operators")
     parser.add_argument("--json")
     parser.add_argument("--built", help="the experiment, built before")
-    parser.add_argument("--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (used by itself)")
+    parser.add_argument(
+        "--portable", action="store_true", help="only time the kernel that LAZY_KERNEL names (used by itself)"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     a = parser.parse_args()
     torch.ops.load_library(os.path.abspath(a.operators))
@@ -85,8 +110,14 @@ def main():
         return lambda: torch.ops.lazy.attention(q, k, v, None, tau)[0]
 
     if a.portable:
-        print(json.dumps({length: medians({"portable": ours(inputs(length, "random"))}, a.rounds)["portable"]
-                          for length in LENGTHS}))
+        print(
+            json.dumps(
+                {
+                    length: medians({"portable": ours(inputs(length, "random"))}, a.rounds)["portable"]
+                    for length in LENGTHS
+                }
+            )
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         library = ctypes.CDLL(a.built or str(build(folder)))
@@ -96,23 +127,36 @@ def main():
         out, lse = torch.full_like(q, float("nan")), torch.empty(q.shape[0], HEADS, q.shape[1], device="cuda")
 
         def run():
-            failed = library.on_chip_forward(cluster, variant, q.shape[0], q.shape[1], HEADS, *(
-                ctypes.c_void_p(x.data_ptr()) for x in (q, k, v, tau, out, lse)),
-                ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+            failed = library.on_chip_forward(
+                cluster,
+                variant,
+                q.shape[0],
+                q.shape[1],
+                HEADS,
+                *(ctypes.c_void_p(x.data_ptr()) for x in (q, k, v, tau, out, lse)),
+                ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+            )
             if failed:
                 raise RuntimeError(f"cluster of {cluster}: not launched")
             return out
+
         run.lse = lse
         return run
 
     rows, portable = [], {}
-    done = subprocess.run([sys.executable, __file__, a.operators, "--portable"], capture_output=True, text=True,
-                          env={**os.environ, "LAZY_KERNEL": "portable"})
+    done = subprocess.run(
+        [sys.executable, __file__, a.operators, "--portable"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LAZY_KERNEL": "portable"},
+    )
     try:
         portable = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         print("portable: not measured\n" + done.stderr[-400:])
-    print(f"{torch.cuda.get_device_name()}, elastic forward, bf16, causal, head size 64, {TOKENS} tokens of {HEADS} heads, ms")
+    print(
+        f"{torch.cuda.get_device_name()}, elastic forward, bf16, causal, head size 64, {TOKENS} tokens of {HEADS} heads, ms"
+    )
     for length in LENGTHS:
         works, wrong, errors = {}, {}, {}
         for kind in ("random", "large", "growing"):
@@ -129,7 +173,7 @@ def main():
                 torch.cuda.synchronize()
                 errors[name, kind] = e = error(found, case)
                 off = (run.lse - lse).abs().max().item()
-                if not e < 2 * errors["hopper", kind] + 2 ** -9 or not off < 1e-2 * (1 + lse.abs().max().item()):
+                if not e < 2 * errors["hopper", kind] + 2**-9 or not off < 1e-2 * (1 + lse.abs().max().item()):
                     wrong[name] = f"{kind}: error {e:.1e} (Hopper {errors['hopper', kind]:.1e}), lse off by {off:.1e}"
                 elif kind == "random":
                     works[name] = run
@@ -158,10 +202,19 @@ def main():
         if str(length) in portable:
             times["portable"] = portable[str(length)]
         for name, ms in times.items():
-            print(f"{length:6} {name:32} {ms:8.4f} ms   hopper / it {times['hopper'] / ms:5.2f}   cuDNN / it "
-                  f"{times['cuDNN softmax'] / ms:5.2f}", flush=True)
-        rows.append({"length": length, "ms": times, "wrong": wrong,
-                     "errors": {f"{name} {kind}": e for (name, kind), e in errors.items()}})
+            print(
+                f"{length:6} {name:32} {ms:8.4f} ms   hopper / it {times['hopper'] / ms:5.2f}   cuDNN / it "
+                f"{times['cuDNN softmax'] / ms:5.2f}",
+                flush=True,
+            )
+        rows.append(
+            {
+                "length": length,
+                "ms": times,
+                "wrong": wrong,
+                "errors": {f"{name} {kind}": e for (name, kind), e in errors.items()},
+            }
+        )
     print(json.dumps(rows))
     if a.json:
         with open(a.json, "w") as file:

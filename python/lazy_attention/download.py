@@ -98,7 +98,11 @@ def wanted_files(name, arguments):
     """(data set, revision, files) of a benchmark or a corpus."""
     if name in CORPORA:
         repository, prefix = CORPORA[name]
-        files = [f for f in list_files(repository, "main", arguments.retries) if f["path"].startswith(prefix) and f["path"].endswith(".parquet")]
+        files = [
+            f
+            for f in list_files(repository, "main", arguments.retries)
+            if f["path"].startswith(prefix) and f["path"].endswith(".parquet")
+        ]
         files.sort(key=lambda f: f["path"])
         if arguments.shards is not None:
             outside = [i for i in arguments.shards if i >= len(files)]
@@ -112,7 +116,12 @@ def wanted_files(name, arguments):
         files = []
         for f in list_files(repository, CONVERTED, arguments.retries):
             parts = f["path"].split("/")
-            if len(parts) == 3 and (config is None or parts[0] == config) and parts[1] in splits and parts[2].endswith(".parquet"):
+            if (
+                len(parts) == 3
+                and (config is None or parts[0] == config)
+                and parts[1] in splits
+                and parts[2].endswith(".parquet")
+            ):
                 files.append(f)
         revision = CONVERTED
     if not files:
@@ -146,11 +155,18 @@ class Progress:
         if sys.stderr.isatty() and now - self.shown > 0.2:
             self.shown = now
             rate = self.done / max(1e-9, now - self.begin)
-            print(f"\r\x1b[K{self.title}  {self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB  {rate / 1e6:.1f} MB/s", end="", file=sys.stderr)
+            print(
+                f"\r\x1b[K{self.title}  {self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB  {rate / 1e6:.1f} MB/s",
+                end="",
+                file=sys.stderr,
+            )
 
     def finish(self):
         seconds = time.monotonic() - self.begin
-        print(("\r\x1b[K" if sys.stderr.isatty() else "") + f"{self.title}  {self.total / 1e6:.1f} MB in {seconds:.0f} s", file=sys.stderr)
+        print(
+            ("\r\x1b[K" if sys.stderr.isatty() else "") + f"{self.title}  {self.total / 1e6:.1f} MB in {seconds:.0f} s",
+            file=sys.stderr,
+        )
 
 
 def fetch_plain(url, partial, file, retries, progress):
@@ -225,7 +241,10 @@ def download(names, arguments):
         raise DownloadError(f"{arguments.data}: {needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free")
     for entry in missing:
         fetch(*entry, arguments, hub)
-    print(f"{len(missing)} files fetched, {len(plan) - len(missing)} there already, below {arguments.data}", file=sys.stderr)
+    print(
+        f"{len(missing)} files fetched, {len(plan) - len(missing)} there already, below {arguments.data}",
+        file=sys.stderr,
+    )
 
 
 def shard_list(text):
@@ -242,19 +261,30 @@ def shard_list(text):
 
 def main(words=None):
     known = [*BENCHMARKS, *CORPORA]
-    parser = argparse.ArgumentParser(prog="python -m lazy_attention.download", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m lazy_attention.download",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"{', '.join(known)} (default: the nine benchmarks)")
     parser.add_argument("--data", default="data", metavar="DIR", help="where to put them (default: %(default)s)")
-    parser.add_argument("--train", action="store_true", help="the benchmarks' training splits too, for few-shot prompts")
-    parser.add_argument("--shards", type=shard_list, help="of a corpus: which of its files, such as 0-3,7 (default: all)")
+    parser.add_argument(
+        "--train", action="store_true", help="the benchmarks' training splits too, for few-shot prompts"
+    )
+    parser.add_argument(
+        "--shards", type=shard_list, help="of a corpus: which of its files, such as 0-3,7 (default: all)"
+    )
     parser.add_argument("--retries", type=int, default=5, help="after network trouble (default: %(default)s)")
     parser.add_argument("--plain", action="store_true", help="HTTPS without huggingface_hub")
     arguments = parser.parse_args(words)
     for name in arguments.sets:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            print(f"download: set '{name}': expected one of {', '.join(known)}" + (f"; did you mean '{close[0]}'?" if close else ""), file=sys.stderr)
+            print(
+                f"download: set '{name}': expected one of {', '.join(known)}"
+                + (f"; did you mean '{close[0]}'?" if close else ""),
+                file=sys.stderr,
+            )
             return 2
     try:
         download(arguments.sets or list(BENCHMARKS), arguments)

@@ -42,7 +42,9 @@ class Probed:
     ids: list[int]
     places: dict[str, PlaceStatistics]  # in the order of the pass
     tensors: dict[str, Tensor]  # the saved places: fp32, on the CPU, without the batch
-    attention: dict[str, Tensor]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} of other mixers
+    attention: dict[
+        str, Tensor
+    ]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} of other mixers
 
 
 def probe(
@@ -110,7 +112,9 @@ def program() -> Path:
         if place.is_file() and os.access(place, os.X_OK):
             return place
     searched = ", ".join(str(place) for place in places)
-    raise FileNotFoundError(f"probe: expected the command lazy, found none of: {searched}. Run `make` in the source tree, or set LAZY_BINARY")
+    raise FileNotFoundError(
+        f"probe: expected the command lazy, found none of: {searched}. Run `make` in the source tree, or set LAZY_BINARY"
+    )
 
 
 def _model_folder(model, work: Path) -> Path:
@@ -129,7 +133,9 @@ def _text_options(text, model, tokenizer, bos: bool, work: Path) -> list[str]:
         return ["--text", str(work / "text.txt"), *(["--bos"] if bos else [])]
     if isinstance(text, str):
         if tokenizer is None:
-            raise ValueError("probe: a transformers model has no tokenizer: pass tokenizer=, or token ids instead of a string")
+            raise ValueError(
+                "probe: a transformers model has no tokenizer: pass tokenizer=, or token ids instead of a string"
+            )
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         if bos and tokenizer.bos_token_id is None:
             raise ValueError("probe: bos=True: the tokenizer has no BOS token")

@@ -25,16 +25,23 @@ class RunError : public Error {
   int exit_code() const noexcept override { return 1; }
 };
 
+namespace detail {
+// Not templates: formatting is compiled once, not in every file that can fail.
+[[noreturn]] void fail(const char* operation, fmt::string_view format, fmt::format_args args);
+[[noreturn]] void fail_run(const char* operation, fmt::string_view format, fmt::format_args args);
+}  // namespace detail
+
 // fail("safetensors", "{}: header says {} bytes, the file has {}", path, a, b)
 //   -> Error "safetensors: model.safetensors: header says ..."
 template <typename... Args>
 [[noreturn]] void fail(const char* operation, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(fmt::format("{}: {}", operation, fmt::format(format, std::forward<Args>(args)...)));
+  detail::fail(operation, format, fmt::make_format_args(args...));
 }
 
+// The same as a RunError.
 template <typename... Args>
 [[noreturn]] void fail_run(const char* operation, fmt::format_string<Args...> format, Args&&... args) {
-  throw RunError(fmt::format("{}: {}", operation, fmt::format(format, std::forward<Args>(args)...)));
+  detail::fail_run(operation, format, fmt::make_format_args(args...));
 }
 
 }  // namespace lazy

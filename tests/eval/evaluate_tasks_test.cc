@@ -8,7 +8,7 @@
 #include "eval/results.h"
 #include "eval/score.h"
 #include "folder.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 #include "small_model.h"
 #include "support/error_of.h"
 

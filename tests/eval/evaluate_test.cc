@@ -12,7 +12,7 @@
 #include "core/file.h"
 #include "eval/requests.h"
 #include "eval/score.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 #include "small_model.h"
 
 namespace lazy::eval {

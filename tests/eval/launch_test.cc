@@ -7,8 +7,8 @@
 #include "../train/ranks.h"
 #include "data/tokenizer.h"
 #include "folder.h"
+#include "model/config.h"
 #include "model/language_model.h"
-#include "model/tokenizer_match.h"
 #include "small_model.h"
 
 namespace lazy::eval {

@@ -23,7 +23,7 @@ folder = Path(sys.argv[1])
 ids = load_file(folder / "ids.safetensors")["ids"]
 model = AutoModelForCausalLM.from_pretrained(folder / "ours", dtype=torch.float32, attn_implementation="eager").eval()
 assert type(model).__name__ == "LlamaForCausalLM", type(model)
-assert model.config.attention.head_dim == model.model.layers[0].self_attn.head_dim
+assert model.config.head_dim == model.model.layers[0].self_attn.head_dim
 with torch.no_grad():
     out = {"fp32": model(ids).logits}
     text = model.generate(ids[:1, :7], do_sample=False, max_new_tokens=40, eos_token_id=None, pad_token_id=0)

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "model/activation_hooks.h"
 #include "model/checkpoint.h"
 #include "model/language_model.h"
-#include "model/activation_hooks.h"
 #include "model/safetensors.h"
 
 namespace lazy::testing {

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/language_model.h"
 #include "model/activation_hooks.h"
+#include "model/language_model.h"
 #include "support/error_of.h"
 #include "support/small_models.h"
 #include "temporary_folder.h"
@@ -99,10 +99,11 @@ TEST(OffloadedWeights, BatchesShareALayer) {
     Seen one, all;
     const ActivationHooks of_one = probing(one), of_all = probing(all);
     double done = 0;
-    const auto results = parts.forward_each(batches, {.return_stats = true, .activation_hooks = &of_all}, [&](double share) {
-      EXPECT_GT(share, done);
-      done = share;
-    });
+    const auto results =
+        parts.forward_each(batches, {.return_stats = true, .activation_hooks = &of_all}, [&](double share) {
+          EXPECT_GT(share, done);
+          done = share;
+        });
     EXPECT_EQ(done, 1);
     ASSERT_EQ(results.size(), batches.size());
     for (size_t b = 0; b < batches.size(); ++b) {

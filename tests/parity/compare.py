@@ -34,8 +34,10 @@ def likelihoods(sample):
 def prompts(sample):
     """The texts of its requests: {"gen_args_0": {"arg_0": context, "arg_1": continuation}, ...}."""
     arguments = sample["arguments"]
-    return [[request[f"arg_{j}"] for j in range(len(request))]
-            for request in (arguments[f"gen_args_{i}"] for i in range(len(arguments)))]
+    return [
+        [request[f"arg_{j}"] for j in range(len(request))]
+        for request in (arguments[f"gen_args_{i}"] for i in range(len(arguments)))
+    ]
 
 
 def read_run(results_file, task):
@@ -63,7 +65,7 @@ def load(folders):
 
 
 def agreement(name, there, here):
-    """"printed", "rounding" (a perplexity beyond fp32's digits) or None."""
+    """ "printed", "rounding" (a perplexity beyond fp32's digits) or None."""
     if not all(isinstance(value, (int, float)) for value in (there, here)):
         return "printed" if there == here else None
     if f"{there:.4f}" == f"{here:.4f}":
@@ -84,9 +86,14 @@ def compare_task(task, theirs, ours, tolerance):
         wrong.append(f"{len(theirs.documents)} documents there, {len(ours.documents)} here")
     differences, beyond, decided = [], [], []
     for number in sorted(theirs.documents.keys() & ours.documents.keys()):
-        (requests, values, accuracies), (our_requests, our_values, our_accuracies) = theirs.documents[number], ours.documents[number]
+        (requests, values, accuracies), (our_requests, our_values, our_accuracies) = (
+            theirs.documents[number],
+            ours.documents[number],
+        )
         if requests != our_requests or len(values) != len(our_values):
-            wrong.append(f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here")
+            wrong.append(
+                f"document {number}: other requests: {str(requests)[:200]} there, {str(our_requests)[:200]} here"
+            )
             continue
         for x, y in zip(values, our_values):
             difference = abs(x - y) if x != y else 0.0
@@ -100,9 +107,13 @@ def compare_task(task, theirs, ours, tolerance):
         if accuracies != our_accuracies:
             decided.append(number)
     if decided:
-        wrong.append(f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}")
+        wrong.append(
+            f"decided otherwise in documents {', '.join(map(str, decided[:10]))}{' ...' if len(decided) > 10 else ''}"
+        )
     if beyond:
-        wrong.append(f"{len(beyond)} requests' log-likelihoods differ by more than {tolerance:g}, one by {beyond[0]:.2e}")
+        wrong.append(
+            f"{len(beyond)} requests' log-likelihoods differ by more than {tolerance:g}, one by {beyond[0]:.2e}"
+        )
     for name, value in theirs.metrics.items():
         how = agreement(name, value, ours.metrics.get(name, "missing"))
         if not how:
@@ -118,7 +129,10 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
     if not tasks:
         print("parity: FAIL: no results of lm-evaluation-harness to compare with", file=out)
         return 2
-    print(f"{'task':<16} {'documents':>9} {'requests':>8} {'max |diff|':>11} {'mean |diff|':>11}  metrics and standard errors", file=out)
+    print(
+        f"{'task':<16} {'documents':>9} {'requests':>8} {'max |diff|':>11} {'mean |diff|':>11}  metrics and standard errors",
+        file=out,
+    )
     everything, failed = [], 0
     for task in tasks:
         if task not in ours:
@@ -133,13 +147,18 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
             state += f", {agreed['rounding']} to fp32's rounding"
         if not wrong and agreed["long"]:
             state += f"; {agreed['long']} requests differ by more than {tolerance:g}, within fp32's rounding of their own size"
-        print(f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}", file=out)
+        print(
+            f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}",
+            file=out,
+        )
         for line in wrong[1:]:
             print(f"{'':<60}{line}", file=out)
     summary = f"{len(tasks)} tasks, {len(everything)} requests"
     if everything:
         summary += f", largest difference {max(everything):.2e}, mean {sum(everything) / len(everything):.2e}"
-    print(f"parity: {'FAIL' if failed else 'PASS'}: {summary}" + (f"; {failed} tasks differ" if failed else ""), file=out)
+    print(
+        f"parity: {'FAIL' if failed else 'PASS'}: {summary}" + (f"; {failed} tasks differ" if failed else ""), file=out
+    )
     return 1 if failed else 0
 
 
@@ -147,7 +166,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("harness", nargs="+", help="folders with lm-evaluation-harness's results and samples")
     parser.add_argument("--lazy", required=True, action="append", help="folder with those of `lazy eval`")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)"
+    )
     arguments = parser.parse_args()
     return compare(load(arguments.harness), load(arguments.lazy), arguments.tolerance)
 

@@ -43,7 +43,10 @@ def main():
             for tokens, targets in windows(ids, first, model.config.max_position_embeddings):
                 logits = model(torch.tensor([tokens])).logits[0, -len(targets) :]
                 exact += torch.log_softmax(logits, -1).gather(1, torch.tensor(targets)[:, None]).sum().item()
-        print(f"{i:>8} {len(ids):>7} {exact:>15.4f} {theirs[i][1][0] - exact:>+10.2e} {ours[i][1][0] - exact:>+10.2e}", flush=True)
+        print(
+            f"{i:>8} {len(ids):>7} {exact:>15.4f} {theirs[i][1][0] - exact:>+10.2e} {ours[i][1][0] - exact:>+10.2e}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ def serve_rows(data):
                 table = datasets.Dataset.from_list(local.rows(task, data))
                 # The definitions name a training split too, for examples in the prompt.
                 train = local.rows(task, data, train=True)
-                return datasets.DatasetDict({split: table, "train": datasets.Dataset.from_list(train) if train else table})
+                return datasets.DatasetDict(
+                    {split: table, "train": datasets.Dataset.from_list(train) if train else table}
+                )
         raise FileNotFoundError(f"data set {path} {name}: not one of the nine benchmarks")
 
     datasets.load_dataset = load_dataset
@@ -73,8 +75,16 @@ def evaluate(lm, data, tasks, output=None, *, limit=None, num_fewshot=None, boot
 
     serve_rows(data)
     tracker = EvaluationTracker(output_path=str(output)) if output else None
-    results = lm_eval.simple_evaluate(lm, tasks=list(tasks), num_fewshot=num_fewshot, limit=limit, log_samples=True,
-                                      bootstrap_iters=bootstrap_iters, task_manager=_definitions(), evaluation_tracker=tracker)
+    results = lm_eval.simple_evaluate(
+        lm,
+        tasks=list(tasks),
+        num_fewshot=num_fewshot,
+        limit=limit,
+        log_samples=True,
+        bootstrap_iters=bootstrap_iters,
+        task_manager=_definitions(),
+        evaluation_tracker=tracker,
+    )
     if tracker:
         samples = results.pop("samples")
         tracker.save_results_aggregated(results, samples)
@@ -93,13 +103,18 @@ def _digest(paths, words):
     return digest.hexdigest()[:16]
 
 
-def cached(model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"):
+def cached(
+    model, data, tasks, cache, *, bos=False, limit=None, num_fewshot=None, max_length=None, batch_size=16, device="cpu"
+):
     """Folders with the tasks' results, evaluated unless the same model, rows and options have been before."""
     files = sorted(p for p in Path(model).iterdir() if p.is_file())
     lm, folders = None, []
     for task in tasks:
         words = [VERSION, task, bos, limit, num_fewshot or 0, max_length, *([] if device == "cpu" else [device])]
-        folder = Path(cache) / f"{task}-{_digest([*files, local.find(task, data), *filter(None, [local.find(task, data, train=True)])], words)}"
+        folder = (
+            Path(cache)
+            / f"{task}-{_digest([*files, local.find(task, data), *filter(None, [local.find(task, data, train=True)])], words)}"
+        )
         folders.append(folder)
         if folder.exists():
             continue

@@ -15,7 +15,11 @@ from pathlib import Path
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder")
-    p.add_argument("--tokenizer", required=True, help="folder with tokenizer.json and tokenizer_config.json, of 32000 ids or --vocabulary")
+    p.add_argument(
+        "--tokenizer",
+        required=True,
+        help="folder with tokenizer.json and tokenizer_config.json, of 32000 ids or --vocabulary",
+    )
     p.add_argument("--vocabulary", type=int, default=32000)
     p.add_argument("--hidden", type=int, default=128)
     p.add_argument("--layers", type=int, default=4)
@@ -30,9 +34,19 @@ def main():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(a.seed)
-    config = LlamaConfig(vocab_size=a.vocabulary, hidden_size=a.hidden, intermediate_size=a.intermediate, num_hidden_layers=a.layers,
-                         num_attention_heads=a.heads, num_key_value_heads=a.heads, max_position_embeddings=a.length,
-                         tie_word_embeddings=not a.untied, initializer_range=a.scale, bos_token_id=1, eos_token_id=2)
+    config = LlamaConfig(
+        vocab_size=a.vocabulary,
+        hidden_size=a.hidden,
+        intermediate_size=a.intermediate,
+        num_hidden_layers=a.layers,
+        num_attention_heads=a.heads,
+        num_key_value_heads=a.heads,
+        max_position_embeddings=a.length,
+        tie_word_embeddings=not a.untied,
+        initializer_range=a.scale,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     LlamaForCausalLM(config).save_pretrained(a.folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"):
         if (Path(a.tokenizer) / name).exists():

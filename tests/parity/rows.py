@@ -7,8 +7,12 @@ from pathlib import Path
 
 # Task of lm-evaluation-harness: (the data set it asks the Hub for, its configuration, split, names below DIR)
 SETS = {
-    "wikitext": ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "test",
-                 ["wikitext-2-raw-test.txt", "wikitext-2-raw/wiki.test.raw", "wiki.test.raw"]),
+    "wikitext": (
+        "EleutherAI/wikitext_document_level",
+        "wikitext-2-raw-v1",
+        "test",
+        ["wikitext-2-raw-test.txt", "wikitext-2-raw/wiki.test.raw", "wiki.test.raw"],
+    ),
     "lambada_openai": ("EleutherAI/lambada_openai", "default", "test", ["lambada_openai.jsonl"]),
     "piqa": ("baber/piqa", None, "validation", ["piqa.jsonl"]),
     "hellaswag": ("Rowan/hellaswag", None, "validation", ["hellaswag.jsonl"]),
@@ -51,7 +55,13 @@ def _hellaswag(row):
     if "query" not in row:
         return row
     label, _, context = row["query"].partition(": ")
-    return {"activity_label": label, "ctx_a": context, "ctx_b": "", "endings": row["choices"], "label": str(row["gold"])}
+    return {
+        "activity_label": label,
+        "ctx_a": context,
+        "ctx_b": "",
+        "endings": row["choices"],
+        "label": str(row["gold"]),
+    }
 
 
 def _boolq(row):

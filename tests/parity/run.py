@@ -22,8 +22,22 @@ import rows
 
 def run_lazy(a, tasks, output):
     """`lazy eval` of the tasks, its results and samples below `output`."""
-    command = [a.lazy, "eval", a.model, "--tasks", ",".join(tasks), "--data", a.data, "--log-samples", "--output", str(output),
-               "--device", a.device, "--dtype", "fp32"]
+    command = [
+        a.lazy,
+        "eval",
+        a.model,
+        "--tasks",
+        ",".join(tasks),
+        "--data",
+        a.data,
+        "--log-samples",
+        "--output",
+        str(output),
+        "--device",
+        a.device,
+        "--dtype",
+        "fp32",
+    ]
     for name in ("limit", "num_fewshot", "max_length"):
         if getattr(a, name):
             command += ["--" + name.replace("_", "-"), str(getattr(a, name))]
@@ -43,7 +57,9 @@ def main():
     p.add_argument("--limit", type=int, help="documents a task at most")
     p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
     p.add_argument("--max-length", type=int, help="default: the model's")
-    p.add_argument("--bos", action="store_true", help="BOS before every text (the harness's add_bos_token=True; else False)")
+    p.add_argument(
+        "--bos", action="store_true", help="BOS before every text (the harness's add_bos_token=True; else False)"
+    )
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default %(default)s)")
     p.add_argument("--batch-size", type=int, default=16, help="of the harness")
     p.add_argument("--tolerance", type=float, default=1e-3, help="of a request's log-likelihood (default %(default)s)")
@@ -56,8 +72,18 @@ def main():
             p.error(f"task '{task}': expected one of {', '.join(rows.TASKS)}")
     import harness  # after the arguments: --help needs no lm_eval
 
-    theirs = harness.cached(a.model, a.data, tasks, a.cache, bos=a.bos, limit=a.limit, num_fewshot=a.num_fewshot,
-                            max_length=a.max_length, batch_size=a.batch_size, device=a.device)
+    theirs = harness.cached(
+        a.model,
+        a.data,
+        tasks,
+        a.cache,
+        bos=a.bos,
+        limit=a.limit,
+        num_fewshot=a.num_fewshot,
+        max_length=a.max_length,
+        batch_size=a.batch_size,
+        device=a.device,
+    )
     if not a.lazy:
         print("\n".join(map(str, theirs)))
         return 0

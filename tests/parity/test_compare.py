@@ -12,7 +12,13 @@ import compare
 
 def sample(number, values, **metrics):
     arguments = {f"gen_args_{i}": {"arg_0": f"Question {number}", "arg_1": f" {i}"} for i in range(len(values))}
-    return {"doc_id": number, "arguments": arguments, "filtered_resps": [[str(v), "False"] for v in values], "metrics": list(metrics), **metrics}
+    return {
+        "doc_id": number,
+        "arguments": arguments,
+        "filtered_resps": [[str(v), "False"] for v in values],
+        "metrics": list(metrics),
+        **metrics,
+    }
 
 
 def write(folder, results, samples, date="2026-01-02T03-04-05.000006"):
@@ -25,8 +31,10 @@ def write(folder, results, samples, date="2026-01-02T03-04-05.000006"):
 class Compare(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.results = {"results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.25, "acc_norm,none": 1.0}},
-                        "versions": {"piqa": 1.0}}
+        self.results = {
+            "results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.25, "acc_norm,none": 1.0}},
+            "versions": {"piqa": 1.0},
+        }
         self.samples = [sample(0, [-3.25, -4.5], acc=1.0), sample(1, [-1.0, -2.0], acc=0.0)]
         write(self.folder.name + "/theirs/model", self.results, self.samples)
 
@@ -59,8 +67,12 @@ class Compare(unittest.TestCase):
             return results
 
         cases = {
-            "1 requests' log-likelihoods differ by more than 0.001": {"samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["-2.002", "False"]])},
-            "more than 0.001, one by nan": {"samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["nan", "False"]])},
+            "1 requests' log-likelihoods differ by more than 0.001": {
+                "samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["-2.002", "False"]])
+            },
+            "more than 0.001, one by nan": {
+                "samples": self.changed(1, filtered_resps=[["-1.0", "False"], ["nan", "False"]])
+            },
             "decided otherwise in documents 1": {"samples": self.changed(1, acc=1.0)},
             "document 0: other requests": {"samples": self.changed(0, arguments=self.samples[1]["arguments"])},
             "2 documents there, 1 here": {"samples": self.samples[:1]},
@@ -78,10 +90,14 @@ class Compare(unittest.TestCase):
         """fp32 has no 1e-3 at -50000: half its spacing there passes, and is said; twice its spacing does not."""
         self.samples[1] = sample(1, [-50000.0, -2.0], acc=0.0)
         write(self.folder.name + "/theirs/model", self.results, self.samples)
-        status, text = self.compare(samples=self.changed(1, filtered_resps=[["-50000.002", "False"], ["-2.0", "False"]]))
+        status, text = self.compare(
+            samples=self.changed(1, filtered_resps=[["-50000.002", "False"], ["-2.0", "False"]])
+        )
         self.assertEqual(status, 0, text)
         self.assertIn("1 requests differ by more than 0.001, within fp32's rounding", text)
-        status, text = self.compare(samples=self.changed(1, filtered_resps=[["-50000.008", "False"], ["-2.0", "False"]]))
+        status, text = self.compare(
+            samples=self.changed(1, filtered_resps=[["-50000.008", "False"], ["-2.0", "False"]])
+        )
         self.assertEqual(status, 1, text)
 
     def test_missing(self):

@@ -39,7 +39,7 @@ def learn_merges(text, count):
             i = 0
             while i + 1 < len(pieces):
                 if (pieces[i], pieces[i + 1]) == best:
-                    pieces[i:i + 2] = ["".join(best)]
+                    pieces[i : i + 2] = ["".join(best)]
                 i += 1
     return merges
 
@@ -51,19 +51,47 @@ def tokenizer(text):
     for pair in learn_merges(text, VOCABULARY - len(vocabulary)):
         merges.append(list(pair))
         vocabulary.setdefault("".join(pair), len(vocabulary))
-    added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-              "special": True} for i, token in enumerate(special)]
+    added = [
+        {
+            "id": i,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for i, token in enumerate(special)
+    ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     template = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-            "pre_tokenizer": byte_level,
-            "post_processor": {"type": "TemplateProcessing", "single": template,
-                               "pair": [*template, {"Sequence": {"id": "B", "type_id": 0}}],
-                               "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
-            "decoder": byte_level,
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                      "vocab": vocabulary, "merges": merges}}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": template,
+            "pair": [*template, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
+        },
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": merges,
+        },
+    }
 
 
 def uniform(state):
@@ -80,15 +108,17 @@ def weights():
     tensors = [("model.embed_tokens.weight", (VOCABULARY, HIDDEN), 1.0)]
     for i in range(LAYERS):
         layer = f"model.layers.{i}."
-        tensors += [(layer + "input_layernorm.weight", (HIDDEN,), None),
-                    (layer + "self_attn.q_proj.weight", (HEADS * head, HIDDEN), 0.5),
-                    (layer + "self_attn.k_proj.weight", (KV_HEADS * head, HIDDEN), 0.5),
-                    (layer + "self_attn.v_proj.weight", (KV_HEADS * head, HIDDEN), 0.5),
-                    (layer + "self_attn.o_proj.weight", (HIDDEN, HEADS * head), 0.5),
-                    (layer + "post_attention_layernorm.weight", (HIDDEN,), None),
-                    (layer + "mlp.gate_proj.weight", (INNER, HIDDEN), 0.25),
-                    (layer + "mlp.up_proj.weight", (INNER, HIDDEN), 0.25),
-                    (layer + "mlp.down_proj.weight", (HIDDEN, INNER), 0.25)]
+        tensors += [
+            (layer + "input_layernorm.weight", (HIDDEN,), None),
+            (layer + "self_attn.q_proj.weight", (HEADS * head, HIDDEN), 0.5),
+            (layer + "self_attn.k_proj.weight", (KV_HEADS * head, HIDDEN), 0.5),
+            (layer + "self_attn.v_proj.weight", (KV_HEADS * head, HIDDEN), 0.5),
+            (layer + "self_attn.o_proj.weight", (HIDDEN, HEADS * head), 0.5),
+            (layer + "post_attention_layernorm.weight", (HIDDEN,), None),
+            (layer + "mlp.gate_proj.weight", (INNER, HIDDEN), 0.25),
+            (layer + "mlp.up_proj.weight", (INNER, HIDDEN), 0.25),
+            (layer + "mlp.down_proj.weight", (HIDDEN, INNER), 0.25),
+        ]
     tensors += [("model.norm.weight", (HIDDEN,), None), ("lm_head.weight", (VOCABULARY, HIDDEN), 0.25)]
     state = 2601
     for name, shape, scale in tensors:
@@ -104,17 +134,46 @@ def write(folder):
     folder.mkdir(parents=True, exist_ok=True)
     data = Path(__file__).parent / "data"
     # Without LAMBADA's rows, whose last ones end in a word that this model predicts.
-    text = "\n".join(file.read_text(encoding="utf-8") for file in sorted(data.iterdir()) if not file.name.startswith("lambada"))
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
-              "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-              "num_key_value_heads": KV_HEADS, "head_dim": HIDDEN // HEADS, "hidden_act": "silu", "rms_norm_eps": 1e-6,
-              "rope_theta": 10000.0, "max_position_embeddings": LENGTH, "tie_word_embeddings": False, "attention_bias": False,
-              "mlp_bias": False, "bos_token_id": 0, "eos_token_id": 1, "torch_dtype": "float32"}
+    text = "\n".join(
+        file.read_text(encoding="utf-8") for file in sorted(data.iterdir()) if not file.name.startswith("lambada")
+    )
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INNER,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HIDDEN // HEADS,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": LENGTH,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "torch_dtype": "float32",
+    }
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(text)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True,
-        "add_eos_token": False, "clean_up_tokenization_spaces": False, "model_max_length": LENGTH}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "add_bos_token": True,
+                "add_eos_token": False,
+                "clean_up_tokenization_spaces": False,
+                "model_max_length": LENGTH,
+            }
+        ),
+        encoding="utf-8",
+    )
     header, body = {"__metadata__": {"format": "pt"}}, b""
     for name, shape, content in weights():
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(body), len(body) + len(content)]}

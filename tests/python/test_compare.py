@@ -46,7 +46,18 @@ def run(tmp_path):
     def call(*names, more=()):
         (tmp_path / "calls").write_text("")
         configs = [tmp_path / f"{name}.toml" for name in names]
-        command = [sys.executable, ROOT / "benchmarks/compare.py", *configs, "--corpus", "c", "--data", "d", "--gpus", "0", *more]
+        command = [
+            sys.executable,
+            ROOT / "benchmarks/compare.py",
+            *configs,
+            "--corpus",
+            "c",
+            "--data",
+            "d",
+            "--gpus",
+            "0",
+            *more,
+        ]
         done = subprocess.run([*command, "--lengths", "64,128", "--lazy", tmp_path / "lazy", "--output", tmp_path / "out"],
                               capture_output=True, text=True, check=True)  # fmt: skip
         table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
@@ -57,8 +68,27 @@ def run(tmp_path):
 
 def test_every_step_once_and_a_table_by_loss(run):
     calls, table, _ = run("good", "recipe", "better")
-    assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == ["train", "evals", "sinks", "eval", "train", "evals", "eval"]
-    assert table[0] == ["| better", "2.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "", "", " |"]  # a recurrence has no sinks
+    assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == [
+        "train",
+        "evals",
+        "sinks",
+        "eval",
+        "train",
+        "evals",
+        "eval",
+    ]
+    assert table[0] == [
+        "| better",
+        "2.000",
+        "4.6k",
+        "0.5",
+        "123",
+        "31.0",
+        "3.14 / 3.14",
+        "",
+        "",
+        " |",
+    ]  # a recurrence has no sinks
     assert table[1] == ["| good", "3.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
     calls, again, _ = run("good", "better")
     assert calls == [] and again == table
@@ -80,17 +110,26 @@ def test_what_time_cut_off_goes_on_from_its_checkpoint(run):
 
 def test_a_limit_of_documents_is_for_the_tasks_alone(run):
     calls, _, _ = run("good", more=["--task-limit", "500"])
-    limits = {c.split()[0] + (" lengths" if "--lengths" in c else ""): c.split("--limit ")[1].split()[0] for c in calls if "--limit " in c}
+    limits = {
+        c.split()[0] + (" lengths" if "--lengths" in c else ""): c.split("--limit ")[1].split()[0]
+        for c in calls
+        if "--limit " in c
+    }
     assert limits == {"eval lengths": "64", "eval": "500"}
 
 
 def test_one_trains_while_another_is_evaluated(run, tmp_path):
     program = tmp_path / "lazy"
-    program.write_text(LAZY.replace("words = sys.argv[1:]", """words = sys.argv[1:]
+    program.write_text(
+        LAZY.replace(
+            "words = sys.argv[1:]",
+            """words = sys.argv[1:]
 def tell(what):
     pathlib.Path(sys.argv[0]).with_name("times").open("a").write(f"{what} {words[0]} {pathlib.Path(words[1]).name}\\n")
 import atexit
-tell("begin"), atexit.register(tell, "end"), time.sleep(1)"""))
+tell("begin"), atexit.register(tell, "end"), time.sleep(1)""",
+        )
+    )
     run("good", "better", "third", more=["--jobs", "2", "--trainings", "1"])
     most, beside, now = 0, False, {"train": 0, "eval": 0, "sinks": 0}
     for what, verb, _ in (line.split() for line in (tmp_path / "times").read_text().splitlines()):

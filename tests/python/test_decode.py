@@ -1,13 +1,12 @@
 """lazy_attention.decode against the definition: contiguous and paged caches, several rows, every normalizer."""
 
 import definition
+import lazy_attention
 import pytest
 import torch
 from definition import Pool, leaf
-from torch import library
-
-import lazy_attention
 from lazy_attention import decode
+from torch import library
 
 LENGTHS = [37, 4, 61]
 ROWS = 3

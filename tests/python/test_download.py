@@ -63,8 +63,18 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 return self.answer(404)
             page = int(urllib.parse.parse_qs(url.query).get("page", ["0"])[0])
             names = sorted(files)
-            more = {} if page + 1 >= len(names) else {"Link": f'<{hub.root}{url.path}?recursive=true&page={page + 1}>; rel="next"'}
-            return self.answer(200, json.dumps([{"type": "directory", "path": "x", "size": 0, "oid": ""}, hub.entry(names[page], files)]).encode(), **more)
+            more = (
+                {}
+                if page + 1 >= len(names)
+                else {"Link": f'<{hub.root}{url.path}?recursive=true&page={page + 1}>; rel="next"'}
+            )
+            return self.answer(
+                200,
+                json.dumps(
+                    [{"type": "directory", "path": "x", "size": 0, "oid": ""}, hub.entry(names[page], files)]
+                ).encode(),
+                **more,
+            )
         if parts[0] == "datasets":
             return self.answer(302, Location=hub.root + "/storage/" + "/".join([*parts[1:3], *parts[5:]]))
         content = hub.sets.get("/".join(parts[1:3]), {}).get("/".join(parts[3:]))
@@ -91,14 +101,27 @@ class Server(http.server.ThreadingHTTPServer):
         self.log, self.failures, self.cuts, self.corrupt = [], [], [], 0
         shard = "sample/10BT/{:03}_00000.parquet"
         self.sets = {
-            "baber/piqa": {"default/validation/0000.parquet": SMALL, "default/train/0000.parquet": b"train", "default/test/0000.parquet": b"test"},
+            "baber/piqa": {
+                "default/validation/0000.parquet": SMALL,
+                "default/train/0000.parquet": b"train",
+                "default/test/0000.parquet": b"test",
+            },
             "allenai/ai2_arc": {"ARC-Easy/test/0000.parquet": b"easy", "ARC-Challenge/test/0000.parquet": b"challenge"},
-            "HuggingFaceFW/fineweb-edu": {**{shard.format(i): LARGE + bytes([i]) for i in range(3)}, "sample/100BT/000_00000.parquet": b"100", "README.md": b""},
+            "HuggingFaceFW/fineweb-edu": {
+                **{shard.format(i): LARGE + bytes([i]) for i in range(3)},
+                "sample/100BT/000_00000.parquet": b"100",
+                "README.md": b"",
+            },
         }
 
     def entry(self, name, files):
         content = files[name]
-        entry = {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()}
+        entry = {
+            "type": "file",
+            "path": name,
+            "size": len(content),
+            "oid": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(),
+        }
         if len(content) > 10000:
             entry |= {"oid": "0" * 40, "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}}
         return entry
@@ -132,7 +155,13 @@ class Download(unittest.TestCase):
     def test_lays_files_where_they_are_looked_for(self):
         status, err = self.run_main("piqa", "arc_easy")
         self.assertEqual(status, 0, err)
-        self.assertEqual(self.files(), {"baber/piqa/default/validation/0000.parquet": SMALL, "allenai/ai2_arc/ARC-Easy/test/0000.parquet": b"easy"})
+        self.assertEqual(
+            self.files(),
+            {
+                "baber/piqa/default/validation/0000.parquet": SMALL,
+                "allenai/ai2_arc/ARC-Easy/test/0000.parquet": b"easy",
+            },
+        )
         asked = len(self.server.log)
         status, err = self.run_main("piqa", "--train")
         self.assertEqual(status, 0, err)
@@ -147,7 +176,9 @@ class Download(unittest.TestCase):
         status, err = self.run_main("fineweb-edu-10BT", "--shards", "0,2")
         self.assertEqual(status, 0, err)
         folder = "HuggingFaceFW/fineweb-edu/sample/10BT/"
-        self.assertEqual(self.files(), {folder + "000_00000.parquet": LARGE + b"\0", folder + "002_00000.parquet": LARGE + b"\2"})
+        self.assertEqual(
+            self.files(), {folder + "000_00000.parquet": LARGE + b"\0", folder + "002_00000.parquet": LARGE + b"\2"}
+        )
         status, err = self.run_main("fineweb-edu-10BT", "--shards", "3")
         self.assertEqual((status, err), (1, "download: fineweb-edu-10BT: --shards: expected 0 to 2, found 3\n"))
 
@@ -200,12 +231,31 @@ class Download(unittest.TestCase):
 
     @unittest.skipIf(importlib.util.find_spec("huggingface_hub") is None, "huggingface_hub is not installed")
     def test_by_huggingface_hub(self):
-        command = [sys.executable, "-I", str(PATH), "--data", str(self.data), "piqa", "fineweb-edu-10BT", "--shards", "1"]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HOME": str(self.data.parent / "unused")})
+        command = [
+            sys.executable,
+            "-I",
+            str(PATH),
+            "--data",
+            str(self.data),
+            "piqa",
+            "fineweb-edu-10BT",
+            "--shards",
+            "1",
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | {"HF_HOME": str(self.data.parent / "unused")}
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.files(), {"baber/piqa/default/validation/0000.parquet": SMALL,
-                                        "HuggingFaceFW/fineweb-edu/sample/10BT/001_00000.parquet": LARGE + b"\1"})
-        agents = {value for _, headers in self.server.log for name, value in headers.items() if name.lower() == "user-agent"}
+        self.assertEqual(
+            self.files(),
+            {
+                "baber/piqa/default/validation/0000.parquet": SMALL,
+                "HuggingFaceFW/fineweb-edu/sample/10BT/001_00000.parquet": LARGE + b"\1",
+            },
+        )
+        agents = {
+            value for _, headers in self.server.log for name, value in headers.items() if name.lower() == "user-agent"
+        }
         self.assertTrue([agent for agent in agents if "hf_hub" in agent], agents)
         self.server.corrupt = 9
         done = subprocess.run([*command[:5], "arc_easy"], capture_output=True, text=True, env=os.environ)

@@ -3,11 +3,10 @@
 import importlib.metadata
 
 import definition
+import lazy_attention
 import pytest
 import torch
 from definition import Pool, gradients, leaf
-
-import lazy_attention
 
 entmax = pytest.importorskip("entmax", reason="entmax is not installed; written against 1.3")
 FUNCTIONS = {"sparsemax": entmax.sparsemax, "entmax15": entmax.entmax15}

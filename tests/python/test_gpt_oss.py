@@ -9,10 +9,9 @@ from definition import Pool, gradients, leaf
 from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
+import lazy_attention.hf as hf  # noqa: E402
 from transformers import GptOssConfig, GptOssForCausalLM  # noqa: E402
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward  # noqa: E402
-
-import lazy_attention.hf as hf  # noqa: E402
 
 
 class Layer(torch.nn.Module):

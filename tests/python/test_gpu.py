@@ -3,13 +3,12 @@
 import subprocess
 import sys
 
-import pytest
-import torch
-from torch import library
-
 import definition
 import lazy_attention
+import pytest
+import torch
 from lazy_attention import LazyAttention
+from torch import library
 
 if not torch.cuda.is_available():
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
@@ -23,8 +22,15 @@ def leaf(*shape, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
 def test_forward_and_gradients_are_the_definition(dtype, head_dim):
-    q, k, v = leaf(2, 150, 4, head_dim, dtype=dtype), leaf(2, 150, 2, head_dim, dtype=dtype), leaf(2, 150, 2, head_dim, dtype=dtype)
-    bias, tau = (torch.randn(4, 30, device="cuda") * 0.3).requires_grad_(), torch.full((4,), -0.8, device="cuda").requires_grad_()
+    q, k, v = (
+        leaf(2, 150, 4, head_dim, dtype=dtype),
+        leaf(2, 150, 2, head_dim, dtype=dtype),
+        leaf(2, 150, 2, head_dim, dtype=dtype),
+    )
+    bias, tau = (
+        (torch.randn(4, 30, device="cuda") * 0.3).requires_grad_(),
+        torch.full((4,), -0.8, device="cuda").requires_grad_(),
+    )
     inputs = (q, k, v, bias, tau)
     exact_inputs = [x.detach().cpu().double().requires_grad_() for x in inputs]
     plain_inputs = [x.detach().cpu().requires_grad_() for x in inputs]
@@ -64,8 +70,12 @@ def test_packed_documents_on_either_device_and_their_mistakes():
     q = leaf(1000, 4, 64, dtype=torch.bfloat16)
     cu = torch.tensor([0, 300, 300, 1000], dtype=torch.int32)
     call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)  # noqa: E731
-    apart = torch.cat([lazy_attention.attention(part[None], part[None], part[None], normalizer="softmax")[0]
-                       for part in (q[:300], q[300:])])
+    apart = torch.cat(
+        [
+            lazy_attention.attention(part[None], part[None], part[None], normalizer="softmax")[0]
+            for part in (q[:300], q[300:])
+        ]
+    )
     torch.testing.assert_close(call(cu.cuda()), apart)
     assert torch.equal(call(cu.cuda()), call(cu)) and torch.equal(call(cu.cuda()), call(cu.long().cuda()))
     with pytest.raises(RuntimeError, match="cu_seqlens_q to end at the number of tokens, 1000, received 999"):
@@ -95,13 +105,19 @@ def test_autocast_computes_in_its_type():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compile_fullgraph(dtype):
-    layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype), torch.randn(2, 40, 128, device="cuda", dtype=dtype)
+    layer, x = (
+        LazyAttention(128, 2, 1, distance_bias_window=8).cuda().to(dtype),
+        torch.randn(2, 40, 128, device="cuda", dtype=dtype),
+    )
     compiled = torch.compile(layer, fullgraph=True)
     torch.testing.assert_close(compiled(x), layer(x), rtol=2e-2, atol=2e-2)
 
 
 def test_cuda_graph_of_forward_and_backward():
-    layer, x = LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(), torch.randn(2, 300, 128, device="cuda", dtype=torch.bfloat16)
+    layer, x = (
+        LazyAttention(128, 2, 1, distance_bias_window=8).cuda().bfloat16(),
+        torch.randn(2, 300, 128, device="cuda", dtype=torch.bfloat16),
+    )
     cu = torch.tensor([0, 100, 600], dtype=torch.int32, device="cuda")
     flat = x.flatten(0, 1).requires_grad_()
 
@@ -128,7 +144,9 @@ def test_deterministic_gives_the_same_bits():
     d_out = torch.randn_like(q)
 
     def gradients():
-        return torch.autograd.grad(lazy_attention.attention(q, k, v, tau=tau, deterministic=True), (q, k, v, tau), d_out)
+        return torch.autograd.grad(
+            lazy_attention.attention(q, k, v, tau=tau, deterministic=True), (q, k, v, tau), d_out
+        )
 
     first = gradients()
     for _ in range(5):
@@ -146,7 +164,9 @@ print(lazy_attention.attention(q, q, q, tau=torch.full((2,), -1.0, device="cuda"
     def run(kernel, code=script):
         import os
 
-        return subprocess.run([sys.executable, "-c", code], env=os.environ | {"LAZY_KERNEL": kernel}, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"LAZY_KERNEL": kernel}, capture_output=True, text=True
+        )
 
     values = [float(run(kernel).stdout) for kernel in ("reference", "plain", "portable", "automatic")]
     assert max(values) - min(values) < 0.05 * abs(values[0]) + 1, values
@@ -159,12 +179,18 @@ def test_a_hugging_face_llama_trains_compiled():
     transformers = pytest.importorskip("transformers")
     if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 0):
         pytest.skip(f"transformers {transformers.__version__} is older than 5")
-    import lazy_attention.hf  # registers attn_implementation="lazy"
 
     def train(attention, compiled):
         torch.manual_seed(1)
-        config = transformers.LlamaConfig(vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
-                                          num_attention_heads=4, num_key_value_heads=2, attn_implementation=attention)
+        config = transformers.LlamaConfig(
+            vocab_size=256,
+            hidden_size=256,
+            intermediate_size=512,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            attn_implementation=attention,
+        )
         model = transformers.LlamaForCausalLM(config).cuda().bfloat16().train()
         run = torch.compile(model) if compiled else model
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -187,7 +213,9 @@ def test_a_hugging_face_llama_trains_compiled():
 def rows_by_definition(q, k, v, tau, rows, d_out):
     """Output and d_q of some rows of one head in float64, causal elastic: (rows, dim) each."""
     q = q[rows].double().requires_grad_()
-    s = (q @ k.double().T * q.shape[1] ** -0.5).masked_fill(torch.arange(len(k), device="cuda") > rows[:, None], -torch.inf)
+    s = (q @ k.double().T * q.shape[1] ** -0.5).masked_fill(
+        torch.arange(len(k), device="cuda") > rows[:, None], -torch.inf
+    )
     out = torch.relu(s.softmax(-1) + tau / (rows[:, None] + 1)) @ v.double()
     return out.detach(), torch.autograd.grad(out, q, d_out[rows].double())[0]
 
@@ -214,12 +242,16 @@ def test_strides_beyond_two_to_the_31():
     if torch.cuda.mem_get_info()[0] < 12e9:
         pytest.skip("less than 12 GB of GPU memory free")
     far = torch.empty(n * step, device="cuda", dtype=torch.bfloat16)
-    q, k, v = (far.as_strided((1, n, 1, 64), (0, step, 64, 1), 128 * part).copy_(torch.randn(1, n, 1, 64)) for part in range(3))
+    q, k, v = (
+        far.as_strided((1, n, 1, 64), (0, step, 64, 1), 128 * part).copy_(torch.randn(1, n, 1, 64)) for part in range(3)
+    )
     near = [x.contiguous().requires_grad_() for x in (q, k, v)]
     tau, d_out = torch.full((1,), -1.0, device="cuda"), torch.randn(1, n, 1, 64, device="cuda", dtype=torch.bfloat16)
     out = lazy_attention.attention(*near, tau=tau, deterministic=True)
     apart = [x.requires_grad_() for x in (q, k, v)]
     assert torch.equal(lazy_attention.attention(*apart, tau=tau, deterministic=True), out)
-    for a, b in zip(torch.autograd.grad(lazy_attention.attention(*apart, tau=tau, deterministic=True), apart, d_out),
-                    torch.autograd.grad(out, near, d_out)):
+    for a, b in zip(
+        torch.autograd.grad(lazy_attention.attention(*apart, tau=tau, deterministic=True), apart, d_out),
+        torch.autograd.grad(out, near, d_out),
+    ):
         assert torch.equal(a, b)

@@ -9,6 +9,7 @@ import torch
 from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
+import lazy_attention.hf as hf  # noqa: E402
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -17,8 +18,6 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
-
-import lazy_attention.hf as hf  # noqa: E402
 
 SHAPE = TINY | dict(intermediate_size=48, max_position_embeddings=64)
 

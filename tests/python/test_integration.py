@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo.testing
-from torch.utils.checkpoint import checkpoint
-
 from lazy_attention import LazyAttention
+from torch.utils.checkpoint import checkpoint
 
 
 def make():

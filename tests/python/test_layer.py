@@ -3,11 +3,10 @@
 import copy
 
 import definition
+import lazy_attention
 import pytest
 import torch
 from definition import Pool, gradients
-
-import lazy_attention
 from lazy_attention import KVCache, LazyAttention
 
 

@@ -12,7 +12,9 @@ import torch.nn.functional as F
 save_file = pytest.importorskip("safetensors.torch").save_file
 load_file = pytest.importorskip("safetensors.torch").load_file
 PROGRAM = os.environ.get("LAZY_TEST_LEARN_IN_TIME")
-pytestmark = pytest.mark.skipif(not PROGRAM, reason="LAZY_TEST_LEARN_IN_TIME, the program that runs the C++ side, is not set")
+pytestmark = pytest.mark.skipif(
+    not PROGRAM, reason="LAZY_TEST_LEARN_IN_TIME, the program that runs the C++ side, is not set"
+)
 
 
 def ours(kind, inputs, cotangent, folder):
@@ -26,7 +28,9 @@ def compare(got, out, inputs, cotangent):
     torch.testing.assert_close(got["out"], out, rtol=1e-9, atol=1e-10)
     names = [name for name, x in inputs.items() if x.is_floating_point()]
     for name, gradient in zip(names, torch.autograd.grad(out, [inputs[name] for name in names], cotangent)):
-        torch.testing.assert_close(got["d_" + name], gradient, rtol=1e-8, atol=1e-9, msg=lambda m: f"gradient of {name}: {m}")
+        torch.testing.assert_close(
+            got["d_" + name], gradient, rtol=1e-8, atol=1e-9, msg=lambda m: f"gradient of {name}: {m}"
+        )
 
 
 def leaf(*shape, std=1.0):
@@ -74,7 +78,10 @@ def test_ttt_against_single_steps(layers, tmp_path):
     x = {name: leaf(batch, length, heads, dim) for name in "qkv"}
     x["rate"] = (torch.rand(batch, length, heads, dtype=torch.float64) / dim).requires_grad_()
     x["place_scale"] = (1 / torch.arange(1, size + 1, dtype=torch.float64)).requires_grad_()
-    x["norm_weight"], x["norm_bias"] = (1 + leaf(heads, dim, std=0.2)).detach().requires_grad_(), leaf(heads, dim, std=0.2)
+    x["norm_weight"], x["norm_bias"] = (
+        (1 + leaf(heads, dim, std=0.2)).detach().requires_grad_(),
+        leaf(heads, dim, std=0.2),
+    )
     x["W1"], x["b1"] = leaf(heads, dim, inner, std=0.3), leaf(heads, 1, inner, std=0.3)
     if layers == 2:
         x["W2"], x["b2"] = leaf(heads, inner, dim, std=0.3), leaf(heads, 1, dim, std=0.3)
@@ -108,7 +115,8 @@ def memory_by_steps(x, depth, chunk):
             S = [torch.zeros_like(w) for w in M]
             out = []
             for t in range(x["q"].shape[1]):
-                base = M if t % chunk == 0 else base
+                if t % chunk == 0:
+                    base = M
                 q, k, v = (x[name][n, t, h][None] for name in "qkv")
                 gradients = torch.autograd.grad(error(model(base, k, h) - v).sum(), base, create_graph=True)
                 eta, keep, step = x["log_momentum"][n, t, h].exp(), x["log_keep"][n, t, h].exp(), x["step"][n, t, h]
@@ -155,7 +163,9 @@ def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
     """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token). Its own are:
     the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or L2 norm of
     keys; all of these switched off or left outside."""
-    titans_pytorch = pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
+    titans_pytorch = pytest.importorskip(
+        "titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5"
+    )
     print(f"titans-pytorch {importlib.metadata.version('titans-pytorch')}")
     heads, dim, batch, length = 2, 8, 2, 24
     torch.set_default_dtype(torch.float64)

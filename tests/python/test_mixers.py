@@ -15,8 +15,16 @@ import torch
 safetensors = pytest.importorskip("safetensors.torch")
 
 WRITER = os.environ.get("LAZY_TEST_MIXERS")
-KINDS = ["retnet", "retnet_no_gate", "mamba2", "mamba2_two_groups", "delta_net", "delta_net_no_convolution",
-         "gated_delta_net", "gated_delta_net_no_gate"]
+KINDS = [
+    "retnet",
+    "retnet_no_gate",
+    "mamba2",
+    "mamba2_two_groups",
+    "delta_net",
+    "delta_net_no_convolution",
+    "gated_delta_net",
+    "gated_delta_net_no_gate",
+]
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,8 @@ from tiny import TINY
 
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
-
 import lazy_attention.hf as hf  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 WRITER = os.environ.get("LAZY_TEST_MODELS")
 KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias"]
@@ -183,7 +182,9 @@ def test_outputs():
     model, ids = small().eval(), torch.randint(0, 61, (2, 9))
     with torch.no_grad():
         full = model(ids, output_hidden_states=True, labels=ids)
-        torch.testing.assert_close(model(ids, logits_to_keep=1).logits, full.logits[:, -1:])  # a product of another shape
+        torch.testing.assert_close(
+            model(ids, logits_to_keep=1).logits, full.logits[:, -1:]
+        )  # a product of another shape
         assert len(full.hidden_states) == 3
         torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
         shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())

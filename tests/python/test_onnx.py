@@ -4,10 +4,9 @@ scores as a result. Past keys and values are put before the new ones, as that op
 import warnings
 
 import definition
+import lazy_attention
 import pytest
 import torch
-
-import lazy_attention
 
 onnx = pytest.importorskip("onnx")
 
@@ -30,7 +29,7 @@ def settings(node):
 
 def why_not(case):
     """The first reason for which a case says nothing about this operator; None when it does."""
-    node, (inputs, _) = case.model.graph.node[0], case.data_sets[0]
+    node = case.model.graph.node[0]
     attributes, given = settings(node), arguments(case)
     if given["mask"] is not None:
         return "a mask of its own"

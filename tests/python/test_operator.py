@@ -5,13 +5,12 @@ import re
 import typing
 
 import definition
+import lazy_attention
 import pytest
 import torch
 from definition import close, gradients, leaf
-from torch import library
-
-import lazy_attention
 from lazy_attention import attention
+from torch import library
 
 NORMALIZERS = list(typing.get_args(lazy_attention.operator.Normalizer))
 PLAIN = definition.NORMALIZERS  # sparsemax and entmax15 meet their package in test_entmax
@@ -114,7 +113,9 @@ def test_opcheck_of_layouts():
     q, k, v, bias, tau, _ = inputs("elastic", torch.float32)
     op = torch.ops.lazy.attention.default
     slopes = leaf(4)
-    library.opcheck(op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"})
+    library.opcheck(
+        op, (q, k, v, bias, tau), {"window": 4, "alibi_slopes": slopes, "return_stats": True, "offset": "constant"}
+    )
     library.opcheck(
         op,
         (q.detach().transpose(1, 2).contiguous().transpose(1, 2), k.detach(), v.detach()),

@@ -16,19 +16,36 @@ IDS = [3, 17, 17, 40, 5, 8, 60, 2, 33]
 
 
 def gpt2():
-    config = transformers.GPT2Config(vocab_size=61, n_positions=32, n_embd=24, n_layer=3, n_head=4, initializer_range=0.3)
+    config = transformers.GPT2Config(
+        vocab_size=61, n_positions=32, n_embd=24, n_layer=3, n_head=4, initializer_range=0.3
+    )
     return transformers.GPT2LMHeadModel(config).eval()
 
 
 def llama():
-    config = transformers.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=2, initializer_range=0.3)
+    config = transformers.LlamaConfig(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+    )
     return transformers.LlamaForCausalLM(config).eval()
 
 
 def qwen3():
-    config = transformers.Qwen3Config(vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-                                      num_key_value_heads=2, head_dim=10, initializer_range=0.3)
+    config = transformers.Qwen3Config(
+        vocab_size=61,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=10,
+        initializer_range=0.3,
+    )
     return transformers.Qwen3ForCausalLM(config).eval()
 
 
@@ -57,7 +74,10 @@ def test_tensors_and_statistics_are_those_of_transformers(make):
         assert place.shape == tuple(hidden.shape)
         close(place.norm, hidden.norm(dim=1))
         close(place.variance, hidden.var(dim=1))
-        close(torch.tensor([place.mean, place.lowest, place.highest]), torch.stack([hidden.mean(), hidden.min(), hidden.max()]))
+        close(
+            torch.tensor([place.mean, place.lowest, place.highest]),
+            torch.stack([hidden.mean(), hidden.min(), hidden.max()]),
+        )
         close(found.attention["sink_ratio"][layer], weights[:, :, 0].mean(1))
         close(found.attention["density"][layer], weights[:, :, 1:].sum(2).mean(1))
         assert (found.attention["alive_fraction"][layer] == 1).all()
@@ -88,17 +108,25 @@ def test_folders_texts_and_interventions(tmp_path):
     by_folder = lazy_attention.probe(tmp_path, by_object.ids)
     assert by_folder.places.keys() == by_object.places.keys()
     assert torch.equal(by_folder.places["final.hidden"].norm, by_object.places["final.hidden"].norm)
-    changed = lazy_attention.probe(tmp_path, by_object.ids, interventions=[("set_zero", "layers.1.attention.q.projected")],
-                                   save=["layers.1.attention.weights"])
+    changed = lazy_attention.probe(
+        tmp_path,
+        by_object.ids,
+        interventions=[("set_zero", "layers.1.attention.q.projected")],
+        save=["layers.1.attention.weights"],
+    )
     even = torch.tril(torch.ones(10, 10)) / torch.arange(1, 11)[:, None]
     close(changed.tensors["layers.1.attention.weights"], even.expand(4, 10, 10))
-    assert torch.equal(changed.places["layers.1.residual"].norm, by_folder.places["layers.1.residual"].norm)  # nothing before it
+    assert torch.equal(
+        changed.places["layers.1.residual"].norm, by_folder.places["layers.1.residual"].norm
+    )  # nothing before it
 
 
 def test_a_wrong_call_is_one_line(tmp_path):
     model = gpt2()
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"^probe: no place 'layers.0.residuel' in this model; did you mean layers.0.residual\?$"):
+    with pytest.raises(
+        ValueError, match=r"^probe: no place 'layers.0.residuel' in this model; did you mean layers.0.residual\?$"
+    ):
         lazy_attention.probe(tmp_path, IDS, read=["layers.0.residuel"])
     with pytest.raises(ValueError, match="expected ids below the vocabulary's 61, found 61"):
         lazy_attention.probe(tmp_path, [3, 61])

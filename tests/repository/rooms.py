@@ -67,19 +67,28 @@ def check(root, levels):
 
 
 def check_turned(root, levels):
-    """Every pair of neighbouring levels, with an include that points the wrong way, must be reported."""
-    rooms = sorted(levels, key=levels.get)
-    for lower in rooms:
-        for upper in rooms:
+    """An include of every room in every room below it must be reported."""
+
+    def write(folder, room, text):
+        """A file of the room; returns the name that includes it."""
+        name = room if room.endswith(".h") else f"{room}/there.h"
+        path = folder / name if room == "apps" else folder / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return name
+
+    for lower in levels:
+        for upper in levels:
             if levels[upper] <= levels[lower]:
                 continue
-            with tempfile.TemporaryDirectory() as folder:
-                copy = pathlib.Path(folder)
-                for room, text in ((lower, f'#include "{upper}/there.h"\n'), (upper, "")):
-                    base = copy if room == "apps" else copy / "src"
-                    (base / room).mkdir(parents=True, exist_ok=True)
-                    (base / room / "there.h").write_text(text)
-                if upper != "apps" and not check(copy, levels):
+            with tempfile.TemporaryDirectory() as name:
+                folder = pathlib.Path(name)
+                included = write(folder, upper, "")
+                write(folder, lower, f'#include "{included}"\n')
+                if upper == "apps":
+                    (folder / "apps" / included).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / "apps" / included).write_text("")
+                if not check(folder, levels):
                     sys.exit(f"an include of {upper} in {lower} was not reported")
 
 

@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "data/tokenizer.h"
+#include "repro/experiments/experiment.h"
 #include "repro/report.h"
 #include "repro/runner.h"
-#include "repro/experiments/experiment.h"
 #include "support/small_gpt2.h"
 
 namespace lazy::repro {

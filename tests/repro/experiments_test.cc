@@ -12,10 +12,10 @@
 #include <fstream>
 
 #include "core/statistics.h"
+#include "experiment_folder.h"
 #include "model/activation_hooks.h"
 #include "repro/experiments/toy_model.h"
 #include "sinks/positional_signal.h"
-#include "experiment_folder.h"
 #include "support/error_of.h"
 
 namespace lazy::repro {
@@ -27,7 +27,9 @@ class Studies : public testing::Test {
  protected:
   const ExperimentFolder files_;
   const fs::path folder_ = files_.path;
-  ExperimentInputs experiment(const char* name, const Json& more = Json::object()) const { return files_.experiment(name, more); }
+  ExperimentInputs experiment(const char* name, const Json& more = Json::object()) const {
+    return files_.experiment(name, more);
+  }
   RecipeRun run(const char* recipe) const {
     RecipeRun done = run_recipe(find_recipe(recipe), files_.options());
     write_report(done, folder_ / "report");
@@ -78,8 +80,8 @@ TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
 }
 
 TEST_F(Studies, InterventionsOnRandomWeights) {
-  const Json values =
-      run_experiment(experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
+  const Json values = run_experiment(
+      experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
   const auto& conditions = values.at("conditions");
   for (const char* name : {"none", "1", "2", "3", "4", "5", "2'", "3'"}) {
     ASSERT_EQ(conditions.at(name).at("first").size(), 4u) << name;
@@ -101,7 +103,8 @@ TEST_F(Studies, InterventionsOnRandomWeights) {
   EXPECT_EQ(values.at("single").at("2").size(), 2u);
   EXPECT_EQ(values.at("control").size(), 2u);
   // Weights are as they were: the same study gives the same numbers.
-  EXPECT_EQ(run_experiment(experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
+  EXPECT_EQ(run_experiment(
+                experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
             values);
 }
 

@@ -8,8 +8,8 @@
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "model/activation_hooks.h"
-#include "repro/report.h"
 #include "repro/experiments/experiment.h"
+#include "repro/report.h"
 #include "support/error_of.h"
 #include "support/tiny_corpus.h"
 

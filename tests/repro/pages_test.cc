@@ -1,13 +1,13 @@
-// The pages of experiments in a real browser (support/browser.h): maps behind sliders, histograms, curves by position, what
-// was measured beside what is published, the command that made them.
+// The pages of experiments in a real browser (support/browser.h): maps behind sliders, histograms, curves by position,
+// what was measured beside what is published, the command that made them.
 #include <gmock/gmock.h>
 
 #include <map>
 
+#include "experiment_folder.h"
 #include "report/report.h"
 #include "repro/report.h"
 #include "sinks/analysis.h"
-#include "experiment_folder.h"
 #include "support/browser.h"
 
 namespace lazy::repro {
@@ -99,7 +99,8 @@ TEST_F(ExperimentPages, OfSinksWithEveryMeasure) {
   run.name = "gpt2";
   run.kind = "softmax";
   const std::string command = "lazy sinks gpt2 --text text.txt --bos --measures all --maps all";
-  run.sinks = report::parse_sinks(sinks::to_json(analysis, model.config(), "gpt2", "text.txt", options, command), "gpt2");
+  run.sinks =
+      report::parse_sinks(sinks::to_json(analysis, model.config(), "gpt2", "text.txt", options, command), "gpt2");
   const std::string html = report::render({run}, {command, "2026-01-02"});
   EXPECT_NE(html.find(command), std::string::npos);
   check_page("sinks", html, 4, 3 + 4);  // layers and heads

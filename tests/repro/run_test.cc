@@ -60,8 +60,8 @@ Recipe recipe(int steps) {
   };
   r.judge = [](const Conditions&, const Results& results) {
     return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"},
-                                      results.paired_difference("a", "b", StepKind::heldout, "loss"), ExpectedSign::negative,
-                                      "missing")};
+                                      results.paired_difference("a", "b", StepKind::heldout, "loss"),
+                                      ExpectedSign::negative, "missing")};
   };
   return r;
 }

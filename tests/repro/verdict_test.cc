@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "core/statistics.h"
 #include "core/error.h"
+#include "core/statistics.h"
 #include "repro/distance_bias.h"
 #include "repro/verdict.h"
 

@@ -1,10 +1,10 @@
 // One text's places by name: statistics against the tensors themselves, tensors against the hooks, and what is refused.
 #include "sinks/activations.h"
 
-#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <map>
 

@@ -1,10 +1,10 @@
 // The whole study on models whose weights come a layer at a time, and on Transformer-XL's attention: the numbers of the
 // ordinary path.
-#include <nlohmann/json.hpp>
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "model/activation_hooks.h"
 #include "model/temporary_folder.h"

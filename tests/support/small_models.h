@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "model/families/family.h"
+#include "model/families/families.h"
 #include "model/language_model.h"
 #include "model/mixers/registry.h"
 

@@ -118,7 +118,7 @@ TEST(Mixers, KeysOfAttentionAreRefusedWithoutIt) {
                                  "training.output=" + (scratch.path() / "ttt").string()},
                                 scratch.path());
   EXPECT_EQ(turned.exit_code, 0) << turned.errors;
-  EXPECT_EQ(ModelConfig::from_directory(scratch.path() / "ttt/model").rope_base, 5000);
+  EXPECT_EQ(ModelConfig::from_directory(scratch.path() / "ttt/model").positions.rope_base, 5000);
   write_mixer_config(scratch.path(), "retnet");
   const Ended hybrid = run_lazy(
       {config, "--set", "model.attention_every=2", "--set", "model.window_size=16", "--set", "training.steps=5"},

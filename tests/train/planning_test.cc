@@ -116,7 +116,7 @@ TEST(PlannedMemory, CountsTheProductsOfEveryMixer) {
   for (const ModelConfig& config : models) {
     const LanguageModel model(config, 1);
     int64_t weights = 0;
-    for (const ShardUnit& part : model.parts()) {
+    for (const ShardUnit& part : model.shard_units()) {
       for (const Linear* product : part.products) {
         for (const at::Tensor& weight : product->parts()) weights += weight.numel();
       }

@@ -53,7 +53,7 @@ TEST(ShippedConfigs, AllHaveTheCountsOfTheSpecification) {
     const ModelConfig& m = config.model;
     if (contains(name, "compare-55m/")) continue;
     if (!m.all_attention()) {
-      const auto [small, large] = counts_of_mixers().at(name(m.mixer.type));
+      const auto [small, large] = counts_of_mixers().at(lazy::name(m.mixer.type));
       EXPECT_EQ(fmt::format("{:.1f}", static_cast<double>(count_parameters(m).untied) / 1e6),
                 contains(name, "340m") ? small : large);
     } else if (contains(name, "340m")) {

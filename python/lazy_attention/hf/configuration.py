@@ -49,7 +49,9 @@ class LazyConfig(LlamaConfig):
             raise ValueError(f'rope_type: expected "default", found "{self.rope_parameters["rope_type"]}"')
         if self.positions != "rope" or self.rope_interleaved:
             found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
-            raise ValueError(f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models')
+            raise ValueError(
+                f'positions: expected "rope" over halves of a head, found {found}: `lazy eval` computes these models'
+            )
         if self.attention_bias or self.mlp_bias:
             raise ValueError("attention_bias, mlp_bias: expected false: the decoder has no biases")
         if self.hidden_act not in ("silu", "swish"):

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "model/blocks/decoder_block.h"
+#include "model/blocks/norm.h"
 
 namespace lazy {
 
