@@ -113,8 +113,8 @@ struct Sizes {
 // A rank's share of sharded bytes.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention saves in one layer: rotated q and k, v and the output; on a CPU also the joint projection, of which v
-// is a view.
+// What attention saves in one layer: rotated q and k, v and the output; on a CPU also the joint projection,
+// because v is a view of it.
 int64_t attention_bytes(const Sizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys;
   return s.tokens * (projection + (s.queries + s.keys) + s.queries) * s.element;

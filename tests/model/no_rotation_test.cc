@@ -1,4 +1,4 @@
-// rope_theta 0: no rotation, so that without a distance bias a model knows no positions, and with one it does.
+// rope_theta 0: without rotation, only a distance bias makes a model depend on positions.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -110,7 +110,7 @@ class ReferenceDecoder {
     return out.to(w_.begin()->second.scalar_type());
   }
 
-  // Weights of the scores s (..., keys), of which the visible ones count (SPEC section 2).
+  // Weights of the scores s (..., keys), computed over the visible keys.
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());

@@ -9,8 +9,8 @@
 
 namespace lazy::train {
 
-// Bytes of CPU tensors alive, as they were asked for by threads that take part: that of the constructor, and those that
-// say so. Others are Gloo's, which copies what it sends.
+// Counts the bytes of live CPU tensors allocated by participating threads: the constructor's thread and threads that
+// set takes_part. Gloo's threads are excluded because they copy what they send.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : inner_(c10::GetCPUAllocator()) {
@@ -31,7 +31,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
   static inline thread_local bool takes_part = false;
-  static inline int64_t live = 0, peak = 0;  // peak: the most since somebody set it
+  static inline int64_t live = 0, peak = 0;  // peak: the maximum since it was last set
 
  private:
   struct Block {
@@ -41,7 +41,7 @@ class CountingAllocator final : public c10::Allocator {
   static void release(void* begin) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(begin);
-    if (found == blocks_.end()) return;  // nothing was asked for
+    if (found == blocks_.end()) return;  // not counted
     live -= found->second.bytes;
     blocks_.erase(found);
   }

@@ -1,4 +1,4 @@
-// kill -9 at random instants of a training run, each resumed to the bytes of a run that nobody disturbed.
+// kill -9 at random instants of a training run, each resumed to the bytes of an uninterrupted run.
 // LAZY_KILL_ROUNDS (default 20) kills; LAZY_KILL_SEED draws other instants.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every mixer through the program: trained, stopped, resumed, evaluated, asked for text; and what it refuses.
+// Every mixer through the command line: training, resuming, evaluation, generation and rejected options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr int kSteps = 40;
 
-// 1024 tokens a step: four micro-batches of 4 x 64, whoever computes them. In fp32, which expect_same_curve() counts
+// 1024 tokens a step: four micro-batches of 4 x 64, on any number of ranks. In fp32, which expect_same_curve() counts
 // on: a CPU with matrix units for bf16 would train in that.
 std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
                                    const std::vector<std::string>& more = {}) {

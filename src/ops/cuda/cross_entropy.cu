@@ -1,5 +1,5 @@
-// Cross-entropy of rows of logits: one block a row, one sweep for maximum and sum together, a second one, from the
-// cache mostly, that turns the row into its gradient where it lies.
+// Cross-entropy kernels: one block per row of logits. The first pass computes maximum and sum. The second pass
+// overwrites the row with its gradient and reads mostly from the cache.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
@@ -30,7 +30,7 @@ __device__ Sum merged_by_warp(Sum mine) {
   return mine;
 }
 
-// Four logits from `index` on; what lies past the row counts as -inf.
+// Loads four logits starting at `index`; elements past the end of the row are -inf.
 __device__ float4 logits_at(const float* row, int index, int vocabulary) {
   if (index + 4 <= vocabulary) return *reinterpret_cast<const float4*>(row + index);
   return make_float4(index < vocabulary ? row[index] : -INFINITY, index + 1 < vocabulary ? row[index + 1] : -INFINITY,

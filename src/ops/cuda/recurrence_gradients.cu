@@ -1,6 +1,5 @@
-// The gradients of a chunk's queries, keys, values, rates and decays, from the states, what was written and their
-// gradients. All chunks at once; long keys in slices, of which each knows its share of the rates' and decays'
-// gradients.
+// Kernel for the gradients of queries, keys, values, beta and decays of each chunk. All chunks run in parallel. Long
+// keys are split into slices; each slice computes a partial gradient of beta and decays.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads) state_gra
     bf16* to = a.d_u + at.row(a, a.V) + v0;
     each_pair(d, token, column, [&](int i, int j, float x, float y) {
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + j) = pack<bf16>(x, y);
-      const float2 out = here.d_out.get(i, j);  // nobody else looks at this place until the next barrier
+      const float2 out = here.d_out.get(i, j);  // no other thread reads this element until the next barrier
       here.d_out.set(i, j, a.scale * g.read[i] * out.x, a.scale * g.read[i] * out.y);
     });
     __syncthreads();

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-// Threads beyond the last row or beyond a row's end compute with what lies before it and write nothing: no branch
-// stands between the loads.
+// Threads past the last row or the end of a row load the last valid elements and write nothing. This avoids branches
+// between the loads.
 template <typename T, typename W, int N, bool RESIDUAL, bool LONG>
 __global__ void __launch_bounds__(kMostThreads) normalize(const RmsNorm a) {
   using Index = std::conditional_t<LONG, int64_t, int>;

@@ -20,7 +20,7 @@ inline int threads_per_row(int64_t vectors, int most) {
 }
 
 // Sums each number over the threads of a row. Every thread of the block takes part. `room` is shared memory for a
-// number and warp; between two calls with the same room lies a __syncthreads.
+// number and warp; two calls with the same `room` need a __syncthreads between them.
 template <int COUNT>
 __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   for (int step = min(blockDim.x, 32) / 2; step > 0; step /= 2) {

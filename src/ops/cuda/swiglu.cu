@@ -1,4 +1,4 @@
-// SwiGLU: silu(gate) * up and its gradients, element by element; rows of gate and up may lie in a wider tensor.
+// SwiGLU: silu(gate) * up and its gradients, element by element; rows of gate and up may be slices of a wider tensor.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"

@@ -68,7 +68,7 @@ LanguageModel model_here(const ModelConfig& config, uint64_t seed) {
 
 double millions(int64_t count) { return std::round(static_cast<double>(count) / 1e5) / 10; }
 
-// SPEC section 1, to its last digit: millions of parameters with a tied head, with one of its own.
+// Parameter counts in millions, with tied and with untied output weights.
 TEST(LinearMixers, ParameterCountsOfThePapersShapes) {
   struct Row {
     const char* what;
