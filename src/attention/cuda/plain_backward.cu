@@ -70,7 +70,9 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       const float sum = f[i] + outside;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
       // A row's only key holds all of the mass: ds is zero exactly, whatever rounding makes of f g / f.
-      if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer)) center[i] = g[i];
+      if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer, sum == f[i])) {
+        center[i] = g[i];
+      }
       inverse[i] = has_sum(p.normalizer) && sum > 0 ? 1 / sum : 1;
       tau[i] = g[i] * row[i].offset_scale;
       sink[i] = -outside * inverse[i] * center[i];

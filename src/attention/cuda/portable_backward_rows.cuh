@@ -63,11 +63,9 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const Keys& keys = b.keys[0][h];
     const bool empty = keys.begin >= keys.end;
     const float outside = empty ? 0 : outside_share<F>(p, t.head, anchor[h]);
-    const float sum = quad_sum(f_sum[h]) + outside, e = quad_sum(g_sum[h]);
+    const float f_all = quad_sum(f_sum[h]), sum = f_all + outside, e = quad_sum(g_sum[h]);
     const float inverse = empty || sum == 0 ? 0 : 1 / sum;
-    // Norm 0 marks a row whose only key has p = 1 whatever its score.
-    const bool alone = keys.end - keys.begin == 1 && single_key_is_one<F>(p);
-    norm[h] = alone ? 0 : renormalizes<F>() ? inverse : 1;
+    norm[h] = row_norm<F>(p, keys.end - keys.begin == 1, sum == f_all, inverse);
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const int64_t index = row_index(p, t, t.head, b.row(0, h));

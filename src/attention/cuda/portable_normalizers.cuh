@@ -48,10 +48,13 @@ __device__ bool single_key_is_one(const Params& p) {
   return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
 }
 
-// Whether the backward divides by the sum of f, because the rounding of lse would be magnified otherwise.
+// What the backward multiplies f by: 1 / sum of f where the rounding of lse would be magnified otherwise. single: the
+// row sees one key. closed: the share of outside_share vanishes beside the sum of f. Zero marks a row whose only key
+// has weight one whatever its score.
 template <NormalizerFamily F>
-__device__ constexpr bool renormalizes() {
-  return F == NormalizerFamily::exponential;
+__device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
+  if (single && single_key_is_one<F>(p)) return 0;
+  return F == NormalizerFamily::exponential ? inverse : 1;
 }
 
 __device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // of x in units of log2

@@ -112,8 +112,9 @@ __device__ inline float outside_share(const Params& p, int head, float lse) {
   return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
 }
 
-// Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly.
-__device__ inline bool single_key_is_one(Normalizer n) {
+// Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly. closed:
+// the share of outside_share vanishes beside the sum of |f|.
+__device__ inline bool single_key_is_one(Normalizer n, bool closed) {
   return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
