@@ -43,7 +43,8 @@ def check_path(root, text):
     path = text.rstrip(".")
     if path.endswith("/README") or PLACEHOLDER.search(path.removesuffix("README.md")):
         return None
-    found = any(root.glob(path.rstrip("/"))) if "*" in path else (root / path).exists()
+    place = root / path
+    found = any(root.glob(path.rstrip("/"))) if "*" in path else place.is_file() or any(place.glob("*"))
     return None if found else f"no such path: {path}"
 
 
