@@ -10,16 +10,17 @@
 
 namespace lazy::kernels {
 
-enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink };
+enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink, softpick };
 
 // Normalizers of one family share a kernel.
 enum class NormalizerFamily {
   exponential,  // weights are exp(s - lse), shifted by an offset or not
   threshold,    // weights are a power of max(s - threshold, 0) and sum to one
   sigmoid,      // every weight depends on its own score alone
+  rectified,    // weights are max(exp(s) - 1, 0) over a sum of |exp(s) - 1|
 };
 inline constexpr NormalizerFamily kAllFamilies[] = {NormalizerFamily::exponential, NormalizerFamily::threshold,
-                                                    NormalizerFamily::sigmoid};
+                                                    NormalizerFamily::sigmoid, NormalizerFamily::rectified};
 
 struct NormalizerTraits {
   Normalizer normalizer;
@@ -40,6 +41,7 @@ inline constexpr NormalizerTraits kNormalizers[] = {
     {Normalizer::sigmoid, "sigmoid", NormalizerFamily::sigmoid, /*takes_tau=*/false, /*takes_sink=*/false,
      /*takes_sigmoid_bias=*/true, /*has_lse=*/false},
     {Normalizer::softmax_sink, "softmax_sink", NormalizerFamily::exponential, /*takes_tau=*/false, /*takes_sink=*/true},
+    {Normalizer::softpick, "softpick", NormalizerFamily::rectified},
 };
 
 static_assert(
@@ -50,6 +52,9 @@ static_assert(
       return true;
     }(),
     "kNormalizers follows the order of Normalizer");
+
+// Added to softpick's denominator, in units of exp(max(largest score, 0)).
+inline constexpr double kSoftpickEpsilon = 1e-8;
 
 // Null for a value that the table does not list.
 constexpr const NormalizerTraits* find_traits(Normalizer normalizer) {

@@ -38,6 +38,14 @@ at::Tensor entmax15(const at::Tensor& s) {
   return at::relu(x - threshold.gather(-1, support - 1)).square();
 }
 
+// Softpick (arXiv 2504.20966); see the reference in attention/reference/normalizers.cc. The sum and the largest score
+// are taken over visible keys.
+at::Tensor softpick(const at::Tensor& s) {
+  const at::Tensor m = s.amax(-1, true).clamp_min(0).detach();
+  const at::Tensor excess = ((s - m).exp() - (-m).exp()).masked_fill(s.isneginf(), 0);
+  return at::relu(excess) / (excess.abs().sum(-1, true) + kernels::kSoftpickEpsilon);
+}
+
 kernels::Normalizer normalizer_of(const AttentionOptions& options) {
   const auto found = kernels::normalizer_from_name(options.normalizer);
   TORCH_CHECK(found, "attention: normalizer '", options.normalizer, "': no definition of its weights");
@@ -90,6 +98,8 @@ at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& te
       return sparsemax(scores);
     case Normalizer::entmax15:
       return entmax15(scores);
+    case Normalizer::softpick:
+      return softpick(scores);
     case Normalizer::softmax_sink: {
       const at::Tensor lse = at::logaddexp(at::logsumexp(scores, {-1}, true), by_heads(terms.options.sink, scores));
       return at::exp(scores - lse);
@@ -116,6 +126,8 @@ at::Tensor block_weights(const at::Tensor& s, const at::Tensor& visible, const a
   switch (normalizer_of(options)) {
     case Normalizer::softmax:
       return at::softmax(s, 3);
+    case Normalizer::softpick:
+      return softpick(s);
     case Normalizer::sigmoid:
       return at::sigmoid(s - count.log());
     case Normalizer::softmax_sink: {

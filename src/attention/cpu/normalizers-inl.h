@@ -64,6 +64,87 @@ inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, 
   }
 }
 
+// Softpick: excess = exp(s - m) - exp(-m), m = max(largest score, 0); weight = max(excess, 0) / (sum |excess| + eps).
+struct SoftpickStatistics {
+  float m, sum;          // sum: of |excess|, eps included
+  VF base, unit, total;  // m, exp(-m), sum
+  HWY_INLINE VF exponential(VF s) const { return exp_nonpositive(F(), hn::Sub(s, base)); }
+  // Zero for s <= 0; a NaN stays a NaN. Divided, not multiplied by 1 / sum: a row's only key has weight one exactly, so
+  // that no rounding remains of its gradient p (g - sum w g).
+  HWY_INLINE VF weight(VF s, VF exponential) const {
+    const F f;
+    const VF w = hn::Div(hn::Sub(exponential, unit), total), zero = hn::Zero(f);
+    return hn::IfThenZeroElse(hn::Or(hn::Le(s, zero), hn::Lt(w, zero)), w);
+  }
+};
+
+inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const Row& row, const float* s) {
+  const F f;
+  const VF hidden = hn::Set(f, -std::numeric_limits<float>::infinity());
+  VF largest = hn::Zero(f);
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) largest = hn::Max(largest, hn::LoadU(f, s + j));
+  SoftpickStatistics r;
+  r.m = max_lanes(largest);
+  r.base = hn::Set(f, r.m);
+  r.unit = exp_nonpositive(f, hn::Neg(r.base));
+  double total = kSoftpickEpsilon;
+  for (size_t j = row.vector_begin; j < row.vector_end;) {
+    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);  // blocks bound the rounding error of long sums
+    VF sum = hn::Zero(f);
+    for (; j < stop; j += kLanes) {
+      const VF score = hn::LoadU(f, s + j), excess = hn::Abs(hn::Sub(r.exponential(score), r.unit));
+      sum = hn::Add(sum, hn::IfThenZeroElse(hn::Eq(score, hidden), excess));
+    }
+    total += sum_lanes(sum);
+  }
+  r.sum = static_cast<float>(total);
+  r.total = hn::Set(f, r.sum);
+  return r;
+}
+
+// s: scores in, weights out.
+inline HWY_NOINLINE RowSummary softpick_row(const Row& row, float* s) {
+  const F f;
+  const VF zero = hn::Zero(f);
+  const SoftpickStatistics r = softpick_statistics(row, s);
+  double total = 0;
+  size_t alive = 0;
+  for (size_t j = row.vector_begin; j < row.vector_end;) {
+    const size_t stop = std::min(row.vector_end, j + 512 * kLanes);
+    VF sum = zero;
+    for (; j < stop; j += kLanes) {
+      const VF score = hn::LoadU(f, s + j), weight = r.weight(score, r.exponential(score));
+      alive += hn::CountTrue(f, hn::Not(hn::Le(score, zero)));
+      hn::StoreU(weight, f, s + j);
+      sum = hn::Add(sum, weight);
+    }
+    total += sum_lanes(sum);
+  }
+  return {r.m + std::log(r.sum), static_cast<float>(total), static_cast<int64_t>(alive)};
+}
+
+// s: scores in, weights out. g: gradient of the weights in, of the scores out. With p = exp(s - m) / sum and delta =
+// sum w g:  ds = p (g - delta) for s > 0,  p delta for s < 0,  0 for s = 0.
+inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* g) {
+  const F f;
+  const VF zero = hn::Zero(f);
+  const SoftpickStatistics r = softpick_statistics(row, s);
+  VF delta = zero;
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF score = hn::LoadU(f, s + j);
+    delta = hn::MulAdd(r.weight(score, r.exponential(score)), hn::LoadU(f, g + j), delta);
+  }
+  const VF all = hn::Set(f, sum_lanes(delta));
+  for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
+    const VF score = hn::LoadU(f, s + j), e = r.exponential(score);
+    const VF alive = hn::Sub(hn::LoadU(f, g + j), all);
+    const VF factor =
+        hn::IfThenElse(hn::Lt(score, zero), all, hn::IfThenElse(hn::Eq(score, zero), hn::Mul(all, zero), alive));
+    hn::StoreU(hn::Mul(hn::Div(e, r.total), factor), f, g + j);
+    hn::StoreU(r.weight(score, e), f, s + j);
+  }
+}
+
 // The forward pass of one row. s: scores in, weights out.
 HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s) {
   switch (p.normalizer) {
@@ -76,6 +157,8 @@ HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadPa
     case Normalizer::sparsemax:
     case Normalizer::entmax15:
       return threshold_row(p, row, s);
+    case Normalizer::softpick:
+      return softpick_row(row, s);
   }
   std::abort();  // unmet_condition refuses other values
 }
@@ -94,6 +177,9 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const
     case Normalizer::sparsemax:
     case Normalizer::entmax15:
       threshold_row_backward(p, row, s, g);
+      return {};
+    case Normalizer::softpick:
+      softpick_row_backward(row, s, g);
       return {};
   }
   std::abort();

@@ -36,6 +36,10 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
     }
     case Normalizer::sigmoid:
       return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
+    case Normalizer::softpick: {
+      const float weight = (expf(score - r.largest) - expf(-r.largest)) * r.inverse;
+      return {score <= 0 || weight < 0 ? 0 : weight, !(score <= 0)};
+    }
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
@@ -214,9 +218,34 @@ __device__ inline RowState threshold_state(const Params& p, const RowTile& t, in
   return state;
 }
 
+// Softpick: largest is the row's largest score, or zero; inverse is one over the sum of |exp(s) - 1| relative to it.
+__device__ inline RowState softpick_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
+                                          Above (&room)[kStateWarps]) {
+  RowState state = make_state(p, t, r);
+  const int count = state.end - state.begin;
+  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
+  const float largest = fmaxf(all.x, 0), unit = expf(-largest);
+  Above mine{};
+  for (int n = threadIdx.x; n < count; n += kStateThreads) {
+    const float score = __ldcg(s + n);
+    if (score != -INFINITY) mine.sum += fabsf(expf(score - largest) - unit);
+  }
+  mine.sum = warp_sum(mine.sum);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  double sum = kSoftpickEpsilon;
+  for (int w = 0; w < kStateWarps; ++w) sum += room[w].sum;
+  state.largest = largest;
+  state.inverse = static_cast<float>(1 / sum);
+  lse = count > 0 ? largest + logf(static_cast<float>(sum)) : -INFINITY;
+  if (t.sequence.length < 0) lse = NAN;
+  return state;
+}
+
 // The state of a normalizer that needs all scores, by a whole block. all: as for threshold_state.
 __device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
+  if (p.normalizer == Normalizer::softpick) return softpick_state(p, t, r, all, lse, room);
   return threshold_state(p, t, r, all, lse, room);
 }
 

@@ -22,13 +22,15 @@ __device__ float row_anchor(const Params& p, int64_t index) {
 // Whether a row has an offset at all.
 template <NormalizerFamily F>
 __device__ bool has_offset(const Params& p) {
-  return F == NormalizerFamily::sigmoid || p.normalizer == Normalizer::elastic;
+  return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || p.normalizer == Normalizer::elastic;
 }
 
-// elastic: added to the probability; sigmoid: added to the score. tau: of the head; anchor: scores are relative to it.
+// elastic: added to the probability; sigmoid: added to the score; softpick: the score of zero, relative to the anchor
+// as scores are. tau: of the head.
 template <NormalizerFamily F>
 __device__ float row_offset(const Params& p, const Keys& keys, float tau, float anchor) {
   if constexpr (F == NormalizerFamily::threshold) return 0;
+  if constexpr (F == NormalizerFamily::rectified) return -anchor;
   if constexpr (F == NormalizerFamily::sigmoid) {
     const auto count = static_cast<float>(max(keys.end - keys.begin, 1));
     return (isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias) * kLog2e;
@@ -39,13 +41,14 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
 // The share of a row's denominator that belongs to no key.
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
+  if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
   return p.normalizer == Normalizer::softmax_sink ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
 }
 
 // Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly.
 template <NormalizerFamily F>
 __device__ bool single_key_is_one(const Params& p) {
-  return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid;
+  return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
 // What the backward multiplies f by: 1 / sum of f where the rounding of lse would be magnified otherwise. single: the
@@ -53,6 +56,7 @@ __device__ bool single_key_is_one(const Params& p) {
 // has weight one whatever its score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
+  if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;  // see pair_weight
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;
 }
@@ -74,26 +78,31 @@ __device__ PairWeight pair_weight(float d, float norm, float offset, float lowes
   } else if constexpr (F == NormalizerFamily::sigmoid) {
     const float w = sigmoid2(d + offset);
     return {w, w * (1 - w), true};
+  } else if constexpr (F == NormalizerFamily::rectified) {
+    // A negative norm marks a row whose only key has weight one or zero: ds = 0 exactly.
+    const float f = exp2_fast(d) * norm, n = fabsf(norm);
+    const float weight = d == -INFINITY ? 0 : exp2_fast(d) * n - exp2_fast(offset) * n;
+    return {weight, norm < 0 || d == offset ? 0 * f : d < offset ? -f : f, !(d <= offset)};
   } else {
     const float f = exp2_fast(d), p = f * norm;
     return {p + offset, p, !(f + offset <= lowest)};
   }
 }
 
-// A pair's term of the sum of f, and of the sum of f g (for alive pairs).
+// A pair's term of the sum of f, and of the sum of f g (for alive pairs); softpick's are of weights instead of f.
 template <NormalizerFamily F>
 __device__ float norm_term(const PairWeight& x) {
-  return x.factor;
+  return F == NormalizerFamily::rectified ? fabsf(x.weight) : x.factor;
 }
 template <NormalizerFamily F>
 __device__ float center_term(const PairWeight& x) {
-  return x.factor;
+  return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
 // The weight of the forward pass, zero for dead pairs.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
-  return x.weight;
+  return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;
 }
 
 // The threshold t of sparsemax and entmax-1.5 in the portable forward:  sum_j max(x_j - t, 0)^a = 1, a = 1 or 2, x
@@ -182,16 +191,66 @@ __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared,
   }
 }
 
-// The statistics of family F. `squared`: entmax15.
-template <NormalizerFamily F, typename T, int D, int MI = ForwardShape<D>::MI>
-__device__ void find_statistics(RowSweep<T, D, ForwardShape<D>>& b, bool squared, RowStatistics<MI>& out) {
-  if constexpr (F == NormalizerFamily::threshold) find_threshold(b, squared, out);
+// The sum of |exp(s) - 1| in softpick, relative to the row's largest score, or zero: one sweep over the keys.
+template <typename T, int D, int MI = ForwardShape<D>::MI>
+__device__ void find_rectified_sum(RowSweep<T, D, ForwardShape<D>>& b, RowStatistics<MI>& out) {
+  constexpr int NT = ForwardShape<D>::N / 16;
+  float sum[MI][2] = {};
+#pragma unroll
+  for (int m = 0; m < MI; ++m) out.largest[m][0] = out.largest[m][1] = 0;
+  b.sweep(false, [&](int key, int stage) {
+    float s[MI][2 * NT][4];
+    const float c = b.scores(s, key, stage);
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float most = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+        const float base = fmaxf(most * c, out.largest[m][h]), unit = exp2_fast(-base);
+        float part = 0;
+#pragma unroll
+        for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+          for (int e = 2 * h; e < 2 * h + 2; ++e) {
+            const float excess = fabsf(exp2_fast(fmaf(s[m][n][e], c, -base)) - unit);
+            part += s[m][n][e] == -INFINITY ? 0 : excess;
+          }
+        }
+        sum[m][h] = sum[m][h] * exp2_fast(out.largest[m][h] - base) + part;
+        out.largest[m][h] = base;
+      }
+    }
+  });
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      out.norm[m][h] = 1;
-      out.lse[m][h] = out.largest[m][h] + (out.value[m][h] + out.low[m][h]);
+      const float base = quad_max(out.largest[m][h]);
+      const float all =
+          quad_sum(sum[m][h] * exp2_fast(out.largest[m][h] - base)) + static_cast<float>(kSoftpickEpsilon);
+      out.largest[m][h] = base;
+      out.norm[m][h] = 1 / all;
+      out.lse[m][h] = (base + log2f(all)) * kLn2;
+    }
+  }
+}
+
+// The statistics of family F. `squared`: entmax15.
+template <NormalizerFamily F, typename T, int D, int MI = ForwardShape<D>::MI>
+__device__ void find_statistics(RowSweep<T, D, ForwardShape<D>>& b, bool squared, RowStatistics<MI>& out) {
+  if constexpr (F == NormalizerFamily::rectified) {
+    find_rectified_sum(b, out);
+  } else {
+    if constexpr (F == NormalizerFamily::threshold) find_threshold(b, squared, out);
+#pragma unroll
+    for (int m = 0; m < MI; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        out.norm[m][h] = 1;
+        out.lse[m][h] = out.largest[m][h] + (out.value[m][h] + out.low[m][h]);
+      }
     }
   }
 }

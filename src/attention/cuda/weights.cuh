@@ -5,6 +5,7 @@
 //   sparsemax                f = [alive]         center = sum f g / sum f
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
+//   softpick                 f = sign(s) p       center = sum weight g / (sum |p - exp(-lse)| + the share of eps)
 // p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the
 // mass, g - center would magnify it.
 #pragma once
@@ -85,19 +86,29 @@ struct RunningSum {
 };
 __device__ inline RunningSum start_sum(const Params& p, int head) {
   if (p.normalizer == Normalizer::softmax_sink) return {p.sink[head], 1};
+  if (p.normalizer == Normalizer::softpick) return {0, 0};
   return {-INFINITY, 0};
 }
 
 // The term of a score in the sum that weights are divided by. base: not below any score so far; finite.
-__device__ inline float sum_term(const Params& p, float s, float base) { return expf(s - base); }
+__device__ inline float sum_term(const Params& p, float s, float base) {
+  const float e = expf(s - base);
+  if (p.normalizer != Normalizer::softpick) return e;
+  return s == -INFINITY ? 0 : fabsf(e - expf(-base));
+}
 
 // A row's statistics: weight(s) = weigh(s - largest, anchor, inverse), with no loss of digits for large scores. lse: as
-// the forward stores it. low: of a threshold, the part below its last digit.
+// the forward stores it. low: of a threshold, the part below its last digit; softpick: the shifted score
+// of zero.
 struct Statistic {
   float largest, anchor, inverse, lse, low;
 };
 __device__ inline Statistic finish_sum(const Params& p, const Row& r, float largest, float sum) {
   const bool empty = r.keys.begin >= r.keys.end;
+  if (p.normalizer == Normalizer::softpick) {
+    sum += static_cast<float>(kSoftpickEpsilon);
+    return {largest, 0, 1 / sum, empty ? -INFINITY : largest + logf(sum), -largest};
+  }
   return {empty ? 0 : largest, 0, 1 / sum, empty ? -INFINITY : largest + logf(sum), 0};
 }
 
@@ -109,12 +120,14 @@ __host__ __device__ constexpr bool has_sum(Normalizer n) {
 
 // The share of a row's denominator that belongs to no key.
 __device__ inline float outside_share(const Params& p, int head, float lse) {
+  if (p.normalizer == Normalizer::softpick) return static_cast<float>(kSoftpickEpsilon) * expf(-lse);
   return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
 }
 
 // Whether a row's only key has weight one (before elastic's offset) whatever its score, so that ds = 0 exactly. closed:
 // the share of outside_share vanishes beside the sum of |f|.
 __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
+  if (n == Normalizer::softpick) return closed;
   return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
@@ -142,6 +155,11 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
     case Normalizer::sigmoid: {
       const float w = 1 / (1 + expf(-(s + r.offset)));
       return {w, w * (1 - w), w * (1 - w), true};
+    }
+    case Normalizer::softpick: {  // s and r.offset are shifted alike; r.offset is the score of zero
+      const float f = expf(s - anchor) * inverse_norm, part = f - expf(r.offset - anchor) * inverse_norm;
+      const bool alive = !(s <= r.offset);
+      return {alive && !(part < 0) ? part : 0, s < r.offset ? -f : s == r.offset ? 0 * f : f, part, alive};
     }
     case Normalizer::softmax:
     case Normalizer::elastic:

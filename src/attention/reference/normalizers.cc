@@ -196,6 +196,47 @@ RowGradient softmax_sink_backward(const std::vector<double>& score, const RowPar
   return gradient;
 }
 
+// Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)), m = max(largest
+// score, 0), computed from exp(s - m) - exp(-m), which cannot overflow. With the row's largest score as m, as
+// published, rows without a score above zero would overflow; their weights are zero for any m. The denominator is at
+// least exp(m) - 1, so eps differs from eps / exp(m), the unscaled definition, by at most a relative 1e-8. A score of
+// -inf counts as hidden. lse = m + ln(denominator / exp(m)): weight_j = max(exp(s_j - lse) - exp(-lse), 0). With p_j =
+// exp(s_j - lse) and delta = sum_k weight_k g_k, eps exp(m) taken as constant:
+//   ds_j = p_j (g_j - delta) for s_j > 0,  p_j delta for s_j < 0,  0 for s_j = 0.
+// Alive are the keys with s_j > 0, even if their weight underflows. A NaN counts as alive.
+
+Weights softpick(const std::vector<double>& score, const RowParameters&) {
+  const double m = std::max(0.0, *std::max_element(score.begin(), score.end()));
+  auto excess = [m](double s) {
+    return s == -std::numeric_limits<double>::infinity() ? 0 : std::exp(s - m) - std::exp(-m);
+  };
+  double sum = kSoftpickEpsilon;
+  for (double s : score) sum += std::abs(excess(s));
+  Weights row;
+  row.lse = m + std::log(sum);
+  for (double s : score) {
+    const bool alive = !(s <= 0);
+    row.weight.push_back(alive ? excess(s) / sum : 0);
+    row.alive += alive;
+  }
+  return row;
+}
+
+RowGradient softpick_backward(const std::vector<double>& score, const RowParameters& parameters,
+                              const std::vector<double>& d_weight) {
+  const Weights row = softpick(score, parameters);
+  double delta = 0;
+  for (size_t j = 0; j < score.size(); ++j) {
+    if (!(score[j] <= 0)) delta += row.weight[j] * d_weight[j];
+  }
+  RowGradient gradient;
+  for (size_t j = 0; j < score.size(); ++j) {
+    const double p = std::exp(score[j] - row.lse);
+    gradient.d_score.push_back(score[j] == 0 ? 0 * delta : score[j] < 0 ? p * delta : p * (d_weight[j] - delta));
+  }
+  return gradient;
+}
+
 }  // namespace
 
 Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters) {
@@ -212,6 +253,8 @@ Weights normalize(Normalizer normalizer, const std::vector<double>& score, const
       return sigmoid(score, parameters);
     case Normalizer::softmax_sink:
       return softmax_sink(score, parameters);
+    case Normalizer::softpick:
+      return softpick(score, parameters);
   }
   throw std::invalid_argument(unknown_normalizer(normalizer));
 }
@@ -231,6 +274,8 @@ RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>&
       return sigmoid_backward(score, parameters, d_weight);
     case Normalizer::softmax_sink:
       return softmax_sink_backward(score, parameters, d_weight);
+    case Normalizer::softpick:
+      return softpick_backward(score, parameters, d_weight);
   }
   throw std::invalid_argument(unknown_normalizer(normalizer));
 }
