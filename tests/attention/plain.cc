@@ -88,6 +88,28 @@ void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool 
   for (size_t j = 0; j < s.size(); ++j) row.d_score.push_back(root[j] * (dw[j] - weighted / weights));
 }
 
+void softpick_row(const std::vector<float>& s, const std::vector<float>& dw, PlainRow& row) {
+  const float m = std::max(0.0f, *std::max_element(s.begin(), s.end())), unit = std::exp(-m);
+  std::vector<float> excess, size, weighted;
+  for (float x : s) {
+    excess.push_back(std::exp(x - m) - unit);
+    size.push_back(std::abs(excess.back()));
+  }
+  const float sum = sum_of(size) + static_cast<float>(kSoftpickEpsilon);
+  row.lse = m + std::log(sum);
+  for (size_t j = 0; j < s.size(); ++j) {
+    const bool alive = s[j] > 0;
+    row.weight.push_back(alive ? std::max(excess[j], 0.0f) / sum : 0);
+    row.alive += alive;
+    weighted.push_back(row.weight[j] * dw[j]);
+  }
+  const float delta = sum_of(weighted);
+  for (size_t j = 0; j < s.size(); ++j) {
+    const float p = std::exp(s[j] - m) / sum;
+    row.d_score.push_back(s[j] > 0 ? p * (dw[j] - delta) : s[j] < 0 ? p * delta : 0);
+  }
+}
+
 struct Plain {
   const Shape& shape;
   const Inputs& in;
@@ -137,6 +159,9 @@ struct Plain {
           break;
         case Normalizer::entmax15:
           sparse_row(scores, dw, true, row);
+          break;
+        case Normalizer::softpick:
+          softpick_row(scores, dw, row);
           break;
         case Normalizer::softmax:
         case Normalizer::elastic:
@@ -197,6 +222,8 @@ std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<d
       return reference::normalize(normalizer, scores, parameters).lse;
     case Normalizer::entmax15:
       return 2 * reference::normalize(normalizer, scores, parameters).lse;
+    case Normalizer::softpick:
+      return 0;
     case Normalizer::softmax:
     case Normalizer::sigmoid:
     case Normalizer::softmax_sink:
