@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "eval/batch.h"
-#include "model/blocks/host_numbers.h"
+#include "model/blocks/host_tensor.h"
 
 namespace lazy::eval {
 

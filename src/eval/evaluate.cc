@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "data/sequences.h"
 #include "eval/python.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 
 namespace lazy::eval {
 

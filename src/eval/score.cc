@@ -128,7 +128,7 @@ InFlightBatch launch_batch(LanguageModel& model, const std::vector<Window>& wind
 }
 
 // Windows begin ... end - 1 through a streaming cache, as the rows of one padded batch. Evictions depend on a token's
-// position alone, so that the rows evict alike. Padding stands at the right, where no scored token attends to it.
+// position alone, so that all rows evict at the same time. Padding is on the right; no scored token attends to it.
 InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
                                      const StreamingCache& streaming) {
   int64_t longest = 0;
@@ -218,8 +218,8 @@ void score_subset(LanguageModel& model, const std::vector<Window>& windows, cons
   for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
 }
 
-// Mixers that work chunk by chunk pad packed sequences to a common length: sorting makes neighbours alike. The longest
-// go first, so that a lack of memory shows at once.
+// Mixers that work chunk by chunk pad packed sequences to a common length: sorting by length keeps padding small. The
+// longest go first, so that a lack of memory shows at once.
 std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> order(windows.size());

@@ -1,7 +1,7 @@
 #include "generate/model_folder.h"
 
 #include "core/text.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 
 namespace lazy {
 

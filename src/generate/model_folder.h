@@ -15,7 +15,7 @@ struct ModelFolder {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Loads both. Error when the tokenizer does not match the model (model/tokenizer_match.h).
+// Loads both. Error when the tokenizer does not match the model (model/config.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
 // The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.

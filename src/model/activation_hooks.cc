@@ -53,7 +53,7 @@ bool glob_matches(const std::string& glob, const std::string& name) {
 std::vector<std::string> hook_point_names(const ModelConfig& config) {
   std::vector<std::string> names{"embedding.tokens"};
   if (config.positions.kind == PositionKind::learned || config.positions.kind == PositionKind::sinusoidal)
-    names.push_back("embedding.positions");
+    names.emplace_back("embedding.positions");
   names.push_back("embedding");
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const auto add = [&](const char* place) { names.push_back(full_name(layer, place)); };

@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/activation_hooks.h"
 #include "model/checkpoint.h"
-#include "model/parameters.h"
 #include "model/config.h"
 #include "model/families/families.h"
-#include "model/activation_hooks.h"
+#include "model/parameters.h"
 #include "ops/attention_weights.h"
 #include "sinks/probe_measures.h"
 
@@ -53,7 +53,8 @@ bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config) {
 }
 
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
-                                          const std::vector<std::pair<int64_t, int64_t>>& heads, const ActivationHooks* probes) {
+                                          const std::vector<std::pair<int64_t, int64_t>>& heads,
+                                          const ActivationHooks* probes) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   std::vector<WeightRows> result(heads.size());

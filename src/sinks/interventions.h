@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "model/activation_hooks.h"
 #include "model/families/families.h"
 #include "model/language_model.h"
-#include "model/activation_hooks.h"
 #include "sinks/tensor_index.h"
 
 namespace lazy::sinks {
@@ -30,8 +30,8 @@ class ScopedWeightEdits {
 };
 
 // A list of composable interventions, each given as text. Targets are weights, by their names in checkpoints (of the
-// model's own family or Llama's), and activations, by their probe points (model/activation_hooks.h). Names may contain * and
-// carry an index as in Python.
+// model's own family or Llama's), and activations, by their probe points (model/activation_hooks.h). Names may contain
+// * and carry an index as in Python.
 //
 //   set_zero        NAME[INDEX]
 //   replace, add    NAME[INDEX]=VALUE

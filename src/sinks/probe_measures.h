@@ -1,6 +1,6 @@
-// Measures that read activations and attention weights at probe points (model/activation_hooks.h) during a pass. Each layer's
-// tensor is reduced at once: no activation is stored and no n x n matrix exists. A measure is attached to the probes of
-// one or more passes and must outlive them.
+// Measures that read activations and attention weights at probe points (model/activation_hooks.h) during a pass. Each
+// layer's tensor is reduced at once: no activation is stored and no n x n matrix exists. A measure is attached to the
+// probes of one or more passes and must outlive them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/language_model.h"
 #include "model/activation_hooks.h"
+#include "model/language_model.h"
 
 namespace lazy::sinks {
 

@@ -1,4 +1,5 @@
 """Runs PyTorch's own checks on the operators of liblazy_ops.so. Usage: check_operators.py LIBRARY"""
+
 import sys
 
 import torch
@@ -21,16 +22,28 @@ def main():
     lengths = torch.tensor([9], dtype=torch.int32)
     with torch.no_grad():
         library.opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths, bias, tau))
-        library.opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths),
-                        {"normalizer": "softmax", "block_table": torch.tensor([[0]]), "return_stats": True})
+        library.opcheck(
+            lazy.decode.default,
+            (q[:, -2:], k, v, lengths),
+            {"normalizer": "softmax", "block_table": torch.tensor([[0]]), "return_stats": True},
+        )
     library.opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
     library.opcheck(lazy.short_convolution.default, (leaf(2, 9, 8), leaf(8, 1, 4), leaf(8), torch.randn(2, 3, 8)))
     library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
-    library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16),),
-                    {"positions": torch.arange(9), "rotary_dim": 8, "interleaved": True, "scaling": "yarn", "factor": 4.0,
-                     "original_length": 64})
+    library.opcheck(
+        lazy.rope.default,
+        (leaf(1, 9, 4, 16),),
+        {
+            "positions": torch.arange(9),
+            "rotary_dim": 8,
+            "interleaved": True,
+            "scaling": "yarn",
+            "factor": 4.0,
+            "original_length": 64,
+        },
+    )
     library.opcheck(lazy.linear_cross_entropy.default, (leaf(5, 8), leaf(11, 8), torch.randint(0, 11, (5,))))
     exact = [t.detach().double().requires_grad_() for t in (q, k, v, bias, tau)]
     assert torch.autograd.gradcheck(lambda *a: lazy.attention(*a)[0], exact)

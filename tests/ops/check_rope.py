@@ -1,4 +1,5 @@
 """lazy::rope's scalings against transformers' own. Usage: check_rope.py LIBRARY"""
+
 import sys
 
 import torch
@@ -9,16 +10,28 @@ torch.ops.load_library(sys.argv[1])
 
 CASES = {
     "linear": ({"factor": 4.0}, {}),
-    "llama3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
-               {"original_length": 8192}),
-    "yarn": ({"factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
-             {"original_length": 4096, "truncate": False}),
+    "llama3": (
+        {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+        {"original_length": 8192},
+    ),
+    "yarn": (
+        {
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+        },
+        {"original_length": 4096, "truncate": False},
+    ),
 }
 
 
 def main():
     for kind, (theirs, ours) in CASES.items():
-        config = transformers.LlamaConfig(head_dim=64, hidden_size=256, num_attention_heads=4, max_position_embeddings=131072)
+        config = transformers.LlamaConfig(
+            head_dim=64, hidden_size=256, num_attention_heads=4, max_position_embeddings=131072
+        )
         config.rope_parameters = {"rope_type": kind, "rope_theta": 150000.0, **theirs}
         frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu")
         places = torch.tensor([0, 1, 77, 4095, 100000])

@@ -4,8 +4,8 @@
 #include "data/corpus/source.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/bpe.h"
-#include "data/tokenizers/simple_tokenizers.h"
 #include "data/tokenizers/sentencepiece.h"
+#include "data/tokenizers/simple_tokenizers.h"
 
 namespace lazy {
 

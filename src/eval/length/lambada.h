@@ -20,7 +20,7 @@ struct LambadaItem {
   std::vector<int32_t> ids;  // the whole passage
   size_t context = 0;        // tokens before those of the last word
 };
-// The last word's tokens are those that the passage has in addition to the passage without it, as in the benchmark.
+// As in the benchmark, the last word's tokens are those of the passage after the tokens of the passage without it.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
 // Whole items in order, each after the separator, as many as fit into `length` input tokens. An item is never split:

@@ -16,7 +16,7 @@
 #include "eval/python.h"
 #include "eval/tasks/documents.h"
 #include "eval/tasks/prompt.h"
-#include "model/tokenizer_match.h"
+#include "model/config.h"
 
 namespace lazy::eval::length {
 

@@ -145,7 +145,8 @@ std::vector<ParameterShape> delta_net_shapes(const ModelConfig& m) {
   const int64_t d = m.hidden_size, key = x.heads * x.key_dim, value = x.heads * x.value_dim;
   const bool gated = m.mixer.type == MixerType::gated_delta_net;
   std::vector<ParameterShape> out;
-  if (gated) out = {{"attn.A_log", {x.heads}, true, /*keep_fp32=*/true}, {"attn.dt_bias", {x.heads}, true, /*keep_fp32=*/true}};
+  if (gated)
+    out = {{"attn.A_log", {x.heads}, true, /*keep_fp32=*/true}, {"attn.dt_bias", {x.heads}, true, /*keep_fp32=*/true}};
   out.push_back({"attn.q_proj.weight", {key, d}});
   out.push_back({"attn.k_proj.weight", {key, d}});
   out.push_back({"attn.v_proj.weight", {value, d}});

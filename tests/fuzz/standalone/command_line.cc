@@ -1,5 +1,4 @@
-// The command line: a word a line. Commands whose files need LibTorch are not there, and none is
-// run, only parsed.
+// The command line, one word a line, for some of the commands. It is parsed, no command runs.
 #include "apps/lazy/command.h"
 
 #include <CLI/CLI.hpp>

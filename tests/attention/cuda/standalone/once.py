@@ -1,4 +1,5 @@
 """Runs one forward and one backward, for ncu: once.py LIBRARY KERNEL HEAD_SIZE [LENGTH]"""
+
 import sys
 
 import torch

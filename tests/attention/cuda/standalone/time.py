@@ -4,6 +4,7 @@
     device.sh builds liblazy_cuda.so; then: time.py LIBRARY [kernel ...]
 Random inputs, bf16, causal, 16 heads. Milliseconds, medians; speed is the peer's time over ours.
 """
+
 import ctypes
 import os
 import statistics
@@ -36,7 +37,9 @@ def median_ms(work, repeat=20):
 class Case:
     def __init__(self, batch, length, dim, heads=16):
         self.shape = (batch, length, heads, dim)
-        self.q, self.k, self.v, self.do = (torch.randn(self.shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        self.q, self.k, self.v, self.do = (
+            torch.randn(self.shape, device="cuda", dtype=torch.bfloat16) for _ in range(4)
+        )
         self.bias = torch.randn(heads, 512, device="cuda") * 1e-1
         self.tau = torch.full((heads,), -1.0, device="cuda")
         self.out = torch.empty_like(self.q)
@@ -50,16 +53,41 @@ class Case:
         pointer = lambda t, use=True: ctypes.c_void_p(t.data_ptr() if use and t is not None else 0)
         batch, length, heads, dim = self.shape
         elastic = normalizer == "elastic"
-        arguments = [ctypes.c_int(x) for x in (int(backward), KERNEL[kernel], NORMALIZER[normalizer], int(deterministic),
-                                               batch, length, heads, dim, 512 if bias else 0)]
+        arguments = [
+            ctypes.c_int(x)
+            for x in (
+                int(backward),
+                KERNEL[kernel],
+                NORMALIZER[normalizer],
+                int(deterministic),
+                batch,
+                length,
+                heads,
+                dim,
+                512 if bias else 0,
+            )
+        ]
         if backward and self.workspace is None:
             self.workspace = torch.empty(library.lazy_workspace(*arguments), device="cuda", dtype=torch.uint8)
         failed = library.lazy_attention(
-            *arguments, pointer(self.q), pointer(self.k), pointer(self.v), pointer(self.bias, bias),
-            pointer(self.tau, elastic), pointer(self.out), pointer(self.lse), pointer(self.stats, stats),
-            pointer(self.do), pointer(self.dq), pointer(self.dk), pointer(self.dv),
-            pointer(self.dbias, bias), pointer(self.dtau, elastic), pointer(self.workspace),
-            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+            *arguments,
+            pointer(self.q),
+            pointer(self.k),
+            pointer(self.v),
+            pointer(self.bias, bias),
+            pointer(self.tau, elastic),
+            pointer(self.out),
+            pointer(self.lse),
+            pointer(self.stats, stats),
+            pointer(self.do),
+            pointer(self.dq),
+            pointer(self.dk),
+            pointer(self.dv),
+            pointer(self.dbias, bias),
+            pointer(self.dtau, elastic),
+            pointer(self.workspace),
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+        )
         if failed:
             sys.exit("the library failed")
 
@@ -114,8 +142,10 @@ for shape in shapes:
     flops = 4 * batch * 16 * length * length * dim / 2
     rival = peers(case)
     for name, (forward, backward) in rival.items():
-        print(f"{batch} x {length}, {dim}  {name:34} forward {forward:7.3f} ms {flops / forward / 1e9:5.0f} TFLOP/s"
-              f"   backward {backward:7.3f} ms")
+        print(
+            f"{batch} x {length}, {dim}  {name:34} forward {forward:7.3f} ms {flops / forward / 1e9:5.0f} TFLOP/s"
+            f"   backward {backward:7.3f} ms"
+        )
     cf, cb = rival["cudnn"]
     ff, fb = rival["flash2"]
     for kernel in kernels:
@@ -130,13 +160,16 @@ for shape in shapes:
                 if bad:
                     print(f"WRONG {kernel} {normalizer} bias {bias}: {worst}")
                     continue
-            inference = median_ms(lambda: case.call(False, kernel, normalizer, bias))
-            stats = median_ms(lambda: case.call(False, kernel, normalizer, bias, stats=True))
+            inference = median_ms(lambda case=case: case.call(False, kernel, normalizer, bias))
+            stats = median_ms(lambda case=case: case.call(False, kernel, normalizer, bias, stats=True))
             case.call(False, kernel, normalizer, bias)
-            backward = median_ms(lambda: case.call(True, kernel, normalizer, bias))
-            print(f"{batch} x {length}, {dim}  {kernel + ' ' + normalizer + (' bias' if bias else ''):34} forward "
-                  f"{inference:7.3f} ms (stats {stats:7.3f})   backward {backward:7.3f} ms   "
-                  f"cudnn/ours fwd {cf / inference:.2f} fwd+bwd {(cf + cb) / (inference + backward):.2f}   "
-                  f"flash2/ours fwd {ff / inference:.2f} fwd+bwd {(ff + fb) / (inference + backward):.2f}", flush=True)
+            backward = median_ms(lambda case=case: case.call(True, kernel, normalizer, bias))
+            print(
+                f"{batch} x {length}, {dim}  {kernel + ' ' + normalizer + (' bias' if bias else ''):34} forward "
+                f"{inference:7.3f} ms (stats {stats:7.3f})   backward {backward:7.3f} ms   "
+                f"cudnn/ours fwd {cf / inference:.2f} fwd+bwd {(cf + cb) / (inference + backward):.2f}   "
+                f"flash2/ours fwd {ff / inference:.2f} fwd+bwd {(ff + fb) / (inference + backward):.2f}",
+                flush=True,
+            )
     del case
     torch.cuda.empty_cache()
