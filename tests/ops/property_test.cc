@@ -402,8 +402,12 @@ std::string make_mistake(Call& c, Draw& draw) {
                         at::kComplexFloat, at::kFloat8_e5m2, at::kShort}));
       return name + " of another type";
     case 1:
-      t = draw.chance(2) || t.dim() == 0 ? t.unsqueeze(draw.between(0, t.dim()))
-                                         : t.sum(draw.between(0, t.dim() - 1), false, t.scalar_type());
+      if (draw.chance(2) || t.dim() == 0) {
+        t = t.unsqueeze(draw.between(0, t.dim()));
+      } else {  // PyTorch has no sums of 8-bit floating-point numbers
+        const at::ScalarType type = t.scalar_type();
+        t = (type == at::kFloat8_e5m2 ? t.to(at::kFloat) : t).sum(draw.between(0, t.dim() - 1)).to(type);
+      }
       return name + " of another rank";
     case 2: {
       if (t.dim() == 0) return name;
