@@ -1,7 +1,6 @@
-// Named places in a forward pass where a tensor may be read, or replaced by another: measures read, interventions
-// replace.
+// Activation hooks: named points in the forward pass where a tensor is read or replaced.
 //
-//   embedding.tokens, embedding.positions (tables that are added), embedding   what stands before the first layer
+//   embedding.tokens, embedding.positions, embedding   the tables' rows and their sum, the first layer's input
 //   layers.N.residual, layers.N.middle    the residual stream before the layer's first and second half
 //   layers.N.attention.input, .output     after the norm, after the output projection (layers.N.mixer of other mixers)
 //   layers.N.attention.q.projected, .k.projected, .v     (batch, length, heads, head_dim), with their bias
@@ -12,8 +11,8 @@
 //   layers.N.mlp.input, .output           after the norm, after the last product
 //   final.residual, final.hidden          before and after the last norm
 //
-// N counts from 0, as in checkpoints. Scores and weights exist only while somebody asks for them: that layer then
-// computes by their definition, with memory that grows with the square of the length, instead of by the operator.
+// N counts from 0, as in checkpoints. Attention scores and weights exist only if a hook is registered for them. That
+// layer then materializes them instead of calling the fused operator, and its memory is quadratic in the length.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -28,23 +27,24 @@ struct ModelConfig;
 
 class ActivationHooks {
  public:
-  // What it returns takes the tensor's place, of the same shape; an undefined tensor leaves it. Later actions see what
-  // earlier ones have put there. With a gradient being recorded it is part of the graph.
+  // The returned tensor replaces the activation and must have its shape; an undefined tensor keeps it. Actions run in
+  // order, each on the result of the previous one. With autograd enabled, the replacement is part of the graph.
   using Action = std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>;
   void replace(const std::string& glob, Action action) { actions_.emplace_back(glob, std::move(action)); }
   void read(const std::string& glob, std::function<void(const std::string& name, const at::Tensor& tensor)> look);
 
-  // For those who compute: the tensor at a place, after everybody's actions. Layer -1 has no number.
+  // Called by the forward pass: runs all actions of a hook point and returns the result. Layer -1: the name has no
+  // layer number.
   at::Tensor visit(int64_t layer, const char* place, at::Tensor tensor) const;
   bool wants(int64_t layer, const char* place) const;
-  // What a pass takes: nothing where nothing is asked.
+  // The hooks to pass to forward(): null if there are none.
   const ActivationHooks* or_null() const { return actions_.empty() ? nullptr : this; }
 
  private:
   std::vector<std::pair<std::string, Action>> actions_;
 };
 
-// The probes of one layer, or none: a test of a pointer is all that a pass without them pays.
+// The activation hooks of one layer. Without hooks the cost is one null check per hook point.
 class LayerHooks {
  public:
   LayerHooks(const ActivationHooks* probes, int64_t layer) : probes_(probes), layer_(layer) {}
@@ -59,9 +59,9 @@ class LayerHooks {
   int64_t layer_;
 };
 
-// A name against a pattern of *, ? and [a-z], which match dots too.
+// Matches a glob pattern with *, ? and [a-z]. Wildcards match dots too.
 bool glob_matches(const std::string& glob, const std::string& name);
-// Every name of a model, in the order of a pass.
+// All hook point names of a model, in execution order.
 std::vector<std::string> hook_point_names(const ModelConfig& config);
 
 }  // namespace lazy

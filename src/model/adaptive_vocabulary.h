@@ -1,6 +1,6 @@
-// A vocabulary in clusters: embeddings of several widths (Baevski and Auli 2019) and the adaptive softmax over them
-// (Grave et al. 2017), as in Transformer-XL. Frequent words come first, and each cluster of rarer ones is `divisor`
-// times narrower.
+// Configuration of adaptive input embeddings (Baevski and Auli 2019) and the adaptive softmax (Grave et al. 2017), as
+// in Transformer-XL. Tokens are sorted by frequency and split into clusters; each cluster's embedding width is
+// `divisor` times smaller than the previous one's.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@ struct AdaptiveVocabulary {
   std::vector<int64_t> cutoffs;  // ids at which the second cluster, the third, ... begin; empty: one softmax
   int64_t width = 0;             // of the first cluster's embeddings
   int64_t divisor = 1;           // 1: all clusters have one width, in one table
-  std::vector<bool> tied;        // clusters whose output projection is the input's; those not listed have their own
+  std::vector<bool> tied;  // per cluster: the output projection is tied to the input's; unlisted clusters are untied
 
   int64_t clusters() const { return static_cast<int64_t>(cutoffs.size()) + 1; }
   int64_t tables() const { return divisor == 1 ? 1 : clusters(); }
@@ -32,8 +32,7 @@ struct AdaptiveVocabulary {
   void validate(int64_t vocabulary) const;  // Error naming the field
 };
 
-// Its tensors, as Transformer-XL's files name them; {} is the number of a table, or of a cluster for output
-// projections.
+// Tensor names as in Transformer-XL checkpoints. {} is the index of a table, or of a cluster for output projections.
 namespace adaptive_names {
 inline constexpr char kTable[] = "transformer.word_emb.emb_layers.{}.weight";  // (rows, width)
 inline constexpr char kProjection[] = "transformer.word_emb.emb_projs.{}";     // (hidden_size, width)
@@ -41,7 +40,7 @@ inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               /
 inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
 inline constexpr char kOutProjection[] = "crit.out_projs.{}";
 inline constexpr char kClusterWeight[] =
-    "crit.cluster_weight";  // (clusters - 1, width): the first softmax's rows for the others
+    "crit.cluster_weight";  // (clusters - 1, width): logits of the other clusters in the first softmax
 inline constexpr char kClusterBias[] = "crit.cluster_bias";
 }  // namespace adaptive_names
 std::string adaptive_name(const char* name, int64_t number);

@@ -1,4 +1,4 @@
-// The configuration of a decoder: what `[model]` in a TOML file and `config.json` in a model folder say.
+// The configuration of a decoder, read from `[model]` in a TOML file or from `config.json` of a model folder.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -64,7 +64,7 @@ inline constexpr auto kMixerTypes = enum_table<MixerType>({{MixerType::attention
                                                            {MixerType::titans_mac, "titans_mac"},
                                                            {MixerType::titans_mag, "titans_mag"},
                                                            {MixerType::titans_mal, "titans_mal"}});
-// As model_type in config.json spells them.
+// Spelled as model_type in config.json.
 inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::llama, "llama"},
                                                                 {ModelFamily::mistral, "mistral"},
                                                                 {ModelFamily::qwen2, "qwen2"},
@@ -92,7 +92,7 @@ struct AttentionConfig {
   int64_t num_kv_heads = 16;
   int64_t head_dim = 64;
   Normalizer normalizer = Normalizer::softmax;
-  OffsetKind offset = OffsetKind::per_visible;  // of Elastic-Softmax. per_visible: tau / i, constant: tau
+  OffsetKind offset = OffsetKind::per_visible;  // Elastic-Softmax. per_visible: tau / i, constant: tau
   bool offset_trainable = true;
   double offset_init = -1;
   int64_t distance_bias_window = 0;  // W entries per head; 0: no distance bias
@@ -104,18 +104,18 @@ struct AttentionConfig {
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
-  bool scale_by_layer = false;       // and by 1 / (layer + 1)
+  bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
 };
 
 struct PositionConfig {
-  PositionKind kind = PositionKind::rope;  // a distance bias may come on top of any. rope with rope_base 0 is none
+  PositionKind kind = PositionKind::rope;  // can be combined with a distance bias. rope with rope_base 0: no positions
   double rope_base = 1e4;                  // Lazy Attention's default is 1.5e5
-  double partial_rotary_factor = 1;        // share of each head's dimensions, the first ones, that RoPE rotates
+  double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
   bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
   ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
-  bool alibi_trainable = false;            // ALiBi's slopes are trained, from their usual values
-  // transformer_xl: tokens of a segment (0: the whole text is one), tokens of memory before it, and the distance beyond
-  // which all distances are equal (0: none).
+  bool alibi_trainable = false;            // ALiBi's slopes are trained from their standard values
+  // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before a segment, and the
+  // distance at which larger distances are clamped (0: none).
   int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
   bool shared_relative_biases = false;  // transformer_xl: u and v are shared by all layers
 };
@@ -126,35 +126,34 @@ struct MlpConfig {
   int64_t intermediate_size = 0;   // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
   double hidden_ratio = 4;
   bool bias = false;
-  int64_t experts = 0, experts_per_token = 0;     // of kind experts
+  int64_t experts = 0, experts_per_token = 0;     // mixture of experts
   double swiglu_limit = 7, swiglu_alpha = 1.702;  // experts: gate and up are clamped; gate sigmoid(alpha gate) (up + 1)
 };
 
 struct NormConfig {
   NormKind kind = NormKind::rms;  // RMSNorm, or LayerNorm with a bias
   double eps = 1e-6;
-  bool post_norm = false;       // after each residual addition, not before each half
-  bool final_norm = true;       // one after the last layer
-  bool embedding_norm = false;  // one before the first layer too
+  bool post_norm = false;       // norm after each residual addition instead of before each half
+  bool final_norm = true;       // norm after the last layer
+  bool embedding_norm = false;  // norm before the first layer
 };
 
-// What the layers mix tokens with. The sizes, [mixer] in TOML, are of mixers other than attention; 0: they follow from
-// hidden_size.
+// The token mixer. The sizes, [mixer] in TOML, apply to mixers other than attention; 0: inferred from hidden_size.
 struct MixerConfig {
   MixerType type = MixerType::attention;
-  std::vector<int64_t> attention_layers;          // ascending layers that use attention all the same (a hybrid)
+  std::vector<int64_t> attention_layers;  // hybrid models: ascending layers that use attention instead of the mixer
   int64_t heads = 0, key_dim = 0, value_dim = 0;  // key_dim and value_dim of each head
   int64_t conv_size = 4;                          // taps of the depthwise causal convolution; 0: none
   int64_t chunk = 0;                              // tokens per chunk of the training form
   int64_t state_size = 128, groups = 1;           // Mamba2: N, and the number of B and C
-  bool gate = true;                               // the output is gated
-  // Titans: layers of the memory, their expansion, learned tokens before the text, tokens per segment.
+  bool gate = true;                               // gated output
+  // Titans: layers of the memory MLP, its expansion factor, persistent tokens before the text, tokens per segment.
   int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
-  bool memory_norm = true;  // the memory is a residual around a normalized MLP (titans/neural_memory.h)
+  bool memory_norm = true;  // the memory is a residual connection around a normalized MLP (titans/neural_memory.h)
 };
 
-// The default is a pre-norm decoder as Transformer++: RMSNorm, softmax attention with RoPE, SwiGLU. With normalizer
-// elastic and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
+// The default is a pre-norm decoder like Transformer++: RMSNorm, softmax attention with RoPE, SwiGLU. With the elastic
+// normalizer and distance_bias_window > 0 it is Lazy Attention (arXiv 2601.00919, equations 4 and 5).
 struct ModelConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 1024;
@@ -165,57 +164,56 @@ struct ModelConfig {
   MlpConfig mlp;
   NormConfig norm;
   MixerConfig mixer;
-  ModelFamily family = ModelFamily::llama;  // whose layout a model has on disk
+  ModelFamily family = ModelFamily::llama;  // determines the checkpoint layout
   bool tie_embeddings = false;
-  AdaptiveVocabulary adaptive;        // instead of one table and one head
+  AdaptiveVocabulary adaptive;        // replaces the embedding table and the head
   double init_std = 0.02;             // of the initial weights
-  bool scaled_residual_init = false;  // o_proj and down_proj start with init_std / sqrt(2 num_layers), as in GPT-2
+  bool scaled_residual_init = false;  // o_proj and down_proj use init_std / sqrt(2 num_layers), as in GPT-2
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
 
   bool is_plain_llama() const;  // softmax, no distance bias, no window
-  // The class that transformers loads the saved model as: <family>ForCausalLM where that class computes the same, else
-  // LazyForCausalLM.
+  // The `architectures` entry of a saved model: <family>ForCausalLM if that class of transformers computes the same
+  // function, else LazyForCausalLM.
   std::string architecture() const;
   MixerType mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer.type == MixerType::attention; }
-  bool attends() const;                    // some layer has attention, or its mixer contains it
-  int64_t num_kv_cache_layers() const;     // layers that cache a key and a value of every token, at any length
+  bool attends() const;                    // some layer has attention, alone or inside its mixer
+  int64_t num_kv_cache_layers() const;     // layers whose cache keeps keys and values of every token
   int64_t window_of(int64_t layer) const;  // -1: none
   bool is_lazy() const;                    // Elastic-Softmax with a distance bias
-  std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's for what lies between
+  std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's name for other attention
   bool has_offset() const;   // a tau per head
   bool has_sink() const;     // softmax's denominator has a learned term per head, as in gpt-oss
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
   double score_scale(int64_t layer) const;  // of queries x keys
-  int64_t intermediate() const;             // mlp.intermediate_size, or what follows from hidden_ratio
-  // Standard deviation of the initial values of the matrix `name` (its name within the layer).
+  int64_t intermediate() const;             // mlp.intermediate_size, or the size inferred from hidden_ratio
+  // Standard deviation of the initial values of the matrix `name` (relative to the layer).
   double init_std_of(const std::string& name) const;
-  void validate() const;  // Error naming the field: heads that do not divide, odd head_dim, ...
+  void validate() const;  // Error naming the field, for example heads that are not divisible, an odd head_dim
 
-  // Section [model]; keys as in flame where it has one: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
+  // Reads section [model]. Keys shared with flame: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
-  // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id, and
-  // ours: normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std, positions,
-  // rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
-  // `kind = "lazy" | "transformer"` sets the defaults of the two (lazy: elastic, W = 512, rope_theta 1.5e5), "gpt2"
-  // those of GPT-2; `kind` may also be a mixer's name, with its sizes in [mixer] and attention_layers or
-  // attention_every = n (the last of n layers). vocab_size = 0 means the tokenizer's; the caller fills it in.
+  // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id.
+  // Additional keys: normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std,
+  // positions, rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
+  // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic, W = 512, rope_theta 1.5e5). `kind`
+  // may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of
+  // every n layers). vocab_size = 0: the caller sets the tokenizer's size.
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
-  // model/families/, in the spelling of transformers 4 or 5, with the key names of Hugging Face (num_attention_heads,
-  // rms_norm_eps) or of FLA (num_heads, norm_eps). Error for what the decoder cannot compute, such as quantized
-  // weights.
+  // model/families/, as written by transformers 4 or 5, with key names of Hugging Face (num_attention_heads,
+  // rms_norm_eps) or FLA (num_heads, norm_eps). Error for unsupported features such as quantized weights.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
   static ModelConfig from_directory(const std::filesystem::path& directory);  // its config.json
   nlohmann::ordered_json to_json() const;                                     // Hugging Face config.json
 };
 
 // RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration's only for "dynamic"
-// scaling, whose base grows once the sequence is longer than original_length (NTK-aware, as in transformers).
+// scaling, where the base grows for sequences longer than original_length (NTK-aware, as in transformers).
 struct Rope {
   double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
@@ -226,14 +224,14 @@ Rope rope_at(const ModelConfig& config, int64_t length);
 
 struct ParameterCount {
   int64_t total = 0;             // distinct trained parameters of this configuration
-  int64_t tied = 0, untied = 0;  // the same with a tied and with an untied head
+  int64_t tied = 0, untied = 0;  // parameters with a tied and with an untied head
   int64_t embedding = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config);
 
-// Error naming `source` (a model folder or a corpus) when the tokenizer has more tokens than the model's vocabulary, or
-// is not the one whose fingerprint config.json records (0: none). Fewer tokens than the vocabulary are normal:
-// embeddings are often padded.
+// Error naming `source` (a model folder or a corpus) if the tokenizer has more tokens than the model's vocabulary, or
+// if its fingerprint differs from the one in config.json (0: none). Fewer tokens than the vocabulary are accepted
+// because embeddings are often padded.
 void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
 
 // Error naming `field` of the configuration when `value` is out of range.

@@ -15,7 +15,8 @@ using nlohmann::json;
 
 inline constexpr char kOperation[] = "config.json";
 
-// A field may have several names (Hugging Face's first, then FLA's); null counts as absent, as transformers writes it.
+// A field may have several names (Hugging Face's first, then FLA's). null counts as absent, because transformers writes
+// it for unset fields.
 class Fields {
  public:
   Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
@@ -64,7 +65,7 @@ class Fields {
     if (!value->is_string()) wrong(*names.begin(), "a string", *value);
     out = value->get<std::string>();
   }
-  // The name of a value of an enumeration.
+  // Reads an enumeration value by name.
   template <class Table>
   void choice(const char* name, typename Table::Value& out, const Table& table) const {
     std::string text = table.name(out);
@@ -76,7 +77,7 @@ class Fields {
     }
     out = *value;
   }
-  // Llama 3 lists several end tokens; the first one is the text's.
+  // Llama 3 lists several end tokens; the first one is the end of text.
   void token(const char* name, int64_t& out) const {
     if (root_.contains(name) && root_[name].is_null()) out = -1;
     const json* value = find({name});
@@ -93,14 +94,14 @@ class Fields {
       fail(kOperation, "{}: {}: {} are not supported by this decoder", file_, name, what);
     }
   }
-  // A field that may be there, as long as it says what the decoder does anyway.
+  // An optional field that must have the only supported value if present.
   void must_be(const char* name, double only) const {
     const json* value = find({name});
     if (value && !(value->is_number() && value->get<double>() == only)) {
       wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), *value);
     }
   }
-  bool has(const char* name) const { return root_.contains(name); }  // null counts
+  bool has(const char* name) const { return root_.contains(name); }  // false for null
   const std::string& file() const { return file_; }
 
  private:
@@ -108,10 +109,10 @@ class Fields {
   const std::string& file_;
 };
 
-// head_dim = hidden_size / num_heads. Error naming the field `name` when that is no whole number.
+// head_dim = hidden_size / num_heads. Error naming the field `name` if the division leaves a remainder.
 void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
 
-// RoPE's base and scaling, and the layers that have the sliding window: as transformers 4 and 5 spell them.
+// Reads RoPE's base and scaling, and the layers with a sliding window, as written by transformers 4 and 5.
 void read_rope(const Fields& fields, ModelConfig& m);
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out);
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m);

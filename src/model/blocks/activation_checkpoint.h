@@ -1,5 +1,5 @@
-// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): a part of a model saves only its inputs and computes
-// the rest again in the backward pass.
+// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): saves only the inputs of a part of the model and
+// recomputes its activations in the backward pass.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,13 +12,13 @@ namespace lazy {
 
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// function(inputs), whose results have the gradients that they would have without; inputs may be undefined. Leaves that
-// the function refers to get theirs too. It lives as long as the graph; what it refers to must live until the backward
+// Returns function(inputs) with the same gradients as without checkpointing; inputs may be undefined. Leaves captured
+// by the function receive gradients too. The graph owns the function; objects it references must outlive the backward
 // pass.
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
-// body(stream), whose results have the gradients that they would have without. `body` lives as long as the graph; what
-// it refers to must live until the backward pass.
+// Applies body(stream) with the same gradients as without checkpointing. The graph owns `body`; objects it references
+// must outlive the backward pass.
 ResidualStream checkpoint_activations(const ResidualStream& stream, std::function<void(ResidualStream&)> body);
 
 }  // namespace lazy

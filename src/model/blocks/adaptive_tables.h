@@ -1,5 +1,4 @@
-// The tensors of a vocabulary in clusters (model/adaptive_vocabulary.h), what a token is embedded as, and the
-// log-probabilities of the next one.
+// Adaptive input embeddings and the adaptive softmax: parameters, embedding lookup and log-probabilities.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,19 +12,19 @@ namespace lazy {
 
 class AdaptiveTables {
  public:
-  // Zeros, as `options` say: fp32 in models.
+  // Zero-initialized tensors with `options` (fp32 in models).
   AdaptiveTables(const ModelConfig& config, const at::TensorOptions& options);
-  // By their names (adaptive_names), in the order of adaptive_shapes.
+  // Named as in adaptive_names, in the order of adaptive_shapes().
   const NamedTensors& parameters() const { return parameters_; }
   NamedTensors& parameters() { return parameters_; }
 
-  // ids (batch, length) int64 -> (batch, length, hidden_size): the cluster's row through its projection, times
-  // sqrt(hidden_size).
+  // ids (batch, length) int64 -> (batch, length, hidden_size): the embedding row of the token's cluster, projected to
+  // hidden_size and scaled by sqrt(hidden_size).
   at::Tensor embed(const at::Tensor& ids) const;
-  // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 of fp64 tables): a softmax over the first cluster and the names
-  // of the others, times a softmax within each of them.
+  // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 for fp64 tables). The log-probability of a token is that of its
+  // cluster plus that of the token within the cluster.
   at::Tensor log_probabilities(const at::Tensor& hidden) const;
-  // As ops::linear_cross_entropy: mean loss, log-probabilities of labels, whether they are the likeliest.
+  // As ops::linear_cross_entropy: the mean loss, the labels' log-probabilities, and whether each label is the argmax.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden,
                                                                const at::Tensor& labels) const;
 

@@ -1,5 +1,5 @@
-// One decoder layer: x += mixer(norm(x)); x += mlp(norm(x)); with post-norm x = norm(x + mixer(x)); x = norm(x +
-// mlp(x)). Mamba2 has no second half.
+// A decoder layer, the token mixer and the MLP on the residual stream. Pre-norm: x += mixer(norm(x)); x +=
+// mlp(norm(x)). Post-norm: x = norm(x + mixer(x)); x = norm(x + mlp(x)). Mamba2 layers have no MLP.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +15,7 @@ class DecoderBlock {
  public:
   DecoderBlock(const ModelConfig& config, int64_t layer, at::Device device);
   void forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  // Its two halves.
+  // The mixer half and the MLP half.
   void mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // `recompute`: see mlp.h.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
@@ -25,11 +25,11 @@ class DecoderBlock {
   std::unique_ptr<FeedForward> mlp;  // null: none
 
  private:
-  // The input of a half, and the stream after its output `branch`, for pre-norm and post-norm models.
+  // The input of a half, and the update of the stream by its output `branch`, for pre-norm and post-norm models.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm) const;
   void post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const;
 
-  const char *input_, *output_;  // hook points of the first half
+  const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;
   bool post_norm_;
 };

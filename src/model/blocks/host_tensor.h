@@ -1,4 +1,4 @@
-// Numbers that the host has made, as tensors.
+// Tensors from host vectors.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-// (values) on the host, where `device` can fetch them while the host goes on.
+// (values) in host memory, pinned if `device` is a GPU, so that the copy to the device is asynchronous.
 template <typename T>
 at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device device) {
   at::Tensor host =
@@ -16,7 +16,7 @@ at::Tensor on_host(const std::vector<T>& values, at::ScalarType type, at::Device
   return host;
 }
 
-// int64 (values) on `device`, which nothing waits for.
+// int64 (values) on `device`; the copy does not block the host.
 inline at::Tensor on_device(const std::vector<int64_t>& values, at::Device device) {
   const at::Tensor host = on_host(values, at::kLong, device);
   return device.is_cuda() ? host.to(device, /*non_blocking=*/true) : host;

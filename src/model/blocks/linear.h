@@ -1,4 +1,4 @@
-// Linear layers without bias, and the copies of weights in the compute precision.
+// Linear layers without bias, and cached casts of weights to the compute dtype.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,11 +8,12 @@
 
 namespace lazy {
 
-// Not thread-safe. The result carries no gradient: whoever computes with it gives the gradient to the master.
+// Not thread-safe. The result does not require a gradient: the caller's autograd function assigns the gradient to the
+// master weight.
 class CastCache {
  public:
   at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
-  // Memory for the copy in `dtype`, of no content yet. From here on `get` gives it whatever becomes of the master: the
+  // Allocates an uninitialized copy in `dtype`. From now on `get` returns it without comparing it with the master: the
   // caller keeps it up to date.
   at::Tensor place(const at::Tensor& master, at::ScalarType dtype);
 
@@ -22,34 +23,34 @@ class CastCache {
   bool placed_ = false;
 };
 
-// y_p = x W_p^T for each part p, in one product: W (sum of out_features, in_features). The parts are separate fp32
-// leaves, views of one storage: the optimizer and checkpoints see q_proj, k_proj and v_proj, the processor one matrix.
-// Not thread-safe: a copy of W in the computing precision is kept until W changes.
+// y_p = x W_p^T for each part p, as one matrix product with W (sum of out_features, in_features). The parts are
+// separate fp32 leaves that are views of one storage: the optimizer and checkpoints see q_proj, k_proj and v_proj, the
+// device computes one product. Not thread-safe: the cast of W to the compute dtype is cached until W changes.
 class Linear {
  public:
   Linear() = default;
-  // last_apart: on a GPU the last part is a product of its own, so that the others' memory can be given back without
-  // it.
+  // last_apart: on a GPU the last part is computed as a separate product, so that the memory of the others can be freed
+  // before its own.
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
-  // W in the computing precision; no gradient.
+  // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
-  // The memory of matrix(dtype), for a caller who keeps it up to date from here on (dtype is not the parts' own).
+  // The buffer of matrix(dtype), which the caller keeps up to date from now on. dtype differs from the parts' dtype.
   at::Tensor place_matrix(at::ScalarType dtype) const { return cast_.place(packed_, dtype); }
-  // x (..., in) in the computing precision -> one (..., out_features[p]) a part: columns of one tensor, so the rows of
-  // several parts are strided.
+  // x (..., in) in the compute dtype -> one (..., out_features[p]) per part. The results are column views of one
+  // tensor, so with several parts their rows are strided.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
 
  private:
-  at::Tensor packed_;              // the storage; no gradient of its own
+  at::Tensor packed_;              // the shared storage; does not require a gradient
   std::vector<at::Tensor> parts_;  // leaves
   bool last_apart_ = false;
   mutable CastCache cast_;
 };
 
-// Gradients of the products y_p = x W_p^T from those of y_p, (N, out_features[p]), undefined where nothing came back:
-// of x, and of each part in fp32.
+// Gradients of the products y_p = x W_p^T with respect to x and, in fp32, to each part, from the gradients of y_p, (N,
+// out_features[p]). An undefined gradient of y_p counts as zero.
 struct ProductGradients {
   at::Tensor x;
   std::vector<at::Tensor> parts;

@@ -1,4 +1,4 @@
-// The feed-forward half of a layer: what each token does alone.
+// The feed-forward half of a layer, which is applied to each token separately.
 #pragma once
 #include <memory>
 
@@ -12,19 +12,19 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // x (..., hidden_size) -> the same shape. With `recompute` what lies between is not kept for the backward pass, which
-  // computes it again.
+  // x (..., hidden_size) -> the same shape. With `recompute` intermediate activations are recomputed in the backward
+  // pass instead of saved.
   virtual at::Tensor forward(const NormOutput& x, bool recompute) const = 0;
 
-  // fp32, named within the layer, in the checkpoint's order. Matrices start as N(0, config.init_std_of(name)), the
-  // others as they were made.
+  // fp32, named relative to the layer, in checkpoint order. Matrices are initialized from N(0,
+  // config.init_std_of(name)); other parameters keep the values set by the constructor.
   virtual NamedTensors parameters() const = 0;
 
-  // The products that read some of these, which nothing else does (see model/blocks/shard_hooks.h).
+  // Linear layers that are the only readers of their parameters (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 };
 
-// The one that config.mlp_kind names.
+// Creates the MLP given by config.mlp.kind.
 std::unique_ptr<FeedForward> make_feed_forward(const ModelConfig& config, at::Device device);
 
 }  // namespace lazy

@@ -1,5 +1,5 @@
-// Units for gathering and freeing sharded or offloaded weights, and the hooks that run around their use in the forward
-// and the backward pass.
+// Shard units of parameters, and the hooks that gather (or load) and free them around their use in the forward and the
+// backward pass.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,22 +12,22 @@ namespace lazy {
 
 class Linear;
 
-// Parameters that are used together: of the embedding, of each layer, of the final norm, and of the head unless it is
-// tied.
+// Parameters that are gathered and freed together. The embedding, each layer, the final norm and an untied head are one
+// unit each.
 struct ShardUnit {
-  NamedTensors parameters;              // the trained ones
-  std::vector<const Linear*> products;  // the only readers of some of the parameters
+  NamedTensors parameters;              // trained parameters only
+  std::vector<const Linear*> products;  // linear layers that are the only readers of some of the parameters
 };
 
 class ShardHooks {
  public:
   virtual ~ShardHooks() = default;
-  // The weights of `unit` are needed from here on, in a forward or a backward pass, then those of `next`, if known.
+  // Makes the weights of `unit` resident. `next` is the unit used after it, if known, for prefetching.
   virtual void unshard(size_t unit, std::optional<size_t> next) = 0;
   virtual void reshard(size_t unit) = 0;
 };
 
-// unshard and reshard around a scope. `hooks` may be null.
+// Calls unshard in the constructor and reshard in the destructor. `hooks` may be null.
 class ScopedUnshard {
  public:
   ScopedUnshard(ShardHooks* hooks, size_t unit) : hooks_(hooks), unit_(unit) {
@@ -44,9 +44,9 @@ class ScopedUnshard {
   size_t unit_;
 };
 
-// Identities on the streams of several batches that run the hooks at their place in the graph; `hooks` may be null.
-// Forward: unshard(unit, next), then the unit computes, then reshard(unit). Backward, in reverse: unshard(unit,
-// previous) before the unit's backward pass and reshard(unit) after it, when the gradients of all its parameters are
+// Identities on the streams of several batches that run the hooks at this point of the graph; `hooks` may be null.
+// Forward: unshard(unit, next) before the unit computes, reshard(unit) after it. Backward, in reverse: unshard(unit,
+// previous) before the unit's backward pass, reshard(unit) after it, when the gradients of all its parameters are
 // complete.
 void run_pre_forward_hooks(ShardHooks* hooks, size_t unit, std::optional<size_t> next,
                            std::vector<ResidualStream>& streams);
