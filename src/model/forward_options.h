@@ -1,4 +1,4 @@
-// Options of a forward pass, which every layer and mixer receives, and the layout of packed sequences.
+// Options of a forward pass, which are passed to every layer and mixer, and the layout of packed sequences.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,8 +12,8 @@ class ActivationHooks;
 struct KVCache;
 struct PackedLayouts;
 
-// Token sequences laid end to end without padding, for one pass of the model. A sequence may continue another one: it
-// brings only its own tokens and attends to the keys of both.
+// Token sequences packed end to end without padding, for one forward pass. A sequence may continue another one: it
+// contains only its own tokens and attends to the keys of both.
 struct PackedSequences {
   at::Tensor ids;        // (tokens) int64
   at::Tensor positions;  // (tokens) int64: positions within the sequences, from 0, for RoPE
@@ -21,20 +21,20 @@ struct PackedSequences {
   at::Tensor cu_seqlens_q, cu_seqlens_k;
   // (keys) int64: the token that each key belongs to. Undefined: every sequence has exactly its own tokens' keys.
   at::Tensor keys;
-  int64_t longest = 0;  // tokens of the longest sequence, including the one it continues
+  int64_t longest = 0;  // length of the longest sequence, including the prefix that it continues
   // Index tensors that mixers derive from the layout, built on first use (mixers/packed_layouts.h). Copies share them,
   // so a copy must not be changed.
   mutable std::shared_ptr<PackedLayouts> layouts = {};
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;    // read and extended; positions start at cache->length
-  bool deterministic = false;  // gradients of attention
+  KVCache* cache = nullptr;    // read and appended to; positions start at cache->length
+  bool deterministic = false;  // deterministic gradients of attention
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
-  // Called with (layer, q after rotation, k after rotation), (batch, length, heads, head_dim).
+  // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
   const ActivationHooks* activation_hooks = nullptr;  // reads or replaces named activations; must outlive the graph
-  const PackedSequences* packed = nullptr;            // ids are (1, its tokens); without a cache
+  const PackedSequences* packed = nullptr;            // ids must be (1, tokens); incompatible with a cache
   at::Tensor
       rows;  // int64: of a packed pass, the tokens whose hidden states are returned, in this order; undefined: all
 };

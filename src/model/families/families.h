@@ -1,5 +1,5 @@
-// Families of checkpoints whose layout differs from Llama's: their part of config.json, and how the tensors of their
-// files map to the model's. One file per family. Without LibTorch.
+// Checkpoint families whose layout differs from Llama's: their fields of config.json and the mapping between file
+// tensors and model tensors. One file per family; independent of LibTorch.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -13,35 +13,35 @@ namespace config_json {
 class Fields;
 }
 
-// How a tensor of a file is made of some of the model's.
+// How a tensor of a file is built from the model's tensors.
 enum class Interleaving {
-  plain,       // it is one of them
-  by_head,     // rows of q, of k and of v for the first head, then for the second, ...: BLOOM's
-  transposed,  // matrices (out, in) below each other, transposed: GPT-2's Conv1D. Vectors one after the other
-  stacked,     // matrices (out, in) below each other: Transformer-XL's
-  shared,      // every one of them: a tensor that layers have in common
+  plain,       // the model's tensor itself
+  by_head,     // rows of q, k and v of the first head, then of the second, ... (BLOOM)
+  transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); vectors are concatenated
+  stacked,     // matrices (out, in) concatenated along out (Transformer-XL)
+  shared,      // equal to each part: a tensor shared by several layers
 };
 
 struct StoredTensor {
-  std::string name;  // in files, where a prefix `transformer.` or `model.` may be absent
+  std::string name;  // in files; the prefix `transformer.` or `model.` is optional
   std::vector<int64_t> shape;
-  std::vector<std::string> parts;  // the model's names, of one shape
+  std::vector<std::string> parts;  // names of the model's tensors, all of the same shape
   Interleaving interleaving = Interleaving::plain;
   int64_t heads = 0;                   // by_head
-  std::vector<std::string> also = {};  // other names that a file may have the same tensor by
+  std::vector<std::string> also = {};  // alternative names of the same tensor in a file
 };
 
 struct Family {
-  ModelFamily family;                                          // its name is model_type in config.json
-  const char* architecture;                                    // the class in transformers
-  std::vector<const char*> ignored;                            // ends of the names of buffers that files may have
-  void (*defaults)(ModelConfig&);                              // what all of the family have, and the usual sizes
-  void (*read)(const config_json::Fields&, ModelConfig&);      // the fields that are not every model's
-  void (*write)(const ModelConfig&, nlohmann::ordered_json&);  // the same
-  void (*check)(const ModelConfig&);  // Error where the layout has no place for what the model is
-  std::vector<StoredTensor> (*tensors)(const ModelConfig&);  // in the files' order; without a tied head
-  bool quantized = false;                                    // read looks at quantization_config
-  const char* head = "lm_head.weight";                       // a file that has it not has a tied head
+  ModelFamily family;                // its name is model_type in config.json
+  const char* architecture;          // the class in transformers
+  std::vector<const char*> ignored;  // name suffixes of buffers that are ignored on load
+  void (*defaults)(ModelConfig&);    // sets what all models of the family share, and default sizes
+  void (*read)(const config_json::Fields&, ModelConfig&);      // reads the family's own fields
+  void (*write)(const ModelConfig&, nlohmann::ordered_json&);  // writes them
+  void (*check)(const ModelConfig&);                           // Error if the layout cannot represent the model
+  std::vector<StoredTensor> (*tensors)(const ModelConfig&);    // in file order; without a tied head
+  bool quantized = false;                                      // read() handles quantization_config
+  const char* head = "lm_head.weight";                         // a file without this tensor has a tied head
 };
 
 // GPT-2 (Radford et al. 2019), GPT2LMHeadModel: LayerNorm, learned positions, biases everywhere, an MLP with GELU.
@@ -56,12 +56,12 @@ extern const Family kGptOss;
 extern const Family kTransformerXl;
 
 const std::vector<const Family*>& families();
-const Family* find_family(const std::string& model_type);  // null: none of these
-const Family* family_of(const ModelConfig& config);        // null: laid out as Llama's or ours
+const Family* find_family(const std::string& model_type);  // null if not registered
+const Family* family_of(const ModelConfig& config);        // null for the Llama and Lazy layouts
 
-// The tensors that a model's file holds. A tied head is not listed, but among the other names of the embedding.
+// The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
-// The tensor whose absence from a file means a tied head.
+// The tensor whose absence from a file means that the head is tied.
 std::string head_name(const ModelConfig& config);
 
 bool is_native_mamba2(const nlohmann::json& config);

@@ -1,5 +1,5 @@
-// Attention as a token mixer: projections, RoPE, the operator, the output projection. One class serves softmax and Lazy
-// Attention (arXiv 2601.00919): they differ by the normalizer, the distance bias and the offset.
+// Attention as a token mixer: projections, RoPE, the attention operator and the output projection. Softmax and Lazy
+// Attention (arXiv 2601.00919) differ only in the normalizer, the distance bias and the offset.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -39,7 +39,7 @@ class AttentionMixer : public Mixer {
   at::Tensor sink, slopes;   // (heads) fp32: softmax_sink's term, ALiBi's slopes; undefined when there are none
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32, undefined when there are none
   at::Tensor q_norm, k_norm;                  // (head_dim) fp32, RMSNorm of every head; undefined when there is none
-  // Of Transformer-XL's positions, fp32, undefined without: W_r (heads * head_dim, hidden_size); u and v, (heads,
+  // Transformer-XL positions, fp32, undefined for other kinds: W_r (heads * head_dim, hidden_size); u and v (heads,
   // head_dim).
   at::Tensor r_proj, content_bias, position_bias;
 
@@ -48,18 +48,18 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // One of qkv's parts as (batch, length, heads, head_dim), with its bias where there is one.
+  // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
-  // With the norm of every head where there is one.
+  // Applies the per-head RMSNorm, if any.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
 
-  // With scores and weights as tensors, for activation hooks.
+  // Materializes scores and weights, for activation hooks.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerHooks& probe, at::Tensor* stats) const;
 
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer,
-                    KVCache& cache) const;  // with a streaming cache
-  // With Transformer-XL's positions (attention_relative.cc); (batch, length, heads, head_dim).
+                    KVCache& cache) const;  // streaming cache
+  // Transformer-XL positions; (batch, length, heads, head_dim).
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;

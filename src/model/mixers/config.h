@@ -1,4 +1,4 @@
-// What a configuration says about mixers other than attention: [mixer] in TOML, the limits, and config.json's part.
+// Configuration of mixers other than attention: [mixer] in TOML, validation, and their fields of config.json.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -12,21 +12,21 @@ namespace config_json {
 class Fields;
 }
 
-// `kind` in [model]: "lazy", "transformer" and the mixers.
+// Values of `kind` in [model]: "lazy", "transformer" and the mixers' names.
 std::vector<std::string> model_kinds();
-// attention_layers or attention_every of [model], and [mixer]. After num_hidden_layers is known.
+// Reads attention_layers or attention_every of [model], and [mixer]. Requires num_hidden_layers.
 void read_mixer(Config& config, ModelConfig& m);
-// Refuses [mixer] and the keys of hybrids in a model of this kind, where every layer attends.
+// Error if a model of this kind, which uses attention in every layer, has [mixer] or keys of hybrid models.
 void refuse_mixer_keys(Config& config, const std::string& kind);
-// Refuses keys of [model] that only attention has in a model that never attends.
+// Error if a model without attention has attention keys in [model].
 void refuse_attention_keys(Config& config, const ModelConfig& m);
-// Error naming the field. Of models whose mixer is not attention.
+// Validates a model with a mixer other than attention. Error naming the field.
 void check_mixer(const ModelConfig& m);
 
-// FLA's `attn`: the layers of a hybrid that attend, and their sizes.
+// Reads FLA's `attn`: the attention layers of a hybrid model and their sizes.
 void read_hybrid(const config_json::Fields& fields, ModelConfig& m);
 void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out);
-// Lazy Attention's own fields, at the top of config.json or within `attn`.
+// Reads the Lazy Attention fields, at the top level of config.json or within `attn`.
 void read_lazy(const config_json::Fields& fields, ModelConfig& m);
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out);
 

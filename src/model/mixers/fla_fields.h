@@ -1,5 +1,5 @@
-// Fields of config.json in the convention of flash-linear-attention, where sizes are multiples of others (expand_k,
-// expand_v, expand).
+// Fields of config.json in flash-linear-attention's convention, where sizes are given as factors (expand_k, expand_v,
+// expand).
 #pragma once
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-// `name` times `base`, which must be a whole number; `otherwise` times `base` where the field is absent.
+// The factor `name` times `base`, which must be an integer; `otherwise` is the factor if the field is absent.
 inline int64_t expanded(const config_json::Fields& fields, const char* name, double otherwise, int64_t base) {
   double factor = otherwise;
   fields.number({name}, factor);
@@ -18,7 +18,7 @@ inline int64_t expanded(const config_json::Fields& fields, const char* name, dou
   return std::llround(size);
 }
 
-// As `expanded`, shared evenly by `heads` heads.
+// As `expanded`, divided evenly among `heads` heads.
 inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
                              int64_t heads) {
   const int64_t size = expanded(fields, name, otherwise, base);
@@ -28,8 +28,8 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
   return size / heads;
 }
 
-// Mamba2's heads, values of `size` (the field's name; 64 where it is absent) in an inner width of expand times `width`,
-// the name of the hidden size. Returns that width.
+// Reads Mamba2's heads. `size` names the field of the head size (default 64), `width` the field of the hidden size.
+// Returns the inner width, expand times the hidden size.
 inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width,
                                 ModelConfig& m) {
   MixerConfig& x = m.mixer;
@@ -43,7 +43,7 @@ inline int64_t read_inner_heads(const config_json::Fields& fields, const char* s
   return inner;
 }
 
-// A field that names a method, of which this program has one.
+// A field that selects a method; only one value is supported.
 inline void require_value(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
@@ -51,7 +51,7 @@ inline void require_value(const config_json::Fields& fields, const char* name, c
     fields.wrong(name, fmt::format("{} (others are not supported by this decoder)", only).c_str(), found);
 }
 
-// A switch that may be there, as long as it is on.
+// An optional boolean that must be true if present.
 inline void require_true(const config_json::Fields& fields, const char* name) {
   bool on = true;
   fields.boolean({name}, on);

@@ -1,4 +1,4 @@
-// Decay gates and the gated output norm that several linear recurrences share.
+// Decay gates and the gated output norm that are shared by linear recurrences.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@ namespace lazy {
 at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);   // x (B, L, H), dt_bias (H)
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // A_log (H)
 
-// Start values, filled in: A uniform between two bounds; steps log-uniform in [1e-3, 0.1].
+// In-place initialization: A uniform in [low, high]; steps log-uniform in [1e-3, 0.1].
 void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator);
 void init_dt_bias(at::Tensor& tensor, at::Generator& generator);
 

@@ -6,7 +6,7 @@ namespace lazy {
 
 extern const MixerKind kMamba2;
 
-// value_dim is a head's share of the inner width, key_dim the state's size N.
+// The inner width. value_dim is the head size, key_dim the state size N.
 inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
 inline int64_t mamba2_convolved(const MixerConfig& x) {
   return mamba2_inner(x) + 2 * x.groups * x.state_size;

@@ -1,4 +1,4 @@
-// A layer's token mixer: attention, or a recurrence over time.
+// The interface of a layer's token mixer: attention, or a recurrence over time.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,8 @@
 
 namespace lazy {
 
-// A layer's products into queries, keys and values, (out_features, hidden_size) fp32, and their biases; undefined if
-// the layer has none. They are the model's own tensors: changes in place change the model.
+// The query, key and value projections of a layer, (out_features, hidden_size) fp32, and their biases, which may be
+// undefined. They alias the model's parameters: in-place changes modify the model.
 struct AttentionProjections {
   at::Tensor q, k, v, q_bias, k_bias, v_bias;
 };
@@ -31,28 +31,28 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // x (batch, length, hidden_size) -> the same shape. `layer` tells the cache and the hook which one this is. `stats`
-  // receives attention's statistics, (3, batch, heads, length), when not null; other mixers leave it undefined.
+  // x (batch, length, hidden_size) -> the same shape. `layer` is the index for the cache and the hooks. If not null,
+  // `stats` receives the attention statistics, (3, batch, heads, length); other mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                              at::Tensor* stats) const = 0;
 
-  // fp32, named within the layer, in the checkpoint's order. Those that need no gradient are not trained.
+  // fp32, named relative to the layer, in checkpoint order. Tensors that do not require a gradient are not trained.
   virtual NamedTensors parameters() const = 0;
 
-  // The products that read some of these, which nothing else does (see model/blocks/shard_hooks.h).
+  // Linear layers that are the only readers of their parameters (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
-  // Fills `tensor`, fp32 on the CPU, with the start value of parameter `name`; false: it keeps the value that it was
-  // made with. Matrices and larger tensors are N(0, init_std) unless a mixer says otherwise.
+  // Initializes `tensor`, fp32 on the CPU, for parameter `name`. Returns false to keep its current value. By default
+  // tensors of two or more dimensions are drawn from N(0, init_std).
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
-  // Of attention: what it computes besides queries, keys and values, and its products. Empty for other mixers.
+  // The attention terms and projections of the layer; empty for other mixers.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
   virtual std::optional<AttentionProjections> attention_projections() const { return std::nullopt; }
 };
 
-// The mixer of a layer: config.mixer_of(layer).
+// Creates the mixer config.mixer_of(layer).
 std::unique_ptr<Mixer> make_mixer(const ModelConfig& config, int64_t layer, at::Device device);
 
 // MixerKind::make of a mixer class.
@@ -65,11 +65,12 @@ std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, a
 class ParameterTable {
  public:
   ParameterTable() = default;
-  // Those of `made` (parts of linear layers, say) and fresh zeros for the others, in the order of `shapes`.
+  // Takes the tensors of `made` (for example parts of linear layers) and allocates zeros for the others, in the order
+  // of `shapes`.
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }
-  at::Tensor operator[](const std::string& name) const;  // undefined: not listed
+  at::Tensor operator[](const std::string& name) const;  // undefined if not listed
   void fill(const std::string& name, double value) const;
 
  private:
@@ -84,7 +85,7 @@ class RecurrentState {
  public:
   RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);
   at::Tensor& operator[](size_t n) { return tensors_[n]; }
-  void save();  // into the cache, if there is one
+  void save();  // writes it back to the cache, if any
 
  private:
   std::vector<at::Tensor> tensors_;

@@ -1,34 +1,34 @@
-// GELU and the losses that fast weights learn by, with the derivatives that a gradient of a gradient needs.
+// GELU and the inner losses of fast weights, with the second derivatives that the outer backward pass needs.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace lazy::fast_weights {
 
 struct Gelu {
-  bool tanh;  // the approximation by tanh
+  bool tanh;  // tanh approximation
 
   at::Tensor operator()(const at::Tensor& z) const;
   at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z)
   at::Tensor second(const at::Tensor& z) const;                                // act''(z)
-  // The first two, written where `out` is.
+  // The same as operator() and backward(), written into `out`.
   void write(at::Tensor out, const at::Tensor& z) const;
   void write_backward(at::Tensor out, const at::Tensor& gradient, const at::Tensor& z) const;
 };
 
-// Of rows z (..., dim), n = LayerNorm(z) without weight and bias, rstd one over their standard deviation: the gradient
-// is G = rstd (h - mean(h) - n mean(h n)) with h = miss weight, miss = weight n + bias - target.
+// The gradient of 1/2 |LayerNorm(z) - target|^2 for rows z (..., dim). With n = (z - mean) rstd: G = rstd (h - mean(h)
+// - n mean(h n)), h = miss weight, miss = weight n + bias - target.
 struct InnerNorm {
   at::Tensor weight;
   at::Tensor scaled(const at::Tensor& z) const;                              // weight n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 
-// The gradients of sum(d * G), chunk by chunk; everything here is (chunks, N, T, ...).
+// Backward pass of InnerNorm: the gradients of sum(d * G), chunk by chunk. All tensors are (chunks, N, T, ...).
 class InnerNormBackward {
  public:
   InnerNormBackward(const at::Tensor& weight, const at::Tensor& z, const at::Tensor& offset);
   at::Tensor by_z(int64_t chunk, const at::Tensor& d, const at::Tensor& G);
-  // Once by_z has seen every chunk.
+  // Valid after by_z has processed every chunk.
   at::Tensor by_target() const { return d_h_ * weight_.neg(); }
   at::Tensor by_weight() const;  // (N, 1, dim)
   at::Tensor by_bias() const;
@@ -39,9 +39,10 @@ class InnerNormBackward {
   at::Tensor d_h_;
 };
 
-// Of rows e (..., dim): 2 e min(1, sqrt(dim) / |e|). Differentiable.
+// 2 e min(1, sqrt(dim) / |e|) for rows e (..., dim): the gradient of |e|^2, clipped for errors longer than sqrt(dim).
+// Differentiable.
 at::Tensor error_gradient(const at::Tensor& e);
-// The gradient of sum(d * error_gradient(e)) by e.
+// The gradient of sum(d * error_gradient(e)) with respect to e.
 at::Tensor error_gradient_backward(const at::Tensor& e, const at::Tensor& d);
 
 }  // namespace lazy::fast_weights

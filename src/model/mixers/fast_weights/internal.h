@@ -1,4 +1,4 @@
-// The forward and backward pass of fast weights, as the autograd node calls them.
+// The forward and backward pass of fast weights, as called by the autograd node.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -9,21 +9,22 @@
 
 namespace lazy::fast_weights {
 
-// What is there: the node's list has no undefined tensors.
+// Which optional tensors are defined: the node's flat list contains only defined tensors.
 struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;
 };
 
 TensorSpec spec_of(const FastWeights& in);
-// Every tensor that `spec` says is there, in the order of flatten().
+// Pointers to the defined tensors of `in`, in the order of flatten().
 std::vector<at::Tensor*> tensor_slots(FastWeights& in, const TensorSpec& spec);
 std::vector<at::Tensor> flatten(const FastWeights& in);
-FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spec);  // of the list's beginning
+FastWeights unflatten(const std::vector<at::Tensor>& list,
+                      const TensorSpec& spec);  // from the first entries of the list
 
 inline at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
 
-// The leading axes as one; x is contiguous, or the transpose of what is.
+// Flattens the leading axes to one; x is contiguous or a transposed contiguous tensor.
 inline at::Tensor batch(const at::Tensor& x) { return x.dim() == 3 ? x : x.flatten(0, -3); }
 
 inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
@@ -46,7 +47,7 @@ inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) {
   return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true);
 }
 
-// fp32 products on a GPU may round to tf32 while this lives.
+// RAII guard: fp32 products on a GPU may use TF32.
 class RoundedProducts {
  public:
   explicit RoundedProducts(bool rounded) : set_(rounded && !at::globalContext().allowTF32CuBLAS()) {
@@ -62,15 +63,15 @@ class RoundedProducts {
   bool set_;
 };
 
-// Of every chunk: (C, N, ...). A layer has one of each, in its order.
+// Activations of all chunks, (C, N, ...), one entry per layer.
 struct SavedActivations {
-  std::vector<at::Tensor> W, b, S;  // at the chunk's start
-  std::vector<at::Tensor> u, g;     // a layer's input at k, and the gradient by its output
-  std::vector<at::Tensor> z;        // its output; of the last one, without a norm: what the target lacks of it
-  std::vector<at::Tensor> t, x;     // the gradient by what act() made of that, and the output at q; not of the last
+  std::vector<at::Tensor> W, b, S;  // at the start of the chunk
+  std::vector<at::Tensor> u, g;     // a layer's input at k, and the loss gradient with respect to its output
+  std::vector<at::Tensor> z;        // a layer's output at k; the last one without a norm: the prediction error
+  std::vector<at::Tensor> t, x;     // the loss gradient at the activation, the output at q; not for the last layer
 };
 
-// A list of everything that `activations` holds, and back.
+// Converts `activations` to a flat list of tensors and back.
 std::vector<at::Tensor> flatten(const SavedActivations& activations);
 SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
@@ -78,7 +79,8 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
 
 inline Gelu gelu_of(const TensorSpec& spec) { return {.tanh = spec.tanh}; }
 
-// By everything in `in`, as a FastWeights of gradients. d: by the results, all defined.
+// Gradients with respect to all tensors of `in`, returned as a FastWeights. d: the gradients of the results, all
+// defined.
 FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d);
 
