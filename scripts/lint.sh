@@ -39,9 +39,9 @@ case "${1:-check}" in
     folder=${2:-build}
     base=${LAZY_BASE:-HEAD~1}
     git rev-parse --quiet --verify "$base" >/dev/null || { echo "lint: no commit $base to compare with, nothing is tidied"; exit 0; }
-    # clang cannot read GCC's precompiled headers: without the option the header itself is read.
+    # clang cannot read GCC's precompiled headers: a copy of the compile commands leaves them out.
     mkdir -p "$folder/lint"
-    sed -E 's/-fpch-preprocess//g; s/-Winvalid-pch//g' "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"
+    sed -E 's/-include [^ ]*cmake_pch[^ ]*//g; s/-fpch-preprocess//g; s/-Winvalid-pch//g' "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"
     git diff -z --name-only --diff-filter=AMR "$base" -- 'src/*.cc' 'apps/*.cc' |
       xargs -0 -r -P "${JOBS:-$(nproc)}" -n 1 clang-tidy --quiet -p "$folder/lint"
     ;;

@@ -1,4 +1,4 @@
-// What a command line may change about a model folder when it opens it: positions, and the cache it is run through.
+// Command-line options that override parts of a model folder's configuration: positions and the cache.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -12,12 +12,12 @@ struct ModelOptions {
   std::string positions;  // --positions: "yarn:4", "linear:4", "dynamic:4" over the training length, "none"; "": the
                           // model's own
   double rope_base = 0;   // --rope-base; 0: the model's own
-  std::string cache;      // --cache: "streaming:4+508"; "": everything is kept
+  std::string cache;      // --cache: "streaming:4+508"; "": the full cache
 
-  // The configuration with other positions. Error naming the option.
+  // Returns the configuration with the positions overridden. Error naming the option.
   ModelConfig apply(ModelConfig config) const;
   std::optional<StreamingCache> streaming() const;
-  std::string command_line() const;  // the options as they were given, each with a space before it
+  std::string command_line() const;  // the options as given, each preceded by a space
 };
 
 // LanguageModel::load with these options.

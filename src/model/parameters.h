@@ -30,21 +30,21 @@ struct CheckpointNames {
 };
 
 struct ParameterShape {
-  std::string name;  // the checkpoint's
+  std::string name;  // as in the checkpoint
   std::vector<int64_t> shape;
-  bool trained = true;  // false: a fixed offset
-  // A saved bf16 model keeps it in fp32 all the same: offsets and distance biases decide which pairs are alive, and a
-  // recurrence's decay is exponentiated over its whole length.
+  bool trained = true;  // false: not trained, as a fixed offset
+  // Kept in fp32 in a saved bf16 model: offsets and distance biases decide which pairs have nonzero weight, and a
+  // recurrence's decay is exponentiated over the whole length.
   bool keep_fp32 = false;
-  std::optional<bool> decayed;  // weight decay applies; not given: to matrices, not to vectors
+  std::optional<bool> decayed;  // whether weight decay applies; default: to matrices, not to vectors
   bool decays() const { return decayed.value_or(shape.size() > 1); }
-  int64_t count() const;  // elements
+  int64_t count() const;  // number of elements
 };
 
-// Those of an adaptive vocabulary.
+// The parameters of an adaptive vocabulary.
 std::vector<ParameterShape> adaptive_shapes(const ModelConfig& config);
 
-// The checkpoint's tensors in its order. A tied head is not listed.
+// The checkpoint's tensors in order. A tied head is not listed.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
 }  // namespace lazy

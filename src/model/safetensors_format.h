@@ -1,6 +1,6 @@
-// The safetensors container: 8 bytes of little-endian header length, a JSON header, then the tensors' bytes.
-//   {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
-// Parsing here trusts nothing: every length, product and offset is checked before it is used.
+// The safetensors container format: 8 bytes of little-endian header length, a JSON header, then the tensor data.
+//  {"__metadata__": {"format": "pt"}, "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
+// The parser accepts untrusted input: every length, product and offset is checked before it is used.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace lazy {
 
-inline constexpr char kSafetensors[] = "safetensors";  // the operation that errors name
+inline constexpr char kSafetensors[] = "safetensors";  // operation name in error messages
 
 struct SafetensorsEntry {
   std::string name;
@@ -22,19 +22,19 @@ struct SafetensorsEntry {
 
 struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
-  std::vector<SafetensorsEntry> entries;  // in the order of their bytes
+  std::vector<SafetensorsEntry> entries;  // in data order
   uint64_t data_start = 0;                // offset of the data in the file
 };
 
-// Bits of one element, 0 if the format has no such dtype.
+// Bits of one element, 0 for an unknown dtype.
 int safetensors_dtype_bits(std::string_view dtype);
 
-// `content` is the whole file; `file` names it in errors. Error when the header does not fit, is no JSON object of the
-// form above, repeats a name, when dtype x shape is not the length of the byte range, or when the ranges leave gaps,
-// overlap or do not end where the file ends.
+// `content` is the whole file; `file` names it in errors. Error if the header is truncated or not a JSON object of the
+// form above, if a name repeats, if dtype x shape differs from the length of the byte range, or if the ranges leave
+// gaps, overlap or do not end at the end of the file.
 SafetensorsHeader parse_safetensors(std::string_view content, const std::string& file);
 
-// The 8 bytes and the JSON, padded with spaces to a multiple of 8, for entries whose offsets are already set.
+// The length prefix and the JSON, padded with spaces to a multiple of 8, for entries with assigned offsets.
 std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
                                       const std::vector<SafetensorsEntry>& entries);
 

@@ -1,4 +1,4 @@
-// The weights of a model folder in any file format: tensors by name, and the index of weights in several files.
+// The interface of a model folder's weights in any file format: tensors by name, and the index of sharded weights.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -20,17 +20,17 @@ class WeightsFile {
 
   virtual const std::vector<std::string>& names() const = 0;  // sorted
   virtual WeightInfo info(const std::string& name) const = 0;
-  // The tensor, on the CPU, sharing the mapped memory where it can. Read-only: copy before changing it. Stays valid
-  // after this object is gone. Error for a dtype that PyTorch has not.
+  // The tensor on the CPU, sharing the mapped memory if possible. Read-only: copy before modifying it. It stays valid
+  // after this object is destroyed. Error for a dtype that PyTorch does not support.
   virtual at::Tensor tensor(const std::string& name) const = 0;
-  // The memory that reading the tensor has filled may be used otherwise; it can be read again.
+  // Allows the system to reclaim the pages of this tensor; it can be read again.
   virtual void forget(const std::string& name) const = 0;
   // The file that holds the tensor, for messages.
   virtual std::string where(const std::string& name) const = 0;
 };
 
-// File name -> names of the tensors that it should hold. Error naming `operation` when `path` is no such index, or
-// leads out of its own folder.
+// Reads an index: file name -> names of its tensors. Error naming `operation` if `path` is not a valid index or refers
+// outside its own folder.
 std::map<std::string, std::vector<std::string>> read_weight_map(const std::filesystem::path& path,
                                                                 const char* operation);
 

@@ -70,7 +70,7 @@ TEST(LayerAtATime, WeightsAreNotChanged) {
   copied.add("layers.1.residual[0]=wpe.weight[3]");
   for (const Interventions& change : {zero, copied}) {
     EXPECT_THAT(error_of([&] { ScopedInterventions(parts, change); }),
-                HasSubstr("expected activations alone, a model that is read a layer at a time"));
+                HasSubstr("expected activations alone, a model that is loaded a layer at a time"));
   }
 }
 

@@ -34,7 +34,7 @@ std::string millions(const ModelConfig& model) {
   return fmt::format("{:.1f} / {:.1f}", static_cast<double>(count.tied) / 1e6, static_cast<double>(count.untied) / 1e6);
 }
 
-// Untied, in millions, at 340M and 760M: the paper's table; for TTT and Titans the counts of this project's configurations.
+// Untied, in millions, at 340M and 760M: the paper's table. TTT and Titans: counts of this project's configurations.
 const std::map<std::string, std::pair<std::string, std::string>>& counts_of_mixers() {
   static const std::map<std::string, std::pair<std::string, std::string>> counts = {
       {"retnet", {"380.2", "777.9"}},          {"mamba2", {"382.4", "801.2"}},     {"delta_net", {"374.4", "778.7"}},

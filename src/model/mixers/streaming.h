@@ -1,5 +1,5 @@
-// Attention under a streaming cache (model/streaming_cache.h), without retraining: keys are kept as they were before
-// RoPE, and keys and query are rotated by their places in the cache.
+// Attention with a streaming key-value cache (model/kv_cache.h), without retraining. Cached keys are stored before
+// RoPE; keys and queries are rotated by their positions within the cache.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,12 +18,12 @@ struct StreamingInputs {
   Rope rope;
 };
 
-// The output for each of the new tokens, (batch, length, heads, head_dim), as if they came one at a time and the cache
-// was cut after each. One token is computed by that definition. Many are computed at once: what is cut for a later
-// token was never changed by it, so every token's cache is known beforehand.
+// The output of each new token, (batch, length, heads, head_dim), as if tokens arrived one at a time and the cache was
+// truncated after each. A single token is computed by that definition. Several tokens are computed in blocks, because
+// the cache contents at every token are known in advance.
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
 
-// What the cache keeps of (batch, tokens, ...).
+// The part of (batch, tokens, ...) that the cache keeps.
 at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache);
 
 }  // namespace lazy

@@ -19,26 +19,26 @@ struct TttWeights {
 
 struct TttInputs {
   at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE
-  at::Tensor rate;                    // (batch, length, heads): a token's learning rate
+  at::Tensor rate;                    // (batch, length, heads): learning rate of each token
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) of the t-th token of a mini-batch
-  at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not learned in time
+  at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not updated online
   bool rounded = false;               // see FastWeights
   bool last_state = true;             // false: the returned state is not the one after the last token
 };
 
-// A constant size whatever the length.
+// The recurrent state; its size does not depend on the length.
 struct TttState {
-  TttWeights start;  // when the current mini-batch began
-  TttWeights sums;   // of rate_s times the gradient of token s, over the mini-batch's tokens so far; zero after none
-  int64_t chunk_position = 0;  // tokens of the current mini-batch
+  TttWeights start;            // at the start of the current mini-batch
+  TttWeights sums;             // sum of rate_s times the gradient of token s, over the mini-batch's tokens so far
+  int64_t chunk_position = 0;  // number of tokens seen of the current mini-batch
 };
 
 constexpr double kTttNormEps = 1e-6;
 
-// A state that has seen nothing. weights: without the batch axis, (heads, in, out) and (heads, 1, out).
+// The state before the first token. weights: without the batch dimension, (heads, in, out) and (heads, 1, out).
 TttState initial_ttt_state(const TttWeights& weights, int64_t batch);
 
-// A state as a list, and back: W, b of every layer of `start`, then of `sums`.
+// Flattens a state to a list (W, b of every layer of `start`, then of `sums`) and back.
 std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
@@ -51,7 +51,7 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 // steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
-// The answers alone, of packed documents laid out in batches of whole mini-batches.
+// The outputs only, for packed documents laid out in batches of whole mini-batches.
 at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
 
 }  // namespace lazy

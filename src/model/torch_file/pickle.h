@@ -1,6 +1,6 @@
-// Python pickles as data: the opcodes that build plain values, and the three things that a file of tensors is made of
-// besides (storages, torch._utils._rebuild_tensor_v2, collections.OrderedDict). Nothing is ever called or imported; any
-// other opcode or global is an error that names it.
+// A safe parser of Python pickles: the opcodes for plain values, and the three globals in files of tensors (storages,
+// torch._utils._rebuild_tensor_v2, collections.OrderedDict). Nothing is called or imported; any other opcode or global
+// is an error that names it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-// One value, among those of a Pickle; others are named by their place there.
+// One value of a Pickle. Values refer to each other by index.
 struct PickleValue {
   enum class Kind {
     none,
@@ -21,8 +21,8 @@ struct PickleValue {
     list,
     dict,     // items: key, value, key, value, ...
     global,   // text: "module name"
-    storage,  // items: one, the tuple that PyTorch's persistent id is
-    tensor,   // items: one, the tuple of _rebuild_tensor_v2's arguments
+    storage,  // items: one, the tuple of PyTorch's persistent id
+    tensor,   // items: one, the argument tuple of _rebuild_tensor_v2
   };
   Kind kind = Kind::none;
   int64_t number = 0;  // of a boolean or an integer

@@ -1,4 +1,4 @@
-// pytorch_model.bin as tensors: memory-mapped, without running a line of Python.
+// Reading pytorch_model.bin as memory-mapped tensors, without executing Python.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-// One file, or the files that a `*.bin.index.json` lists, opened and checked. Error names file and tensor.
+// Opens and validates one file, or the files listed in a `*.bin.index.json`. Error names file and tensor.
 std::unique_ptr<WeightsFile> open_torch_file(const std::filesystem::path& path);
 
 }  // namespace lazy

@@ -1,6 +1,6 @@
-// The chunk-parallel form of a recurrence: within a chunk, products of matrices of all chunks at once; between chunks,
-// the state. Memory is linear in the length; a backward pass keeps the inputs and a state here and there, and computes
-// the rest again.
+// The chunkwise parallel form of linear recurrences: batched matrix products within chunks, a sequential state between
+// chunks. Memory is linear in the length: the backward pass saves the inputs and some of the states and recomputes the
+// rest.
 #pragma once
 #include <functional>
 
@@ -8,25 +8,25 @@
 
 namespace lazy::recurrence {
 
-// How much reaches where, in the state's type: exponentials of sums of log decays, which are at most 0. Zero where
-// documents differ. N and B are 1 where it is the same for all.
+// Decay factors in the state's dtype: exponentials of sums of log decays, which are at most 0. Zero between different
+// documents. N and B are 1 if the factors do not depend on them.
 struct ChunkDecays {
-  at::Tensor pairs;   // (N, B, H, C, C): of the token in the column, at the one in the row; zero above the diagonal
+  at::Tensor pairs;   // (N, B, H, C, C): of the column's token at the row's token; zero above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): of the state before the chunk, at each token
-  at::Tensor writes;  // (N, B, H, C, 1): of each token, at the chunk's end
-  at::Tensor keeps;   // (N, B, H, 1, 1): of the state before the chunk, at its end; N is not 1 instead
+  at::Tensor writes;  // (N, B, H, C, 1): of each token, at the end of the chunk
+  at::Tensor keeps;   // (N, B, H, 1, 1): of the state before the chunk, at its end; N is never broadcast
 };
 
-// Whole chunks of a sequence, in the state's type.
+// Whole chunks of a sequence, in the state's dtype.
 struct Chunks {
   at::Tensor q, k;   // (N, B, G, C, K), q scaled
   at::Tensor v;      // (N, B, H, C, V)
   at::Tensor beta;   // (N, B, H, C, 1) or undefined
-  at::Tensor state;  // (B, H, K, V) before the first
+  at::Tensor state;  // (B, H, K, V), before the first chunk
   ChunkDecays decays;
 };
 
-// Of whole chunks: what they read, (N, B, H, C, V), and the state after the last.
+// The outputs of whole chunks, (N, B, H, C, V), and the state after the last one.
 struct ChunkOutputs {
   at::Tensor out, state;
 };

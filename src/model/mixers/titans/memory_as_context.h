@@ -1,6 +1,6 @@
-// Memory as context (MAC) of Titans (arXiv 2501.00663, section 4.1), segment by segment: a segment attends to the
-// persistent tokens, to what the memory of earlier segments retrieves for it, and to itself; the memory then learns
-// from the attention's output.
+// Memory as context (MAC) of Titans (arXiv 2501.00663, section 4.1). Each segment attends to the persistent tokens, to
+// what it retrieves from the memory of earlier segments, and to itself. The memory is then updated with the attention's
+// output.
 #pragma once
 #include "model/mixers/mixer.h"
 

@@ -1,4 +1,4 @@
-// The neural memory with its projections, gates and output layers, and the base class of the four Titans mixers.
+// The neural memory with its projections, gates and output layers, and the common base class of the Titans mixers.
 #pragma once
 #include "model/blocks/linear.h"
 #include "model/mixers/mixer.h"
@@ -9,40 +9,39 @@ namespace lazy {
 // x / sqrt(sum x^2 + 1e-6) over the last dimension, in fp32.
 at::Tensor unit_length(const at::Tensor& x);
 
-// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and
-// 1 / chunk, and what momentum adds up, 1 / (1 - momentum), is taken from it: all steps of a chunk are taken at the
-// weights of its start, so with longer ones a chunk of similar keys would throw the memory further off than it was, and
-// a memory of two layers ends in infinity within a few chunks.
+// The recurrence's gates from their logits (..., 3 heads): step, momentum, decay. A step is at most 1 / key_dim and at
+// most 1 / chunk, and it is multiplied by (1 - momentum) to offset the accumulation of momentum. All steps of a chunk
+// use gradients at the weights of its start, so with larger steps a chunk of similar keys overshoots and a two-layer
+// memory diverges within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (..., heads)
 };
 MemoryGates memory_gates(const at::Tensor& logits, int64_t key_dim, int64_t chunk);
 
-// The parts of a linear layer one below the other, in `type`: differentiable where gradients are recorded.
+// The parts of a linear layer concatenated along out_features, in `type`; differentiable if autograd is enabled.
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
 
 class MemoryBranch {
  public:
   MemoryBranch(const ModelConfig& config, at::Device device);
 
-  // For the mixer's table: what it makes itself, and, once the table is there, where it finds the rest.
+  // The parameters that this class creates, for the mixer's table; and binding of the others once the table exists.
   NamedTensors own_parameters() const;
   void bind_parameters(const ParameterTable& table);
-  // A start value, as Mixer::start, for parameters named memory.*; nothing: not one of those that differ from the
-  // default.
+  // As Mixer::init_parameter, for parameters named memory.*; nullopt: the default initialization applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
-  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that this fills when it is empty and
-  // continues otherwise; seen: tokens that went before. `packed`: null, or where documents begin, without a state.
+  // M_t(q_t), fp32 (batch, length, heads, value_dim). `state`: null, or a list that is filled if empty and continued
+  // otherwise. seen: number of earlier tokens. `packed`: null, or the layout of packed documents, without a state.
   at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
   const at::Tensor& model_norm() const { return norm_; }  // undefined: none
-  // For a mixer that goes piece by piece: queries, keys and values one below the other, in the computing precision.
+  // For mixers that run span by span: query, key and value projections concatenated, in the compute dtype.
   at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
-  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps), empty when there are none
+  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps), undefined without convolutions
   at::Tensor gate_weight(at::ScalarType type) const;  // (3 heads, hidden_size)
   at::Tensor gate_bias() const;                       // (3 heads)
 
@@ -60,7 +59,7 @@ class MemoryOutput {
   NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
   void bind_parameters(const ParameterTable& table);
-  // answers (batch, length, heads, value_dim) fp32, x what was asked -> like x
+  // answers (batch, length, heads, value_dim) fp32, x the mixer's input -> the shape of x
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:
@@ -75,7 +74,7 @@ class BranchProduct {
   NamedTensors own_parameters() const { return {{"o_proj.weight", output_.parts()[0]}}; }
   const Linear& output() const { return output_; }
   void bind_parameters(const ParameterTable& table);
-  // Both (batch, length, hidden_size), of any precision -> the same in `type`.
+  // Both inputs (batch, length, hidden_size), of any dtype -> the same shape in `type`.
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
 
  private:
@@ -92,7 +91,7 @@ class TitansMixer : public Mixer {
 
  protected:
   TitansMixer(const ModelConfig& config, at::Device device) : config_(config), memory_(config, device) {}
-  // Lists all parameters: the memory's, `made` and fresh ones.
+  // Registers all parameters: the memory's, those of `made`, and newly allocated ones.
   void register_parameters(NamedTensors made, at::Device device);
 
   ModelConfig config_;
@@ -100,7 +99,7 @@ class TitansMixer : public Mixer {
   ParameterTable table_;
 };
 
-// q_proj, k_proj and v_proj of attention, as a list for the table.
+// q_proj, k_proj and v_proj of attention, as entries of the parameter table.
 NamedTensors qkv_parameters(const Linear& qkv);
 
 }  // namespace lazy

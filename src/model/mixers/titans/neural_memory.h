@@ -1,5 +1,5 @@
-// The neural memory of Titans (arXiv 2501.00663) as a recurrence over time: an MLP per head, whose weights are trained
-// online, with momentum and forgetting, to map k to v, and which is evaluated at q.
+// The neural memory of Titans (arXiv 2501.00663) as a recurrence over time: an MLP per head, trained online with
+// momentum and weight decay to map k to v, and evaluated at q.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,38 +13,38 @@
 namespace lazy {
 
 // MLP(x) = gelu(... gelu(x W_1) ...) W_depth, exact GELU, no biases; depth 1 is linear. Layer n: (batch, heads, in,
-// out). M(x) is MLP(x), or x + LayerNorm(MLP(x)) norm where there is a norm, (heads, dim), which does not learn in
-// time: as titans-pytorch's memory (whose norm learns, too) and TTT's models. Steps that lengthen the MLP's answers
-// then shorten the gradients of those that follow; without it, weights that grow make steps overshoot, and what flows
-// back through many such steps grows from chunk to chunk.
+// out). M(x) is MLP(x), or x + LayerNorm(MLP(x)) norm if there is a norm, (heads, dim), which is not updated online (as
+// in titans-pytorch, where the norm is updated too, and in TTT's models). With the norm, steps that enlarge the MLP's
+// outputs reduce later gradients. Without it, growing weights make steps overshoot, and the outer gradient through many
+// such steps grows from chunk to chunk.
 using MemoryWeights = std::vector<at::Tensor>;
 
 struct MemoryInputs {
   at::Tensor q, k, v;       // (batch, length, heads, dim)
   at::Tensor step;          // theta (batch, length, heads)
-  at::Tensor log_momentum;  // log eta, likewise; logarithms because products of many gates are taken
-  at::Tensor log_keep;      // log(1 - alpha), likewise
+  at::Tensor log_momentum;  // log eta, same shape; logarithms because products of many gates are taken
+  at::Tensor log_keep;      // log(1 - alpha), same shape
   at::Tensor norm = {};     // of M; undefined: none
   bool rounded = false;     // see FastWeights
   bool last_state = true;   // false: the returned state is not the one after the last token
 };
 
-// A constant size whatever the length.
+// The recurrent state; its size does not depend on the length.
 struct MemoryState {
   MemoryWeights weights;       // M_t
   MemoryWeights momentum;      // S_t
-  MemoryWeights base;          // M when the current chunk began: where gradients are taken
-  int64_t chunk_position = 0;  // tokens of the current chunk
+  MemoryWeights base;          // M at the start of the current chunk, where gradients are evaluated
+  int64_t chunk_position = 0;  // number of tokens seen of the current chunk
 };
 
-// A state that has seen nothing: no momentum. weights: without the batch axis, (heads, in, out).
+// The state before the first token, with zero momentum. weights: without the batch dimension, (heads, in, out).
 MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 
-// A state as a list, and back: the weights, the momentum, the base.
+// Flattens a state to a list (weights, momentum, base) and back.
 std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// M(x) with weights that stand still: x (batch, length, heads, dim).
+// M(x) with constant weights: x (batch, length, heads, dim).
 at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x);
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
