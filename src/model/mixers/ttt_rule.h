@@ -43,11 +43,12 @@ std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
 // q + f_t(q), (batch, length, heads, dim), and the state after the last token. Gradients G_s are those of
-// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start; the weights at its t-th token are start - place_scale_t * sum_{s <=
-// t} rate_s G_s. cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen
-// nothing and is given back. Inputs and state of one floating type: float64 or fp32.
-
-// The dual form, mini-batch by mini-batch: no weights of single tokens are formed. Differentiable through the inner
+// 1/2 |f(k) - (v - k)|^2 at the mini-batch's start. The weights at its t-th token are
+//   start - position_scale_t * sum_{s <= t} rate_s G_s.
+// cu_seqlens (documents + 1), optional: each document starts from `state`, which must be an initial state and is
+// returned unchanged. Inputs and state have the same dtype, float64 or fp32.
+//
+// Uses the dual form per mini-batch, which does not materialize per-token weights. Differentiable through the inner
 // steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 

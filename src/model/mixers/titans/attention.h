@@ -13,7 +13,7 @@ struct ModelConfig;
 struct PackedSequences;
 class ParameterTable;
 
-// The parameter `persistent`, (tokens, hidden_size); undefined if the number of tokens is 0.
+// The parameter `persistent`, (tokens, hidden_size); tokens may be 0.
 at::Tensor persistent_tokens(const ParameterTable& table, const ModelConfig& config);
 
 struct WithPersistent {

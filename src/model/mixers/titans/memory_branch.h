@@ -41,7 +41,7 @@ class MemoryBranch {
   const at::Tensor& model_norm() const { return norm_; }  // undefined: none
   // For mixers that run span by span: query, key and value projections concatenated, in the compute dtype.
   at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
-  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps), undefined without convolutions
+  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps); (0) without convolutions
   at::Tensor gate_weight(at::ScalarType type) const;  // (3 heads, hidden_size)
   at::Tensor gate_bias() const;                       // (3 heads)
 

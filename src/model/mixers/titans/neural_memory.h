@@ -49,21 +49,20 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 
 // M_t(q_t), (batch, length, heads, dim), and the state after the last token, of
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t,
-// where, without a norm, the square of an error longer than sqrt(dim) is replaced by its tangent
-// (fast_weights/bounded_error.h says why).
-// cu_seqlens (documents + 1), undefined for none: each document starts from `state`, which has seen nothing and is
-// given back. Inputs and state of one floating type: float64 or fp32.
-
-// Chunk by chunk in the dual form: no weights of single tokens are formed. Differentiable through the inner steps.
+// Without a norm, the squared error is continued linearly beyond a length of sqrt(dim), which bounds the gradient.
+// cu_seqlens (documents + 1), optional: each document starts from `state`, which must be an initial state and is
+// returned unchanged. Inputs and state have the same dtype, float64 or fp32.
+//
+// Uses the chunkwise dual form, which does not materialize per-token weights. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});
 
-// The answers alone, of packed documents laid out in batches of whole chunks.
+// The outputs only, for packed documents laid out in batches of whole chunks.
 at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
                          const DocumentBatches& documents);
 
-// The same for one piece of a chunk, whose tokens, (batch, heads, T, ...), are the inputs in MemoryInputs' order: for
-// mixers whose inputs depend on earlier answers. `state` as a list, replaced.
+// The same for one span, for mixers whose inputs depend on earlier outputs. tokens: the inputs (batch, heads, T, ...) in
+// the order of MemoryInputs. `state`, as a list, is replaced by the state after the span.
 at::Tensor memory_piece(const ChunkSpan& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
                         std::vector<at::Tensor>& state, bool rounded);
 
