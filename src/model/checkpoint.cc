@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kCheckpoint[] = "checkpoint";
 
-// One spelling for all: FLA's words, no prefix.
+// Normalizes a name: FLA's naming, without prefix.
 std::string canonical(std::string name) {
   for (const char* prefix : {"transformer.", "model.", "backbone."}) {
     if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
@@ -50,7 +50,7 @@ bool ignored(const std::string& name, const Family* family) {
 
 std::string show(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// The differences of one kind, in one line however many there are.
+// Collects the differences of one kind into one line of bounded length.
 class Complaints {
  public:
   explicit Complaints(const char* title) : title_(title) {}
@@ -74,7 +74,7 @@ bool is_float(const std::string& dtype) {
 }
 
 void check_finite(const at::Tensor& tensor, const std::string& file, const std::string& name) {
-  // NaN and infinity survive a sum, so one sum clears a sound tensor; only a suspicious one is counted.
+  // NaN and infinity propagate through a sum, so one sum accepts a finite tensor; elements are counted only otherwise.
   if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
   const auto bad = at::isfinite(tensor).logical_not().sum().item<int64_t>();
   if (bad > 0) fail(kCheckpoint, "{}: tensor '{}': {} of {} values are not finite", file, name, bad, tensor.numel());
@@ -104,7 +104,7 @@ bool has_weight(const WeightsFile& file, const std::string& name) {
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const fs::path& directory,
                                                  const ModelConfig& config) {
   const Family* family = family_of(config);
-  std::map<std::string, std::string> unmatched;  // canonical -> the file's name
+  std::map<std::string, std::string> unmatched;  // canonical name -> name in the file
   Complaints missing("missing"), unexpected("unexpected"), shapes("of the wrong shape"), dtypes("of the wrong type");
   for (const std::string& name : file.names()) {
     if (ignored(name, family)) continue;

@@ -1,4 +1,4 @@
-// [model] in TOML, validation and parameter counts. config.json is in config_json.cc.
+// Implementation of ModelConfig: [model] in TOML, validation and parameter counts. config.json is in config_json.cc.
 #include "model/config.h"
 
 #include <algorithm>
@@ -128,7 +128,7 @@ int64_t ModelConfig::num_kv_cache_layers() const {
     return 0;
   if (all_attention()) return num_layers;
   const auto attending = static_cast<int64_t>(mixer.attention_layers.size());
-  // Titans keeps keys of a window, or, without one, of all tokens; MAC those of its segment.
+  // Titans caches the keys of a window, or of all tokens without one; MAC only those of its segment.
   const bool all = mixer_kind(*this).window && mixer.type != MixerType::titans_mac && attention.window < 0;
   return all ? num_layers : attending;
 }
@@ -165,7 +165,7 @@ int64_t ModelConfig::intermediate() const {
 }
 
 void ModelConfig::validate() const {
-  // The upper limits are far above any model; they keep products of sizes, and damaged files, from overflowing.
+  // The upper limits are far above any real model; they prevent overflow from products of sizes in damaged files.
   check_range(vocab_size, "vocab_size", 1, int64_t{1} << 24);
   check_range(hidden_size, "hidden_size", 1, int64_t{1} << 20);
   check_range(num_layers, "num_hidden_layers", 1, 1 << 14);
@@ -283,7 +283,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.attention.distance_bias_window = s.integer("distance_bias_window", m.attention.distance_bias_window, 0);
   m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
   ModelConfig check = m;
-  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: the tokenizer's, known later
+  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: set later from the tokenizer
   try {
     check.validate();
   } catch (const Error& e) {

@@ -1,4 +1,4 @@
-// config.json of a Hugging Face folder, read and written.
+// Reading and writing config.json of a Hugging Face folder.
 #include "model/config_json.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@ namespace {
 
 const std::vector<std::string> kTypes = {"llama", "mistral", "qwen2", "qwen3", "lazy_attention"};
 
-// The defaults of transformers' configuration classes that are not ModelConfig's.
+// Defaults of transformers' configuration classes that differ from ModelConfig's.
 struct FamilyDefaults {
-  int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: from the other fields
+  int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: derived from the other fields
 };
 FamilyDefaults family_defaults(const std::string& type) {
   if (type == "mistral") return {.kv_heads = 8, .max_length = 4096 * 32};
@@ -70,7 +70,7 @@ ModelConfig validated(ModelConfig m, const std::string& file) {
   return m;
 }
 
-// What the families of Llama, our models and other mixers have in common.
+// Reads the fields shared by the Llama families, Lazy models and other mixers.
 void read_decoder(const Fields& fields, const std::string& type, const MixerKind* kind, ModelConfig& m) {
   const bool lazy = type == "lazy_attention";
   fields.required_integer({"hidden_size"}, m.hidden_size);
@@ -101,7 +101,7 @@ void read_decoder(const Fields& fields, const std::string& type, const MixerKind
   }
 }
 
-// The fields above, and those of read_biases.
+// Writes the fields of read_decoder and read_biases.
 void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_size"] = m.hidden_size;
   if (m.mlp.enabled) out["intermediate_size"] = m.intermediate();
@@ -113,7 +113,7 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
     out["hidden_act"] = "silu";
     out["rms_norm_eps"] = m.norm.eps;
     config_json::write_rope(m, out);
-  } else {  // FLA's words
+  } else {  // FLA's names
     mixer_kind(m).write(m, out);
     write_hybrid(m, out);
     out["hidden_act"] = "swish";
@@ -189,7 +189,7 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& directory) 
   const std::string text = read_file(path);
   try {
     return from_json(json::parse(text), path.string());
-  } catch (const json::exception& e) {  // also a number that is out of range; the message may quote much of the file
+  } catch (const json::exception& e) {  // also out-of-range numbers; the message may quote much of the file
     fail(kOperation, "{}: expected JSON: {}", path.string(), to_valid_utf8(std::string(e.what()).substr(0, 200)));
   }
 }
@@ -222,7 +222,7 @@ nlohmann::ordered_json ModelConfig::to_json() const {
 namespace lazy::config_json {
 namespace {
 
-// YaRN's factor on cosines and sines where the file gives mscale and mscale_all_dim (DeepSeek's form) in its place.
+// YaRN's attention factor from mscale and mscale_all_dim (DeepSeek's form).
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
   const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
   return scale(mscale) / scale(mscale_all_dim);
@@ -244,14 +244,14 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 
 }  // namespace
 
-// transformers 4 wrote rope_theta at the top and rope_scaling beside it; 5 writes rope_parameters, and takes
-// rope_scaling where both are there.
+// transformers 4 writes rope_theta at the top level and rope_scaling beside it; transformers 5 writes rope_parameters,
+// and prefers rope_scaling if both are present.
 void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.positions.rope_base);
   std::string model_type;
   fields.string({"model_type"}, model_type);
   if (model_type != "lazy_attention")
-    fields.must_be("partial_rotary_factor", 1);  // ours: read with what is Lazy Attention's
+    fields.must_be("partial_rotary_factor", 1);  // for Lazy models it is read with the other Lazy Attention fields
   const json* scaling = fields.find({"rope_scaling"});
   const bool old = scaling && !(scaling->is_object() && scaling->empty());
   const char* name = old ? "rope_scaling" : "rope_parameters";
@@ -317,8 +317,8 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["rope_parameters"] = rope;
 }
 
-// Mistral's window is every layer's, gpt-oss's every second one's unless layer_types says otherwise. Qwen's has a
-// switch, and serves the layers that layer_types names, or else those from max_window_layers on.
+// Mistral's window applies to every layer, gpt-oss's to every second one unless layer_types is given. Qwen's is
+// optional and applies to the layers in layer_types, or else from max_window_layers on.
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
@@ -351,7 +351,7 @@ void read_window(const Fields& fields, const std::string& type, ModelConfig& m) 
   } else if (m.attention.window > 0) {
     int64_t first = 28;
     fields.integer({"max_window_layers"}, first);
-    // num_hidden_layers is not checked yet: no list as long as a damaged file may say.
+    // num_hidden_layers is not validated yet, so the list length is bounded here.
     for (int64_t i = 0; i < std::min({first, m.num_layers, int64_t{1} << 14}); ++i) full.push_back(i);
   }
   if (static_cast<int64_t>(full.size()) == m.num_layers) {
@@ -374,7 +374,7 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (transformers_class != "GptOssForCausalLM") {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
-    int64_t first = 0;  // what transformers before 4.53 goes by
+    int64_t first = 0;  // used by transformers before 4.53
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
     out["max_window_layers"] = first;
   }

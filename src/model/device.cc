@@ -47,7 +47,7 @@ std::string resolve_dtype(const std::string& dtype, const std::string& device) {
 double peak_bf16_tflops(const std::string& device) { return peak_bf16_tflops_of(gpu_name(device)); }
 
 double peak_bf16_tflops_of(const std::string& name) {
-  // Dense, as the makers' data sheets give them; the first part of a name that fits.
+  // Dense bf16 throughput from the vendors' data sheets; the first matching part of the name is used.
   for (const auto& [part, tflops] : std::initializer_list<std::pair<const char*, double>>{{"H100 PCIe", 756},
                                                                                           {"H100 NVL", 835},
                                                                                           {"H100", 989},

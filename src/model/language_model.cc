@@ -26,7 +26,7 @@ namespace lazy {
 namespace fs = std::filesystem;
 
 struct LanguageModel::Impl {
-  // `empty`: without memory for the trained weights.
+  // `empty`: allocates no memory for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false) : config(model), device(where), names(model) {
     config.validate();
     config.mlp.intermediate_size = config.intermediate();
@@ -65,7 +65,7 @@ struct LanguageModel::Impl {
     return_free_memory();
   }
 
-  // Every tensor of the checkpoint, in its order; `trained` leaves out a fixed offset.
+  // Collects all tensors of the checkpoint in order; `trained` excludes fixed offsets.
   void collect() {
     const auto add = [&](const std::string& name, const at::Tensor& tensor) {
       if (!tensor.defined()) return;
@@ -106,7 +106,7 @@ struct LanguageModel::Impl {
   void initialize(uint64_t seed) {
     const at::NoGradGuard guard;
     at::Generator generator = at::detail::createCPUGenerator(seed);
-    // Drawn on the CPU, whatever the device: a seed means the same weights everywhere.
+    // Drawn on the CPU for every device, so that a seed gives the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
     if (embedding.defined()) normal(embedding, config.init_std);
@@ -137,7 +137,7 @@ struct LanguageModel::Impl {
     return found->second;
   }
 
-  // Attention's terms in a layer; empty terms where another mixer is.
+  // The attention terms of a layer; empty for other mixers.
   ops::AttentionTerms terms(int64_t layer) const {
     return blocks.at(static_cast<size_t>(layer)).mixer->attention_terms().value_or(ops::AttentionTerms());
   }
@@ -146,7 +146,7 @@ struct LanguageModel::Impl {
       fail("model", "expected attention in layer {}, found {}", layer, name(config.mixer_of(layer)));
   }
 
-  // The input of the first layer; `options` gives the positions of the tokens.
+  // The input of the first layer; `options` gives the token positions.
   at::Tensor embed(const at::Tensor& ids, const ForwardOptions& options) const {
     const LayerHooks hooks(options.activation_hooks, -1);
     const at::Tensor tokens =
@@ -161,26 +161,26 @@ struct LanguageModel::Impl {
                                      : sinusoidal_positions(places, config.hidden_size);
     return (tokens + hooks("embedding.positions", positions.dim() == 2 ? positions.unsqueeze(0) : positions)).to(dtype);
   }
-  // The loss of labels and what else ops::linear_cross_entropy says of them; hidden (tokens, hidden_size).
+  // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels) {
     return adaptive ? adaptive->cross_entropy(hidden, labels)
                     : ops::linear_cross_entropy(hidden, head_matrix(), labels);
   }
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
-  // The stream before the first layer; the hidden states after the last norm.
+  // begin: the stream before the first layer. The hidden states are those after the last norm.
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  // The head in the computing precision: differentiable while gradients are recorded, else cast once and kept, unless
-  // the weights are not here to stay.
+  // The head in the compute dtype: differentiable if autograd is enabled, else cast once and cached, unless the weights
+  // are sharded or offloaded.
   at::Tensor head_matrix() {
     return at::GradMode::is_enabled() || hooks ? head_leaf().to(dtype) : head_cast.get(head_leaf(), dtype);
   }
 
-  // One of the layer's weights, or a copy where it is not here to stay.
+  // A weight of the layer, or a copy if the weights are sharded or offloaded.
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const {
     if (!hooks || !weight.defined()) return weight;
     const ScopedUnshard use(hooks, unit_of(layer));
@@ -197,15 +197,15 @@ struct LanguageModel::Impl {
   at::Device device;
   CheckpointNames names;
   std::map<std::string, ParameterShape> shapes;  // by name
-  at::Tensor embedding, position_table, head;    // head is undefined when it is the embedding
-  std::optional<AdaptiveTables> adaptive;        // instead of embedding and head
+  at::Tensor embedding, position_table, head;    // head is undefined if tied to the embedding
+  std::optional<AdaptiveTables> adaptive;        // replaces embedding and head
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;
-  std::unique_ptr<OffloadedWeights> loader;  // of a model by layers, which are its hooks
+  std::unique_ptr<OffloadedWeights> loader;  // offloaded models: also their shard hooks
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
@@ -257,7 +257,7 @@ void LanguageModel::to(at::Device device) {
   impl_ = std::move(moved);
 }
 
-// What cannot be computed is an Error that says why.
+// Error with the reason if the pass is not supported.
 void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& options) const {
   if (ids.dim() != 2 || ids.scalar_type() != at::kLong) {
     fail("model", "ids: expected int64 (batch, length), found {} with {} dimensions", at::toString(ids.scalar_type()),
@@ -298,7 +298,7 @@ at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const Forwar
                config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
 }
 
-// The last layer of a pass with `rows`: behind its attention no token depends on another, so only they are computed.
+// The last layer of a pass with `rows`: after its attention tokens are independent, so only these rows are computed.
 void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options,
                                         at::Tensor* stats) const {
   const DecoderBlock& block = blocks[index];
@@ -331,7 +331,7 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
   }
 }
 
-// The one walk over the layers: every batch passes a layer before the next layer.
+// The loop over the layers: every batch passes a layer before the next layer.
 std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                                     const std::function<void(double)>& step) const {
   for (const at::Tensor& ids : batches) check(ids, options);
@@ -389,7 +389,7 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients along
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients in the forward pass
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }
 
@@ -445,7 +445,7 @@ ops::AttentionTerms LanguageModel::attention_terms(int64_t layer) const {
 
 LanguageModel::LanguageModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// Folders of tied models may say so by leaving the head out alone.
+// A missing head tensor in the file means that the head is tied.
 static void tie_without_head(const WeightsFile& file, ModelConfig& config) {
   if (!has_weight(file, head_name(config))) config.tie_embeddings = true;
 }
@@ -457,7 +457,7 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
   tie_without_head(*file, config);
-  match_weights(*file, directory, config);  // before a wrong size in config.json asks for the memory
+  match_weights(*file, directory, config);  // before memory is allocated for a wrong size in config.json
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
   lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
@@ -501,7 +501,8 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  if (c.family == ModelFamily::state_spaces) {  // its program knows no other fields, and wants a tied head by name
+  if (c.family ==
+      ModelFamily::state_spaces) {  // the original program reads no other fields and requires a tied head by name
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {
     config["torch_dtype"] = dtype == "fp32" ? "float32" : "bfloat16";

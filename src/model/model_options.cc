@@ -9,7 +9,7 @@
 namespace lazy {
 namespace {
 
-// "yarn:4" -> the scaling that stretches the length the model was trained on by 4.
+// Parses "yarn:4" to a scaling that extends the training length by a factor of 4.
 ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& config) {
   ops::RopeScaling scaling;
   if (text == "none") return scaling;
@@ -25,7 +25,7 @@ ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& con
          to_valid_utf8(text));
   }
   scaling.type = type;
-  // A model whose own positions are stretched was trained on what they were stretched from.
+  // If the model's own positions are scaled already, the training length is the original length before scaling.
   const int64_t original = config.positions.rope_scaling.original_length;
   if (type != "linear") scaling.original_length = original > 0 ? original : config.max_length;
   return scaling;

@@ -67,7 +67,7 @@ class WithoutMxfp4 : public WeightsFile {
   std::vector<std::string> names_;
 };
 
-// One expert's.
+// Dequantizes one expert.
 at::Tensor matrix(const at::Tensor& blocks, const at::Tensor& scales) {
   static const at::Tensor values =
       at::tensor({0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f});

@@ -43,7 +43,7 @@ void OffloadedWeights::take(const std::vector<ShardUnit>& parts, const NamedTens
   for (const ShardUnit& of : parts) {
     Part part;
     std::vector<std::pair<at::Tensor, at::Tensor>>
-        narrow;  // a product's fp32 leaf, and the rows of the matrix that is read instead
+        narrow;  // a linear layer's fp32 leaf -> the rows of the low-precision matrix that replaces it
     for (const Linear* product : compute == at::kFloat ? std::vector<const Linear*>() : of.products) {
       const at::Tensor matrix = product->place_matrix(compute);
       int64_t begin = 0;
@@ -73,7 +73,7 @@ void OffloadedWeights::read(const std::vector<Target>& targets, bool check) cons
     {
       const auto pieces =
           unpacked(stored_[s], check ? checked_tensor(*file_, directory_, stored_[s], names_) : file_->tensor(name));
-      // The parts of one tensor follow each other.
+      // The parts of one file tensor are consecutive.
       for (; n < targets.size() && targets[n].stored == s; ++n) targets[n].tensor.copy_(pieces[targets[n].part]);
     }
     file_->forget(name);
@@ -84,7 +84,7 @@ void OffloadedWeights::read(const std::vector<Target>& targets, bool check) cons
 }
 
 void OffloadedWeights::lend(Part& part) {
-  // One layer is as large as the next: its memory is neither given back nor asked for again.
+  // Layers have equal sizes, so their memory is reused instead of freed and reallocated.
   for (Held& held : part.memory) {
     const auto fits = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& t) {
       return t.numel() == held.numel && t.dtype() == held.options.dtype();

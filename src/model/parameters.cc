@@ -25,7 +25,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
   offset = attention + "softmax_offset";
   sink = attention + "sinks";
   slopes = attention + "alibi_slopes";
-  r_proj = attention + "r_proj.weight";  // the three as Transformer-XL's own program abbreviates them
+  r_proj = attention + "r_proj.weight";  // these three are abbreviated as in the original Transformer-XL code
   content_bias = attention + "r_w_bias";
   position_bias = attention + "r_r_bias";
   if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {  // ttt-lm-pytorch
@@ -84,7 +84,7 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   return out;
 }
 
-// One layer's tensors, named within it.
+// The tensors of one layer, named relative to it.
 std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, MixerType mixer) {
   const int64_t d = c.hidden_size;
   const bool layer_norm = c.norm.kind == NormKind::layer;

@@ -15,10 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-// The format's own limit; it also keeps a damaged length from asking for the whole memory.
+// The format's own limit; it also bounds the allocation for a damaged length.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// A value of the file in a message: short.
+// Shortens a value of the file for an error message.
 std::string brief(const std::string& text) {
   const std::string out = to_valid_utf8(text.substr(0, 80));
   return text.size() > 80 ? out + "..." : out;
@@ -31,7 +31,7 @@ std::string brief(const json& value) {
   return brief(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-// JSON in which no object repeats a key and nothing nests deeper than the format does.
+// Parses JSON; rejects repeated keys and nesting deeper than the format allows.
 json parse_header_json(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -49,7 +49,7 @@ json parse_header_json(std::string_view text, const std::string& file) {
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& e) {
-    // The library's message ends with what it last read, which may be long or binary.
+    // The library's message ends with the last token, which may be long or binary.
     fail(kSafetensors, "{}: header: expected JSON: {}", file, brief(std::string(e.what())));
   }
 }
@@ -73,7 +73,7 @@ const json& list_field(const json& tensor, const std::string& file, const std::s
 
 std::string show_shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Bytes that dtype and shape ask for. Every product is checked: a shape may claim 2^62 elements.
+// The number of bytes of dtype and shape. Every product is checked: a shape may claim 2^62 elements.
 uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) {
   const int bits = safetensors_dtype_bits(entry.dtype);
   if (bits == 0)

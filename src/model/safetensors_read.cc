@@ -1,4 +1,4 @@
-// Opening safetensors files and their sharded index.
+// Reading safetensors files and their sharded index.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -120,7 +120,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   if (e.begin == e.end) return at::empty(e.shape, options);
   auto* data = const_cast<std::byte*>(file.map->data()) + file.data_start + e.begin;
   if (reinterpret_cast<uintptr_t>(data) % at::elementSize(*dtype) != 0) {
-    // Writers need not align; a processor, or the sanitizer, may insist.
+    // Offsets may be unaligned in the file; copying gives an aligned tensor.
     at::Tensor copy = at::empty(e.shape, options);
     std::memcpy(copy.mutable_data_ptr(), data, e.end - e.begin);
     return copy;

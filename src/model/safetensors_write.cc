@@ -1,4 +1,4 @@
-// Writing safetensors files, one or sharded with an index.
+// Writing safetensors files, single or sharded with an index.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
   std::vector<SafetensorsEntry> entries;
   std::set<std::string> seen;
   uint64_t position = 0;
-  // Widest elements first, so that every tensor is aligned for its type (the header is padded to 8 bytes).
+  // Widest elements first, so that every tensor is aligned for its dtype (the header is padded to 8 bytes).
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -94,7 +94,8 @@ void write_safetensors(const fs::path& path, const NamedTensors& tensors,
     writer.write(header);
     for (const size_t i : order) {
       const at::Tensor& tensor = tensors[i].second;
-      const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();  // one at a time: no second copy of the model
+      const at::Tensor plain =
+          tensor.detach().to(at::kCPU).contiguous();  // one at a time, to avoid a second copy of the model
       writer.write(plain.const_data_ptr(), static_cast<size_t>(plain.numel()) * plain.element_size());
     }
   });

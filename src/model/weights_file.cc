@@ -19,7 +19,7 @@ std::map<std::string, std::vector<std::string>> read_weight_map(const std::files
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string()) fail(operation, "{}: weight_map: {}: expected a file name", path.string(), name);
     const std::filesystem::path shard = file.get<std::string>();
-    // A checkpoint is untrusted input: an index must not reach outside its own folder.
+    // A checkpoint is untrusted input: an index must not refer to files outside its own folder.
     if (shard.empty() || shard != shard.filename() || shard == ".." || shard == ".") {
       fail(operation, "{}: weight_map: {}: expected a plain file name, found '{}'", path.string(), name,
            shard.string());

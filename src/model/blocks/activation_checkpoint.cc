@@ -42,7 +42,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     }
     torch::autograd::backward(outputs, theirs);
     for (const at::Tensor& input : inputs) out.push_back(input.grad());
-    out.emplace_back();  // of the body
+    out.emplace_back();  // no gradient for the body
     return out;
   }
 };
@@ -51,7 +51,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
 
 std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& inputs, TensorFunction function) {
   if (!at::GradMode::is_enabled()) return function(inputs);
-  std::vector<at::Tensor> defined;  // a node takes no others
+  std::vector<at::Tensor> defined;  // autograd nodes accept only defined tensors
   std::vector<bool> present;
   for (const at::Tensor& t : inputs) {
     present.push_back(t.defined());
@@ -69,7 +69,7 @@ std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& in
 ResidualStream checkpoint_activations(const ResidualStream& stream, std::function<void(ResidualStream&)> body) {
   const auto out = checkpoint_activations({stream.branch, stream.residual},
                                           [body = std::move(body)](const std::vector<at::Tensor>& in) {
-                                            ResidualStream s{in[0], in[1]};  // no residual before the first layer
+                                            ResidualStream s{in[0], in[1]};  // the first layer's stream has no residual
                                             body(s);
                                             return std::vector<at::Tensor>{s.branch, s.residual};
                                           });

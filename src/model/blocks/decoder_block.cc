@@ -21,7 +21,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
 
 namespace {
 
-// A replaced output cannot be recomputed from the norm's inputs.
+// A replaced output cannot be recomputed from the norm's inputs, so they are dropped.
 NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const char* point) {
   if (!hooks) return x;
   const at::Tensor value = hooks(point, x.value);

@@ -30,8 +30,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// x (N, in), W (out, in) in x's precision. `parts`, the leaves that W was made of, only receive their rows of dW.
-// The gradients of the outputs arrive as separate tensors and are used as they are: joining them would be a copy.
+// x (N, in), W (out, in) in x's dtype. `parts`, the leaves that W is built from, are inputs only to receive their rows
+// of dW. The gradients of the outputs arrive as separate tensors and are used without concatenating them.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts,
                              const NormOutput& input, bool last_apart) {
@@ -75,7 +75,7 @@ ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, con
                                    const std::vector<bool>& want_parts) {
   ProductGradients out;
   out.parts.resize(rows.size());
-  // A GPU's products leave their fp32 sums as they are; a CPU's round them.
+  // On a GPU the product can keep its fp32 accumulator; on a CPU it is rounded.
   const bool wide = W.is_cuda() && W.scalar_type() != at::kFloat;
   at::Tensor dW = at::empty({W.size(0), W.size(1)}, wide ? W.options().dtype(at::kFloat) : W.options());
   int64_t begin = 0;

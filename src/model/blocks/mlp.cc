@@ -11,8 +11,8 @@
 namespace lazy {
 namespace {
 
-// Two matrices with a function between them, and perhaps biases: down(f(up(x))). The feed-forward half of GPT-2, BLOOM
-// and Transformer-XL.
+// MLP of two matrices with an activation in between and optional biases: down(f(up(x))). Used by GPT-2, BLOOM and
+// Transformer-XL.
 class PlainMlp : public FeedForward {
  public:
   PlainMlp(const ModelConfig& config, at::Device device);
@@ -26,12 +26,12 @@ class PlainMlp : public FeedForward {
 
   ModelConfig config_;
   Linear up_, down_;
-  at::Tensor up_bias_, down_bias_;  // fp32, undefined when there are none
+  at::Tensor up_bias_, down_bias_;  // fp32, undefined without bias
 };
 
 at::Tensor activated(const at::Tensor& x, MlpKind kind) {
   if (kind == MlpKind::gelu) return at::gelu(x);
-  if (kind == MlpKind::gelu_tanh) return at::gelu(x, "tanh");  // the approximation that GPT-2 and BLOOM use
+  if (kind == MlpKind::gelu_tanh) return at::gelu(x, "tanh");  // the tanh approximation used by GPT-2 and BLOOM
   if (kind == MlpKind::relu) return at::relu(x);
   fail("model", "mlp_kind: expected gelu, gelu_tanh or relu, found '{}'", name(kind));
 }
@@ -68,14 +68,14 @@ at::Tensor PlainMlp::forward(const NormOutput& x, bool again) const {
       {x.value}, [this](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{run(in[0])}; })[0];
 }
 
-// SwiGLU's feed-forward half of a layer (Shazeer 2020, arXiv 2002.05202): down(silu(gate(x)) up(x)), as one node of the
-// graph that keeps no more for the backward pass than it must.
+// SwiGLU MLP (Shazeer 2020, arXiv 2002.05202): down(silu(gate(x)) up(x)), as one autograd node that saves as little as
+// possible for the backward pass.
 class SwigluMlp : public FeedForward {
  public:
   SwigluMlp(const ModelConfig& config, at::Device device);
 
-  // Of the products and of what SwiGLU makes of them a CPU keeps all, a GPU the products; with `recompute` neither is
-  // kept.
+  // A CPU saves the gate and up products and the SwiGLU output, a GPU only the products; with `recompute` neither is
+  // saved.
   at::Tensor forward(const NormOutput& x, bool recompute) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
@@ -139,10 +139,10 @@ at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
   return y.view(shape);
 }
 
-// A mixture of experts, as gpt-oss has it: a router chooses some experts for each token, and the token's output is the
-// mean of theirs by the softmax of the scores of those chosen. An expert is SwiGLU with bounds:
-//   gate, up = the even and the odd columns of x W + b;  gate <= limit, |up| <= limit
-//   y = (gate sigmoid(alpha gate) (up + 1)) W' + b'
+// Mixture of experts as in gpt-oss: a router selects the top experts of each token, and the output is the mean of their
+// outputs, weighted by the softmax over the selected scores. An expert is a clamped SwiGLU:
+//  gate, up = the even and the odd columns of x W + b;  gate <= limit, |up| <= limit
+//  y = (gate sigmoid(alpha gate) (up + 1)) W' + b'
 class ExpertsMlp : public FeedForward {
  public:
   ExpertsMlp(const ModelConfig& config, at::Device device);
@@ -196,7 +196,7 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   const at::Tensor shares = at::softmax(best, 1);
   at::Tensor out = at::zeros_like(tokens);
   for (int64_t e = 0; e < config_.mlp.experts; ++e) {
-    const at::Tensor places = chosen.eq(e).nonzero();  // token, and which of its experts this one is
+    const at::Tensor places = chosen.eq(e).nonzero();  // token, and the rank of this expert among its experts
     if (places.size(0) == 0) continue;
     const at::Tensor token = places.select(1, 0);
     const at::Tensor share = shares.index({token, places.select(1, 1)}).unsqueeze(1);

@@ -16,7 +16,7 @@ struct Call : torch::CustomClassHolder {
   std::function<void()> run;
 };
 
-// Passes tensors on, and calls when the backward pass comes by.
+// Identity that calls a function in the backward pass.
 struct AtBackward : torch::autograd::Function<AtBackward> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Call>& call) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);

@@ -59,7 +59,7 @@ void check_bloom(const ModelConfig& m) {
   }
 }
 
-// ALiBi's slopes are not stored: they follow from the number of heads.
+// ALiBi's slopes are not stored; they are computed from the number of heads.
 std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
   const CheckpointNames names(m);
   const int64_t d = m.hidden_size, inner = m.intermediate();

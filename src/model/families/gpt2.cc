@@ -19,7 +19,7 @@ void gpt2_defaults(ModelConfig& m) {
   m.scaled_residual_init = true;
 }
 
-// transformers' names of activations: several are one function.
+// Activation names of transformers; several denote the same function.
 MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
@@ -46,7 +46,7 @@ void read_gpt2(const Fields& fields, ModelConfig& m) {
   m.mlp.kind = activation_from(fields);
   fields.boolean({"scale_attn_weights"}, m.attention.scale_scores);
   fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.attention.scale_by_layer);
-  // reorder_and_upcast_attn: scores in fp32, as they are here anyway.
+  // reorder_and_upcast_attn computes scores in fp32, which is always the case here.
   fields.must_be_absent("add_cross_attention", "layers that look at an encoder");
   m.bos_token_id = m.eos_token_id = 50256;
   fields.boolean({"query_bias"}, m.attention.query_bias);
@@ -63,7 +63,7 @@ void write_gpt2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["scale_attn_weights"] = m.attention.scale_scores;
   out["scale_attn_by_inverse_layer_idx"] = m.attention.scale_by_layer;
   for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[dropout] = 0.0;
-  if (!m.attention.query_bias) out["query_bias"] = false;  // ours: transformers passes over it
+  if (!m.attention.query_bias) out["query_bias"] = false;  // not a field of transformers, which ignores it
 }
 
 void check_gpt2(const ModelConfig& m) {

@@ -11,10 +11,10 @@ using config_json::json;
 
 namespace {
 
-constexpr int64_t kPilesLength = 2048;  // what the published models were trained on; their files do not say
-constexpr int64_t kPad = 16;            // their vocabularies' multiple
+constexpr int64_t kPilesLength = 2048;  // training length of the published models, which their files do not record
+constexpr int64_t kPad = 16;            // the vocabulary is padded to a multiple of it
 
-// Absent, or without content.
+// The field must be absent or empty.
 void must_be_empty(const Fields& fields, const char* name, const char* what) {
   const json* value = fields.find({name});
   if (value && !value->empty())
@@ -23,7 +23,7 @@ void must_be_empty(const Fields& fields, const char* name, const char* what) {
 
 void read_ssm(const Fields& ssm, ModelConfig& m) {
   MixerConfig& x = m.mixer;
-  std::string layer = "Mamba1";  // the program's default
+  std::string layer = "Mamba1";  // default of the original program
   ssm.string({"layer"}, layer);
   if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (others are not supported by this decoder)", layer);
   ssm.integer({"d_state"}, x.state_size);
@@ -53,7 +53,7 @@ ModelConfig read_native_mamba2(const json& config, const std::string& file) {
   use_mixer(m, kMamba2);
   m.tie_embeddings = true;
   m.max_length = kPilesLength;
-  m.bos_token_id = m.eos_token_id = 0;  // <|endoftext|> of GPT-NeoX's tokenizer, which the models were trained with
+  m.bos_token_id = m.eos_token_id = 0;  // <|endoftext|> of the GPT-NeoX tokenizer that the models use
   fields.required_integer({"vocab_size"}, m.vocab_size);
   int64_t multiple = 1;
   fields.integer({"pad_vocab_size_multiple"}, multiple);

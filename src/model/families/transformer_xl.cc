@@ -52,9 +52,8 @@ void read_adaptive(const Fields& fields, ModelConfig& m) {
   a.tied.resize(static_cast<size_t>(a.clusters()), false);
 }
 
-// With same_length every token sees as many keys, the mem_len latest: a sliding window, in whatever segments the text
-// comes. Otherwise a segment sees the mem_len tokens before it; tgt_len says how long one is, and where it does not, it
-// is as long as that.
+// With same_length every token sees the mem_len latest keys: a sliding window, independent of segments. Otherwise a
+// segment sees the mem_len tokens before it; its length is tgt_len, or mem_len if tgt_len is absent.
 void read_memory(const Fields& fields, ModelConfig& m) {
   int64_t memory = 1600, segment = 0;
   bool same_length = true;
@@ -93,7 +92,7 @@ void read_transformer_xl(const Fields& fields, ModelConfig& m) {
   bool before = false, untied = true;
   fields.boolean({"pre_lnorm"}, before);
   fields.boolean({"untie_r"}, untied);
-  fields.boolean({"tie_weight"}, m.tie_embeddings);  // older, of tie_word_embeddings
+  fields.boolean({"tie_weight"}, m.tie_embeddings);  // older name of tie_word_embeddings
   fields.number({"init_std"}, m.init_std);
   m.norm.post_norm = !before;
   m.positions.shared_relative_biases = !untied;
@@ -142,7 +141,7 @@ void check_transformer_xl(const ModelConfig& m) {
          m.attention.num_kv_heads);
 }
 
-// What stands before and after the layers. Tables that are tied may be in a file again, and so may projections.
+// Adds the tensors outside the layers. Files may repeat tied tables and tied projections.
 void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
   using namespace adaptive_names;
   const AdaptiveVocabulary& a = m.adaptive;

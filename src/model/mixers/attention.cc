@@ -19,7 +19,7 @@ namespace lazy {
 
 namespace {
 
-// The layer's place in the cache.
+// The layer's index in the cache.
 size_t place_in(KVCache& cache, int64_t layer) {
   const auto index = static_cast<size_t>(layer);
   if (cache.keys.size() <= index) {
@@ -52,7 +52,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
           {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
            c.attention.num_kv_heads * c.attention.head_dim},
           device,
-          /*last_apart=*/true),  // q and k are rotated into memory of their own
+          /*last_apart=*/true),  // q and k are rotated into new memory
       output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
       heads_(c.attention.num_heads),
@@ -233,7 +233,7 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
 
 namespace {
 
-// The layer input that later segments attend to, without gradient (Transformer-XL, arXiv 1901.02860).
+// The layer input that later segments attend to, detached (Transformer-XL, arXiv 1901.02860).
 at::Tensor detached_memory(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();
@@ -241,7 +241,7 @@ at::Tensor detached_memory(const NormOutput& x) {
   return at::layer_norm(from.to(at::kFloat), x.weight.sizes(), x.weight, x.bias, x.eps).to(from.scalar_type());
 }
 
-// Every document on its own.
+// Processes every document separately.
 std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, const PackedSequences& packed) {
   const auto on_host = [](const at::Tensor& t) { return t.to(at::kCPU, at::kInt).contiguous(); };
   const at::Tensor begin_q = on_host(packed.cu_seqlens_q), begin_k = on_host(packed.cu_seqlens_k);
@@ -297,7 +297,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                     .segments = {config_.positions.segment_length, config_.positions.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    // Replaced keys and values enter the memory too.
+    // Replaced keys and values are also used for the memory.
     const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(detached_memory(x));
     in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
     in.past_v = replaced ? v.detach() : values(past);
@@ -327,7 +327,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
     const at::Tensor scores = probe("attention.scores", relative_scores(in));
     const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
-    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the text's first key is out of sight
+    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the first key of the text is no longer in the cache
     return probe("attention.heads", relative_values(weights, in));
   }
   const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);

@@ -105,7 +105,7 @@ at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, cons
   if (form.keep.defined()) y = y * form.keep;
   if (form.carry.defined()) y = y + form.carry * through(S, bias.b_S);
   at::Tensor overlap = at::matmul(x, u.transpose(-1, -2));
-  if (bias.b.defined()) overlap = overlap + 1;  // the inputs' last 1 times the gradients'
+  if (bias.b.defined()) overlap = overlap + 1;  // product of the constant inputs of 1 that represent the bias
   return y - at::matmul(form.steps * overlap, g);
 }
 

@@ -30,10 +30,10 @@ class DeltaNetMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // silu of a projection, convolved before if there is a convolution. `state`: the convolution's, replaced; may be
-  // null.
+  // silu of a projection, after the short convolution if there is one. `state`: the convolution's state, which is
+  // replaced; may be null.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
-  at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), every head of length 1
+  at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), L2-normalized per head
 
   int64_t heads_, key_dim_, value_dim_, chunk_;
   bool convolves_, gate_, decays_;
@@ -43,7 +43,7 @@ class DeltaNetMixer final : public Mixer {
   at::Tensor unit_weight_;
 };
 
-constexpr int64_t kDeltaNetChunk = 64;  // the fastest on a CPU
+constexpr int64_t kDeltaNetChunk = 64;  // fastest on a CPU
 
 DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
     : heads_(c.mixer.heads),
@@ -59,7 +59,8 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
   if (gate_) rows.push_back(value);
   if (decays_) rates.push_back(heads_);
   qkvg_ = Linear(c.hidden_size, rows, device);
-  rates_ = Linear(c.hidden_size, rates, device);  // apart: their few columns would leave the others' rows unaligned
+  rates_ = Linear(c.hidden_size, rates,
+                  device);  // separate, because their few columns would make the rows of the other parts unaligned
   output_ = Linear(value, {c.hidden_size}, device);
   NamedTensors made = {{"attn.b_proj.weight", rates_.parts()[0]}, {"attn.o_proj.weight", output_.parts()[0]}};
   if (decays_) made.emplace_back("attn.a_proj.weight", rates_.parts()[1]);
@@ -95,7 +96,7 @@ at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, con
   return y.out;
 }
 
-// x / sqrt(sum of squares + 1e-6) is an RMSNorm whose weight and epsilon know the dimension.
+// x / sqrt(sum of squares + 1e-6), expressed as an RMSNorm with scaled weight and epsilon.
 at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }
@@ -103,7 +104,7 @@ at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
 at::Tensor DeltaNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                   at::Tensor*) const {
   const auto parts = qkvg_.forward(x), rates = rates_.forward(x);
-  RecurrentState state(options, layer, 4);  // of the delta rule, of the convolutions of q, k and v
+  RecurrentState state(options, layer, 4);  // states of the delta rule and of the convolutions of q, k and v
   const auto heads = [&](const char* weight, size_t part, int64_t dim) {
     return convolved(weight, parts[part], options, options.cache ? &state[1 + part] : nullptr)
         .unflatten(2, {heads_, dim});
@@ -130,7 +131,7 @@ void infer_delta_net_sizes(ModelConfig& m) {
   if (x.value_dim == 0) x.value_dim = x.key_dim;
 }
 
-// Six heads whose keys have three quarters of hidden_size in all, as its authors recommend.
+// Six heads with a total key width of 3/4 hidden_size, as the authors recommend.
 void infer_gated_delta_net_sizes(ModelConfig& m) {
   MixerConfig& x = m.mixer;
   if (x.heads == 0) x.heads = 6;

@@ -31,7 +31,7 @@ class Mamba2Mixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), each group by itself
+  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), normalized per group
 
   int64_t heads_, head_dim_, state_size_, groups_, chunk_;
   double norm_eps_;
@@ -39,7 +39,7 @@ class Mamba2Mixer final : public Mixer {
   ParameterTable table_;
 };
 
-constexpr int64_t kMamba2Chunk = 64;  // the fastest on a CPU
+constexpr int64_t kMamba2Chunk = 64;  // fastest on a CPU
 
 Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
     : heads_(c.mixer.heads),
@@ -62,7 +62,7 @@ bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& tensor, co
   } else if (name == "mixer.D" || name == "mixer.norm.weight") {
     tensor.fill_(1);
   } else if (name == "mixer.out_proj.weight") {
-    // Every block adds to the residual stream: the more of them, the less each.
+    // Scaled by the number of layers, because every layer adds to the residual stream.
     const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1) * c.num_layers));
     tensor.uniform_(-bound, bound, generator);
   } else {
@@ -83,7 +83,7 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
   const auto parts =
       input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step
-  RecurrentState state(options, layer, 2);  // of the recurrence, of the convolution
+  RecurrentState state(options, layer, 2);  // states of the recurrence and of the convolution
   recurrence::ConvolutionInputs wave{
       .x = parts[1], .weight = table_["mixer.conv1d.weight"], .bias = table_["mixer.conv1d.bias"], .state = state[1]};
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;
@@ -149,7 +149,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  fields.number({"layer_norm_epsilon"}, m.norm.eps);  // transformers' name
+  fields.number({"layer_norm_epsilon"}, m.norm.eps);  // name used by transformers
   fields.must_be_absent("use_bias", "biases in the projections");
   fields.must_be_absent("D_has_hdim", "a skip for each dimension");
   fields.must_be_absent("norm_before_gate", "norms before the gate");
@@ -168,24 +168,23 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["use_conv_bias"] = true;
   out["use_bias"] = false;
   out["rmsnorm"] = true;
-  out["chunk_size"] = 256;  // of the peers' kernels; ours change nothing but the time
+  out["chunk_size"] = 256;  // chunk size of other implementations' kernels; it affects only speed
   out["layer_norm_epsilon"] = m.norm.eps;
 }
 
 }  // namespace
 
-const MixerKind kMamba2 = {
-    .type = MixerType::mamba2,
-    .model_type = "mamba2",
-    .architecture = "Mamba2ForCausalLM",
-    .mlp = false,
-    .norm_eps = 1e-5,
-    .keys = {"conv_size", "state_size", "groups", "gate"},  // of gate it says what the one value is
-    .make = make_mixer_as<Mamba2Mixer>,
-    .infer_sizes = infer_mamba2_sizes,
-    .check = check_mamba2,
-    .shapes = mamba2_shapes,
-    .read = read_mamba2,
-    .write = write_mamba2};
+const MixerKind kMamba2 = {.type = MixerType::mamba2,
+                           .model_type = "mamba2",
+                           .architecture = "Mamba2ForCausalLM",
+                           .mlp = false,
+                           .norm_eps = 1e-5,
+                           .keys = {"conv_size", "state_size", "groups", "gate"},  // gate accepts only one value
+                           .make = make_mixer_as<Mamba2Mixer>,
+                           .infer_sizes = infer_mamba2_sizes,
+                           .check = check_mamba2,
+                           .shapes = mamba2_shapes,
+                           .read = read_mamba2,
+                           .write = write_mamba2};
 
 }  // namespace lazy

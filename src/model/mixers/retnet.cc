@@ -38,7 +38,7 @@ class RetNetMixer final : public Mixer {
 };
 
 constexpr double kRetNetRopeBase = 1e4;
-constexpr int64_t kRetNetChunk = 128;  // the fastest on a CPU
+constexpr int64_t kRetNetChunk = 128;  // fastest on a CPU
 
 RetNetMixer::RetNetMixer(const ModelConfig& c, int64_t, at::Device device)
     : heads_(c.mixer.heads),
@@ -56,7 +56,7 @@ RetNetMixer::RetNetMixer(const ModelConfig& c, int64_t, at::Device device)
   const char* names[] = {"attn.q_proj.weight", "attn.k_proj.weight", "attn.v_proj.weight", "attn.g_proj.weight"};
   for (size_t i = 0; i < rows.size(); ++i) made.emplace_back(names[i], qkvg_.parts()[i]);
   table_ = ParameterTable(kRetNet.shapes(c), made, device);
-  // Head h keeps 1 - 2^(-5 - h) of its state at each token.
+  // Head h multiplies its state by 1 - 2^(-5 - h) at each token.
   const at::Tensor head = at::arange(heads_, at::TensorOptions().dtype(at::kDouble));
   log_decay_ = at::log1p(-at::exp2(-5 - head)).to(device);
 }
@@ -146,7 +146,7 @@ const MixerKind kRetNet = {.type = MixerType::retnet,
                            .model_type = "retnet",
                            .architecture = "RetNetForCausalLM",
                            .hidden_ratio = 2,
-                           .keys = {"conv_size", "gate"},  // of conv_size it says what the one value is
+                           .keys = {"conv_size", "gate"},  // conv_size accepts only one value
                            .defaults = {.conv_size = 0},
                            .make = make_mixer_as<RetNetMixer>,
                            .infer_sizes = infer_retnet_sizes,

@@ -25,7 +25,7 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// The last tokens of `k`, nothing of which was cut: the cache's places are the tokens' places.
+// The case in which nothing has been truncated: positions in the cache are the tokens' own positions.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
@@ -34,19 +34,19 @@ at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::
   return std::get<0>(ops::decode(q, rotated, v, lengths, in.distance_bias, in.tau, in.attention));
 }
 
-// One matrix of weights for each block of queries, over the first tokens and the union of their latest ones.
+// Computes one weight matrix per block of queries, over the sinks and the union of the queries' recent tokens.
 class BlockedForm {
  public:
   BlockedForm(const StreamingInputs& in, const StreamingCache& cache) : in_(in), cache_(cache) {
     const auto whole = at::TensorOptions().dtype(at::kLong).device(in.q.device());
     const at::Tensor row = at::arange(kBlock, whole).unsqueeze(1);
-    // From a query to the first tokens it is as far as the cache is long; to the others as far as they truly are.
+    // The distance to a sink is that within the full cache; the distance to recent tokens is the true one.
     const at::Tensor to_sinks = (cache.size() - at::arange(cache.sinks, whole)).expand({kBlock, cache.sinks});
     const at::Tensor to_recent = row + cache.recent - at::arange(cache.recent + kBlock, whole);
     const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
     visible_ = at::cat({at::ones_like(to_sinks, at::kBool), to_recent.ge(0) & to_recent.le(cache.recent)}, 1);
     if (in.attention.window > 0) visible_ = visible_ & distance.lt(in.attention.window);
-    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // every query's
+    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // the same for every query
     added_ = at::zeros({1, kBlock, distance.size(1)}, whole.dtype(at::kFloat));
     if (in.distance_bias.defined()) {
       const int64_t width = in.distance_bias.size(1);
@@ -61,7 +61,7 @@ class BlockedForm {
     return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
   }
 
-  // Queries from token `first` of k on, which is beyond the cache's size.
+  // Queries from token `first` of k on; `first` is beyond the cache's size.
   at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
     const int64_t length = q_BLHD.size(1);
     const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());
@@ -104,10 +104,10 @@ class BlockedForm {
   StreamingCache cache_;
   at::Tensor visible_,
       added_;         // (kBlock, sinks + recent + kBlock); (1 or heads, the same): bias, -infinity where invisible
-  at::Tensor count_;  // one number
+  at::Tensor count_;  // a scalar
 };
 
-// The definition: each token from the keys that its cache holds.
+// The definition: each token attends to the keys that are in its cache.
 at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, const at::Tensor& q_BLHD, int64_t first) {
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < q_BLHD.size(1); ++t) {
@@ -123,7 +123,7 @@ at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, co
 
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache) {
   const int64_t length = in.q.size(1), before = in.k.size(1) - length;
-  // The tokens that still find room beside all before them.
+  // The tokens that fit into the cache together with all tokens before them.
   const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
   std::vector<at::Tensor> out;
   if (early > 0) {

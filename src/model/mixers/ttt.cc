@@ -25,7 +25,7 @@ class TttMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // The recurrence's inputs, fp32; `places`: of each token in its mini-batch.
+  // The recurrence's inputs, fp32; `places`: the index of each token within its mini-batch.
   TttInputs inputs(const NormOutput& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 
@@ -122,7 +122,7 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
   return output_.forward(y)[0];
 }
 
-// The inner learning rate, fixed: 1 for the linear model, 0.1 for the MLP (the paper's).
+// The fixed inner learning rate of the paper: 1 for the linear model, 0.1 for the MLP.
 double base_rate(const ModelConfig& m) { return m.mixer.type == MixerType::ttt_mlp ? 0.1 : 1; }
 
 void infer_ttt_sizes(ModelConfig& m) {

@@ -1,4 +1,4 @@
-// B: batch, H: heads, T: tokens of a segment, D: dim.
+// The test-time training recurrence. B: batch, H: heads, T: tokens of a span, D: dim.
 #include "model/mixers/ttt_rule.h"
 
 #include <ATen/ATen.h>
@@ -11,7 +11,8 @@ namespace lazy {
 
 namespace {
 
-// Of LayerNorm(z) * weight + bias and of 1/2 |that - target|^2 by z. Its own gradients serve the outer loop.
+// LayerNorm(z) * weight + bias, and the gradient of 1/2 |that - target|^2 with respect to z. Differentiable for the
+// outer loop.
 struct InnerNorm {
   at::Tensor weight, bias;  // (H, 1, D)
 
@@ -21,7 +22,7 @@ struct InnerNorm {
   }
 };
 
-// A layer's inputs and the loss's gradients by its outputs, for every token.
+// A layer's inputs and the loss gradients with respect to its outputs, for every token.
 struct TttSteps {
   at::Tensor u, g;
 };
@@ -35,7 +36,7 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// Whole mini-batches, nothing before them in theirs. As ttt_piece.
+// As ttt_piece, for whole mini-batches from their first token on.
 at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -96,7 +97,7 @@ at::Tensor ttt_piece(const ChunkSpan& piece, const TensorList& tokens, const Ten
   return q + norm.forward(x);
 }
 
-// The state of one sequence, for each of a batch.
+// Repeats the state of one sequence for each sequence of a batch.
 TttState for_batch(const TttState& state, int64_t batch) {
   TensorList all;
   for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));
@@ -140,7 +141,7 @@ at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const Document
     TttInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = batch_document_tokens(*x, batch);
-    part.rate = part.rate * batch.real.unsqueeze(-1);  // nothing is learned of padding
+    part.rate = part.rate * batch.real.unsqueeze(-1);  // padding contributes no update
     out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))));
   }
   return unbatch_documents(out, documents);
@@ -161,7 +162,7 @@ std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state,
                                        });
   if (!in.last_state) return {out, state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
-  if (state.chunk_position == 0) {  // nothing of the next mini-batch
+  if (state.chunk_position == 0) {  // no token of the next mini-batch seen
     for (auto* list : {&state.sums.W, &state.sums.b}) {
       for (at::Tensor& sum : *list) sum = at::zeros(sum.sizes(), sum.options());
     }

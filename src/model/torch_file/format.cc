@@ -13,7 +13,7 @@ namespace lazy {
 
 namespace {
 
-// The records of the format, by their first four bytes.
+// Record signatures of the zip format.
 constexpr uint64_t kEntry = 0x04034b50, kDirectoryEntry = 0x02014b50, kEnd = 0x06054b50, kWideEnd = 0x06064b50,
                    kWideLocator = 0x07064b50;
 constexpr size_t kEntrySize = 30, kDirectoryEntrySize = 46, kEndSize = 22, kWideEndSize = 56, kWideLocatorSize = 20;
@@ -67,7 +67,7 @@ Directory find_directory(const Bytes& bytes) {
   return {bytes.number(wide + 48, 8, "directory"), bytes.number(wide + 32, 8, "directory")};
 }
 
-// A field of the directory's entry, or of the extra field that takes its place where it needs 64 bits.
+// A field of a directory entry, or of the extra field that replaces it for 64-bit values.
 struct Sizes {
   uint64_t stored = 0, full = 0, begin = 0;
 };
@@ -162,7 +162,7 @@ class Reader {
     const PickleValue& root = pickle_.values[pickle_.root];
     if (root.kind != Kind::dict)
       fail(kTorchFile, "{}: expected a dict of tensors, found {}", file_, kind_name(root.kind));
-    std::map<std::string, TorchFileEntry> by_name;  // a dict's later value takes the place of an earlier one
+    std::map<std::string, TorchFileEntry> by_name;  // a later value of a dict key replaces an earlier one
     for (size_t i = 0; i < root.items.size(); i += 2) {
       const PickleValue &key = at(root.items[i]), &value = at(root.items[i + 1]);
       if (key.kind != Kind::text)
@@ -201,7 +201,7 @@ class Reader {
     return out;
   }
 
-  // Arguments: storage, offset, size, stride, and others that do not matter here.
+  // Arguments: storage, offset, size, stride; the others are ignored.
   TorchFileEntry tensor(const std::string& name, const PickleValue& value) const {
     const PickleValue& v = at(value.items[0]);
     if (v.items.size() < 4 || at(v.items[0]).kind != Kind::storage || at(v.items[1]).kind != Kind::integer) {
@@ -237,8 +237,8 @@ class Reader {
     return entry;
   }
 
-  // From the first to the last element; nothing when that overflows. No tensor is larger than what it is read from: a
-  // stride of 0 must not make much of little.
+  // The larger of the extent from the first to the last element and the number of elements; nullopt on overflow.
+  // Counting both prevents a stride of 0 from expanding a small storage.
   std::optional<uint64_t> elements(const TorchFileEntry& entry) const {
     uint64_t extent = 1, count = 1;
     bool overflow = false;

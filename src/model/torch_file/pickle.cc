@@ -10,7 +10,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Of a model with 10^5 tensors. A value takes more memory than the byte that makes it.
+// Enough for a model with 10^5 tensors. A parsed value takes more memory than its bytes in the file.
 constexpr size_t kMostBytes = size_t{8} << 20;
 
 bool is_known(const std::string& global) {
@@ -123,7 +123,7 @@ class Machine {
       fail(kTorchFile, "{}: REDUCE: '{}' with {} arguments is not called", file_, name, value(arguments).items.size());
     }
   }
-  // The attributes of a state dict (_metadata) say nothing about its tensors.
+  // The attributes of a state dict (_metadata) do not affect its tensors.
   void build() {
     pop();
     top(Kind::dict);
@@ -177,7 +177,7 @@ class Machine {
         return long_integer();
       case 'G':
         take(8);
-        return push(Kind::real);  // no tensor needs the value
+        return push(Kind::real);  // the value is not needed
       case 'X':
         return text(number(4));  // BINUNICODE
       case 0x8c:
@@ -247,7 +247,7 @@ class Machine {
   size_t at_ = 0;
   Pickle pickle_;
   std::vector<uint32_t> stack_;
-  std::vector<size_t> marks_;  // heights of the stack
+  std::vector<size_t> marks_;  // stack heights
   std::unordered_map<uint64_t, uint32_t> memo_;
 };
 

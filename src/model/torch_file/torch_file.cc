@@ -81,7 +81,7 @@ class TorchFile : public WeightsFile {
 
   std::map<std::string, Place> places_;
   std::vector<std::string> names_;
-  std::shared_ptr<MappedFile> latest_;  // of those that were opened
+  std::shared_ptr<MappedFile> latest_;  // the most recently opened file
 };
 
 }  // namespace

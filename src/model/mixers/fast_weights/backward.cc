@@ -37,7 +37,8 @@ class Backward {
   }
 
  private:
-  // All chunks at once: what the answers say of q, of the weights at each chunk's start, and of the steps taken there.
+  // Gradients from the outputs, for all chunks at once: with respect to q, the weights at each chunk's start, and its
+  // steps.
   void through_reading(const at::Tensor& d_out) {
     const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
@@ -51,9 +52,9 @@ class Backward {
       add(d_.read_steps, overlap.mul_(d_steps));
       d_u_[n] = product(transposed(d_overlap), a);
       at::Tensor d_a = product(d_overlap, c_.u[n]);
-      // By M, of which the answers read share a M.
+      // With respect to M, which contributes to the weights with the factors `share`.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
-        if (a.size(-1) < d_y.size(-1)) {  // the tokens' factors on the narrower side
+        if (a.size(-1) < d_y.size(-1)) {  // applies the per-token factors on the narrower side
           const at::Tensor back = product(d_y, transposed(M));
           add(d_share, row_dot(back, a));
           d_a.addcmul_(back, share);
@@ -77,7 +78,7 @@ class Backward {
     d_.q = d_y;
   }
 
-  // All chunks at once: what every chunk needs of its own.
+  // Computes the chunk-local tensors, for all chunks at once.
   void prepare() {
     const Gelu act = gelu_of(spec_);
     for (size_t n = 0; n <= last_; ++n) {
@@ -95,11 +96,12 @@ class Backward {
     if (spec_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
   }
 
-  // W_, b_, S_ hold the gradients by what the chunk leaves; afterwards, by what it began with.
+  // On entry W_, b_, S_ hold the gradients with respect to the state after the chunk; on return, to the state before
+  // it.
   void through_chunk(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last_ && chunk < updates_; ++n) through_update(chunk, n);
-    // The gradients that were taken, from the first layer's to the last's.
+    // Through the backward pass of the inner loss, from the first layer to the last.
     for (size_t n = 0; n < last_; ++n) {
       const at::Tensor d_g = at_chunk(d_g_[n]), d_t = d_g * at_chunk(slope_[n]);
       at::Tensor d_z = at_chunk(d_z_[n]);
@@ -112,7 +114,7 @@ class Backward {
       d_z.copy_(norm_->by_z(chunk, at_chunk(d_g_[last_]), at_chunk(c_.g[last_])));
     else
       d_z.copy_(error_gradient_backward(at_chunk(c_.z[last_]), at_chunk(d_g_[last_])));
-    // The outputs that they were taken of, from the last layer to the first.
+    // Through its forward pass, from the last layer to the first.
     for (size_t n = last_ + 1; n-- > 0;) {
       d_z = at_chunk(d_z_[n]);
       at_chunk(d_W_[n]).baddbmm_(transposed(at_chunk(c_.u[n])), d_z);
@@ -128,16 +130,16 @@ class Backward {
     }
   }
 
-  // Whether what the new weights say of a layer's steps is taken where its inputs are, all chunks at once in the end:
-  // the first layer's, if they are narrower than its outputs.
+  // Whether the gradient of a layer's steps is computed from its inputs, for all chunks at once at the end: for the
+  // first layer, if its inputs are narrower than its outputs.
   bool from_inputs(size_t n) const { return n == 0 && !spec_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
-  // Through one layer's new weights.
+  // Through the weight update of one layer.
   void through_update(int64_t chunk, size_t n) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]);
-    // By M, from which the chunk's steps were subtracted in these shares.
+    // With respect to M, from which the chunk's steps are subtracted with these factors.
     const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped,
                              const Tensors& by) {
       if (from_inputs(n)) {
@@ -150,7 +152,7 @@ class Backward {
       else
         at::bmm_out(by_M, u, M);
       d_g.addcmul_(by_M, at_chunk(share), -1);
-      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);  // k's: at the end
+      if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);  // for k (n = 0) at the end
     };
     through(W_[n], spec_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
     if (!spec_.momentum) {
@@ -163,10 +165,11 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
-  // Of the chunks that leave something.
+  // The chunks whose updated state is used.
   at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
 
-  // use(first, count, gradients): those by what `count` chunks from `first` on left, `all` being those by what they
+  // use(first, count, gradients): `gradients` are those with respect to the state after each of `count` chunks from
+  // `first` on. `all` holds those with respect to the state before each chunk, at_the_end[n] those after the last one.
   // began with, at_the_end[n] those by what the last one left.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
@@ -175,7 +178,7 @@ class Backward {
     if (spec_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
-  // The first layer's part in k, and in the shares of its steps if they wait for this; part(x): the chunks that left
+  // The first layer's gradient of k, and of the factors of its steps if from_inputs(0); part(x): the chunks that left
   // `left`.
   template <typename Part>
   void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
@@ -189,7 +192,7 @@ class Backward {
     part(d_.k).addcmul_(back, part(share), -1);
   }
 
-  // All chunks at once: what nothing else waited for.
+  // Computes the remaining gradients, for all chunks at once.
   void finish() {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], transposed(c_.W[0]));
@@ -233,11 +236,11 @@ class Backward {
   const SavedActivations& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
-  const int64_t updates_;  // chunks whose new weights were asked for
+  const int64_t updates_;  // number of chunks whose updated state is used
   FastWeights d_;
   Tensors W_, b_, S_;
-  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete once their chunk is done
-  Tensors by_W_, by_S_;                  // u times the gradients by the weights and the momentum that the chunk leaves
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete once their chunk is processed
+  Tensors by_W_, by_S_;  // u times the gradients with respect to the weights and the momentum after the chunk
   Tensors d_z_, slope_, bend_, stepped_, momentum_stepped_;
   std::optional<InnerNormBackward> norm_;
 };

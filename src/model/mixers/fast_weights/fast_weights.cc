@@ -120,7 +120,7 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
                                                  fast_weights::unflatten_activations({own, saved.end()}, spec),
                                                  unpack_result(contiguous, spec));
     variable_list out = fast_weights::flatten(d);
-    out.resize(out.size() + 7);  // of the numbers
+    out.resize(out.size() + 7);  // no gradients for the non-tensor arguments
     return out;
   }
 };

@@ -15,7 +15,7 @@ void each(SavedActivations& c, const TensorSpec& spec, const Visit& visit) {
   list(c.z, spec.layers), list(c.t, spec.layers - 1), list(c.x, spec.layers - 1);
 }
 
-// (C, N, rows, columns) like `from`, which has the axes after C; nothing in it yet, but `from` for the first chunk.
+// Allocates (C, N, rows, columns) for `from` (N, rows, columns); only the first chunk is initialized, with `from`.
 at::Tensor of_chunks(int64_t chunks, const at::Tensor& from) {
   at::Tensor all = at::empty({chunks, from.size(0), from.size(1), from.size(2)}, from.options());
   all.select(0, 0).copy_(from);
@@ -30,13 +30,13 @@ struct Steps {
   FastWeightsResult& after;
 
   size_t last() const { return spec.layers - 1; }
-  // Where the n-th layer's tensor at the end of a chunk goes.
+  // The destination of the n-th layer's tensor at the end of a chunk.
   static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
     return after_all[n] = at::empty(all.sizes().slice(1), all.options());
   }
 
-  // The gradients of the chunk's tokens, at the weights of its start.
+  // The inner gradients of the chunk's tokens at the weights of its start.
   void gradients(int64_t chunk) const {
     const Gelu act = gelu_of(spec);
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
@@ -75,7 +75,7 @@ struct Steps {
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
-      // to -= u^T (rows g), the tokens' factors on the narrower of the two
+      // to -= u^T (rows g), with the per-token factors on the narrower side
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
         to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
@@ -89,12 +89,12 @@ struct Steps {
     }
   }
 
-  // The answers to q of every chunk at once.
+  // The outputs at q for all chunks at once.
   at::Tensor read() const {
     const Gelu act = gelu_of(spec);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // the tokens' factors on the narrower side
+      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // applies the per-token factors on the narrower side
         y = product(a * in.read_keep, c.W[n]);
         accumulate(y, a * in.read_carry, c.S[n]);
       } else {
@@ -103,7 +103,7 @@ struct Steps {
       }
       if (spec.bias) y.add_(c.b[n]);
       at::Tensor overlap = product(a, transposed(c.u[n]));
-      if (spec.bias) overlap.add_(1);  // as if inputs ended in a 1, whose weights are b
+      if (spec.bias) overlap.add_(1);  // the bias acts as a weight of a constant input of 1
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
       if (n == last()) break;
       c.x[n] = y;

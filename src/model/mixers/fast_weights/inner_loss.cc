@@ -46,7 +46,7 @@ at::Tensor Gelu::second(const at::Tensor& z) const {
 
 namespace {
 
-// rstd (x - mean(x) - n mean(x n)): LayerNorm's gradient by its input.
+// rstd (x - mean(x) - n mean(x n)): the input gradient of LayerNorm.
 at::Tensor through(const at::Tensor& x, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd) {
   return std::get<0>(at::native_layer_norm_backward(x, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
 }
@@ -77,10 +77,10 @@ at::Tensor InnerNormBackward::by_z(int64_t chunk, const at::Tensor& d, const at:
   const at::Tensor z = at_chunk(z_), mean = at_chunk(mean_), rstd = at_chunk(rstd_), n = at_chunk(n_);
   const at::Tensor d_h = through(d, z, mean, rstd);
   at_chunk(d_h_).copy_(d_h);
-  // By n: through h, and through the projection on n.
+  // With respect to n: through h and through the projection on n.
   at::Tensor d_n = d_h * square_;
   d_n.addcmul_(d, at_chunk(projection_), -1).addcmul_(at_chunk(h_), row_mean(d * n).mul_(rstd), -1);
-  // By rstd, a factor of G: rstd moves with z by -rstd^2 n / dim.
+  // With respect to rstd, a factor of G: d rstd / d z = -rstd^2 n / dim.
   return through(d_n, z, mean, rstd).addcmul_(n, row_mean(d * G).mul_(rstd), -1);
 }
 

@@ -27,14 +27,14 @@ void check(const ConvolutionInputs& in) {
   }
 }
 
-// The inputs before x, then x.
+// Concatenates the previous inputs and x.
 at::Tensor with_past(const ConvolutionInputs& in) {
   const int64_t past = in.weight.size(2) - 1;
   if (in.state.defined()) return at::cat({in.state.to(in.x.scalar_type()), in.x}, 1);
   return at::constant_pad_nd(in.x, {0, 0, past, 0});
 }
 
-// How many tokens of its own document stand before each token.
+// The index of each token within its document.
 at::Tensor places(const ConvolutionInputs& in) {
   const int64_t length = in.x.size(1);
   const at::Tensor begins = in.cu_seqlens.to(in.x.device(), /*non_blocking=*/true);
@@ -52,7 +52,7 @@ bool one_kernel(const ConvolutionInputs& in) {
   return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMaxTaps;
 }
 
-// A state that wants a gradient is convolved with the rest.
+// A state that requires a gradient is convolved together with x.
 Convolution convolved_at_once(const ConvolutionInputs& in) {
   const int64_t past = in.weight.size(2) - 1, length = in.x.size(1);
   const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();

@@ -57,9 +57,9 @@ const auto& backward_op() {
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
-// The operator's softmax and its log-sum-exp, both differentiable. With p the weights, d lse_i / d q_i = scale sum_j
-// p_ij k_j is attention whose values are the keys, and d lse_i / d k_j = scale p_ij q_i is summed over i as a value's
-// gradient is.
+// The softmax attention operator and its log-sum-exp, both differentiable. With weights p, d lse_i / d q_i = scale
+// sum_j p_ij k_j is attention with the keys as values. d lse_i / d k_j = scale p_ij q_i is summed over i like the
+// gradient of a value.
 struct AttentionAndLse : torch::autograd::Function<AttentionAndLse> {
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const OptionalTensor& cu_q, const OptionalTensor& cu_k, int64_t window,

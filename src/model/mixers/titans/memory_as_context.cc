@@ -1,4 +1,4 @@
-// B: batch, T: tokens of a piece of a segment, d: hidden_size.
+// Memory as context (Titans MAC). B: batch, T: tokens of a span, d: hidden_size.
 #include "model/mixers/titans/memory_as_context.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ namespace lazy {
 
 namespace {
 
-// What one piece needs besides tensors.
+// The non-tensor arguments of one span.
 struct MacSegment {
   int64_t heads, head_dim, memory_heads, chunk, persistent;
   double norm_eps;
@@ -34,7 +34,7 @@ struct MacSegment {
   at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
 };
 
-// The order of what pieces share, and of the state before the memory's own.
+// Indices of the tensors shared by all spans, and of the state entries before the memory's.
 enum MacShared {
   kKeyWeight,
   kValueWeight,
@@ -45,7 +45,7 @@ enum MacShared {
   kGateBias,
   kRecalledNorm,
   kConvolution,
-  kModelNorm  // where the memory has one
+  kModelNorm  // only if the memory has a norm
 };
 enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
 
@@ -54,12 +54,12 @@ at::Tensor model_norm(const TensorList& shared) {
 }
 
 // a_1 b_1 a_2 b_2 ...: (B, T, heads, dim) each -> (B, 2 T, heads, dim). In this order a causal mask lets a token see
-// what was recalled of itself and of tokens before it, and of none after.
+// what was retrieved for it and for earlier tokens, but not for later ones.
 at::Tensor interleaved(const at::Tensor& a, const at::Tensor& b) {
   return at::stack({a, b}, 2).reshape({a.size(0), 2 * a.size(1), a.size(2), a.size(3)});
 }
 
-// What the segment's tokens attend to so far -> y (B, T, d), the attention's answer; extends the past.
+// Attention over the segment so far -> y (B, T, d); appends to the cached keys and values.
 at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const TensorList& tokens,
                       const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
@@ -76,7 +76,7 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const auto after_prefix = [&](MacShared prefix, const at::Tensor& own) {
     return at::cat({shared[prefix].unsqueeze(0).expand({B, -1, -1, -1}), own}, 1);
   };
-  // Nobody asks for the answers of recalled tokens.
+  // The outputs at retrieved tokens are not used, so their queries are zero.
   const auto out = ops::attention(interleaved(at::zeros_like(q_x), q_x), after_prefix(kPrefixKeys, k),
                                   after_prefix(kPrefixValues, v), {}, {},
                                   {.normalizer = "softmax", .deterministic = segment.deterministic});
@@ -86,11 +86,11 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   return std::get<0>(out).view({B, T, 2, -1}).select(2, 1);
 }
 
-// What the memory learns from y (B, T, d) and answers to it, (B, T, d); advances the memory.
+// Updates the memory with y (B, T, d) and returns its output, (B, T, d).
 at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at::Tensor& y, const TensorList& shared,
                      TensorList& state) {
   const int64_t B = y.size(0), T = y.size(1);
-  at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v side by side
+  at::Tensor streams = at::linear(y, shared[kMemoryWeight]);  // q, k, v concatenated
   if (shared[kConvolution].numel() > 0) {
     const int64_t past = state[kPastInputs].size(1);
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
@@ -136,12 +136,12 @@ TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
 }
 
 std::vector<const Linear*> TitansMac::products() const {
-  return {&product_.output()};  // the pieces read the others' weights themselves
+  return {&product_.output()};  // the spans read the other weights directly
 }
 
-// The state: the inputs of the convolution that recalls, then that of the pieces.
+// State: the input of the retrieval's convolution, then that of the spans' convolution.
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
-  if (options.packed) {  // documents side by side, so that they do not wait for each other
+  if (options.packed) {  // documents are batched, so that they run in parallel
     const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());
     TensorList out;
     for (const DocumentBatch& batch : documents.batches) {
@@ -166,7 +166,7 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
-  // What does not wait for the memory, of all tokens at once.
+  // The parts that do not depend on the memory, for all tokens at once.
   const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
   recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
                                 .state = at::empty({0})};

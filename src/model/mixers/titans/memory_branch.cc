@@ -55,7 +55,7 @@ void MemoryBranch::bind_parameters(const ParameterTable& table) {
     convolutions_[n] = table[std::string("memory.") + kStreams[n] + "_conv1d.weight"];
     biases_[n] = table[std::string("memory.") + kGates[n] + "_proj.bias"];
   }
-  // A hundredth forgotten at every token.
+  // Initially about 1% of the memory decays per token.
   table.fill("memory.decay_proj.bias", -4.6);
   norm_ = table["memory.model_norm.weight"];
   if (norm_.defined()) table.fill("memory.model_norm.weight", 1);

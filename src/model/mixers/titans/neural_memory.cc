@@ -1,4 +1,4 @@
-// B: batch, H: heads, T: tokens of a piece, D: dim.
+// The neural memory of Titans. B: batch, H: heads, T: tokens of a span, D: dim.
 #include "model/mixers/titans/neural_memory.h"
 
 #include <ATen/ATen.h>
@@ -11,15 +11,15 @@ namespace lazy {
 
 namespace {
 
-// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (..., T) -> (..., T, T). Each sum starts anew, so
-// that no large sums are subtracted.
+// gate_{s+1} * ... * gate_t for s <= t, else 0, from logarithms (..., T) -> (..., T, T). Each sum is computed
+// separately to avoid the cancellation of large cumulative sums.
 at::Tensor products_between(const at::Tensor& log_gate) {
   auto sizes = log_gate.sizes().vec();
   sizes.push_back(sizes.back());
   return log_gate.unsqueeze(-1).expand(sizes).tril(-1).cumsum(-2).exp().tril();
 }
 
-// How S and M stand at each token of a piece, as multiples of what they were at its start and of its gradients.
+// S and M at each token of a span, as linear combinations of their start values and the span's gradients.
 struct GateProducts {
   ChunkwiseUpdate weights;                   // M_t = keep_t M + carry_t S - sum steps_ts G_s
   at::Tensor momentum_keep, momentum_steps;  // S_T = keep S - sum steps_s G_s: (..., 1, 1), (..., T, 1)
@@ -38,19 +38,19 @@ GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentu
   return out;
 }
 
-// What a norm makes of the MLP's answers z to x: (B, H, T, D) each.
+// Applies the residual norm to the MLP's output z at input x: (B, H, T, D) each.
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
-// Half the square is what normalized fast weights learn by.
+// Normalized fast weights minimize 1/2 of the squared error, so the step is doubled.
 at::Tensor loss_scaled_step(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
 
 struct MemorySteps {
   at::Tensor u, g;
 };
 
-// Of the error of M(k): every layer's inputs and the gradients by its outputs, (B, H, T, ...).
+// For the loss of M(k): every layer's inputs and its output gradients, (B, H, T, ...).
 std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
                                       const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
@@ -67,7 +67,7 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
-// Whole chunks, or the beginning of one. As memory_piece.
+// As memory_piece, for whole chunks or the beginning of one.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -112,7 +112,7 @@ at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, c
   return memory_output(fast_weights::from_chunks(result.out, B), tokens[0], norm);
 }
 
-// The state of one sequence, for each of a batch.
+// Repeats the state of one sequence for each sequence of a batch.
 MemoryState for_batch(const MemoryState& state, int64_t batch) {
   TensorList all;
   for (const at::Tensor& t : tensors(state)) all.push_back(t.expand({batch, -1, -1, -1}));

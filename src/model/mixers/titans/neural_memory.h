@@ -61,8 +61,8 @@ std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, Memory
 at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
                          const DocumentBatches& documents);
 
-// The same for one span, for mixers whose inputs depend on earlier outputs. tokens: the inputs (batch, heads, T, ...) in
-// the order of MemoryInputs. `state`, as a list, is replaced by the state after the span.
+// The same for one span, for mixers whose inputs depend on earlier outputs. tokens: the inputs in the order of
+// MemoryInputs, (batch, heads, T, ...) each. `state`, as a list, is replaced by the state after the span.
 at::Tensor memory_piece(const ChunkSpan& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
                         std::vector<at::Tensor>& state, bool rounded);
 

@@ -55,14 +55,14 @@ class TitansMal final : public TitansMixer {
 
 class BranchStates {
  public:
-  // persistent: learned tokens that the memory sees before the text.
+  // persistent: number of learned tokens that the memory sees before the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
-  // To read and renew; null without a cache. The window has two tensors, keys and values.
+  // The state to read and update; null without a cache. The window has two tensors, keys and values.
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
-  int64_t seen() const { return seen_; }  // tokens that the memory has seen
-  void keep();                            // into the cache, if there is one
+  int64_t seen() const { return seen_; }  // tokens already seen by the memory
+  void keep();                            // writes the states to the cache, if any
 
  private:
   std::vector<at::Tensor>* kept_ = nullptr;
@@ -166,7 +166,7 @@ void BranchStates::keep() {
 bool is_mac(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mac; }
 bool is_mag(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mag; }
 bool has_attention(const ModelConfig& m) { return m.mixer.type != MixerType::titans_lmm; }
-// The memory's answers pass a norm, a gate and a projection of their own, as LMM.
+// Whether the memory's output has its own norm, gate and projection, as in LMM.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
 void infer_titans_sizes(ModelConfig& m) {
@@ -272,7 +272,7 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-// keys: of [mixer], beside those that all four read.
+// keys: of [mixer], in addition to those of all four variants.
 MixerKind titans_kind(MixerType type, const char* architecture, decltype(MixerKind::make) make, bool attends,
                       std::vector<const char*> keys) {
   keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion", "memory_norm"});
