@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "ops/normalizers.h"
 #include "repro/configs.h"
 #include "repro/experiments/experiment.h"
 #include "train/throughput.h"
@@ -39,9 +40,7 @@ constexpr double kAttention = 0.35, kPortable = 0.26;
 
 double gpu_utilization(const ModelConfig& model, bool large) {
   if (model.all_attention()) {
-    const bool portable = model.attention.normalizer == Normalizer::sparsemax ||
-                          model.attention.normalizer == Normalizer::entmax15 ||
-                          model.attention.normalizer == Normalizer::sigmoid;
+    const bool portable = ops::traits(model.attention.normalizer).family != ops::NormalizerFamily::exponential;
     return portable ? kPortable : kAttention;
   }
   const auto found = std::find_if(kMixers.begin(), kMixers.end(), [&](const Measured& m) {
