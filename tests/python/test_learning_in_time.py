@@ -62,7 +62,7 @@ def ttt_by_steps(x, layers, size):
                 loss = 0.5 * (model(f, k) - (v - k)).square().sum()
                 gradients = torch.autograd.grad(loss, f, create_graph=True)
                 moved = [m + x["rate"][n, t, h] * g for m, g in zip(moved, gradients)]
-                now = [p - x["place_scale"][t % size] * m for p, m in zip(f, moved)]
+                now = [p - x["position_scale"][t % size] * m for p, m in zip(f, moved)]
                 out.append((q + model(now, q))[0])
                 if t % size == size - 1:
                     f, moved = now, [torch.zeros_like(p) for p in f]
@@ -77,7 +77,7 @@ def test_ttt_against_single_steps(layers, tmp_path):
     inner = dim if layers == 1 else 4 * dim
     x = {name: leaf(batch, length, heads, dim) for name in "qkv"}
     x["rate"] = (torch.rand(batch, length, heads, dtype=torch.float64) / dim).requires_grad_()
-    x["place_scale"] = (1 / torch.arange(1, size + 1, dtype=torch.float64)).requires_grad_()
+    x["position_scale"] = (1 / torch.arange(1, size + 1, dtype=torch.float64)).requires_grad_()
     x["norm_weight"], x["norm_bias"] = (
         (1 + leaf(heads, dim, std=0.2)).detach().requires_grad_(),
         leaf(heads, dim, std=0.2),
