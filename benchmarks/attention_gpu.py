@@ -1,10 +1,12 @@
-"""lazy_attention on a GPU beside everything that PyTorch users have: SDPA by cuDNN and by FlashAttention-2 (softmax, no bias),
-FlexAttention with the distance bias (softmax), and a straightforward Triton kernel of Elastic-Softmax (forward).
+"""lazy_attention on a GPU beside everything that PyTorch users have.
+
+These are SDPA by cuDNN and by FlashAttention-2 (softmax, no bias), FlexAttention with the distance bias (softmax), and
+a straightforward Triton kernel of Elastic-Softmax (forward).
 
     PYTHONPATH=python python benchmarks/attention_gpu.py [--json FILE] [--shape 8x4096x64 ...]
 
-Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs; medians of
-rounds in which all take their turn, by CUDA events.
+Results are checked against a computation in fp32 before they are timed. Causal, bf16, 16 heads, random inputs; medians
+of rounds in which all take their turn, by CUDA events.
 """
 
 import argparse
@@ -138,7 +140,8 @@ def main():
         flops = 2 * batch * HEADS * length * length * dim
         print(
             f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}\n"
-            f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
+            f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
+            f"{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
         )
         for name in dict.fromkeys(name for name, _ in works):
             line, row = f"{name:32}", {"shape": shape, "variant": name}
@@ -150,7 +153,10 @@ def main():
                     times.get((peer, what), float("nan")) / ms for peer in ("cuDNN softmax", "FlashAttention-2 softmax")
                 ]
                 row[what] = {"ms": ms, "cudnn_ratio": ratios[0], "flash2_ratio": ratios[1]}
-                line += f"{ms:{7 if factor == 1 else 10}.3f} ms{factor * flops / ms / 1e9:9.0f}{ratios[0]:10.2f}{ratios[1]:8.2f}"
+                line += (
+                    f"{ms:{7 if factor == 1 else 10}.3f} ms{factor * flops / ms / 1e9:9.0f}"
+                    f"{ratios[0]:10.2f}{ratios[1]:8.2f}"
+                )
             print(line, flush=True)
             rows.append(row)
         once, again = (
@@ -160,8 +166,8 @@ def main():
         apart = ((once[0] - again[0]).abs().max() / once[0].abs().max()).item()
         same = all(torch.equal(a, b) for a, b in zip(once[1:], again[1:]))
         print(
-            f"ours, two backward passes: d_q differs by at most {apart:.1e} of its largest element, the other gradients "
-            f"{'are bit-identical' if same else 'DIFFER'}"
+            f"ours, two backward passes: d_q differs by at most {apart:.1e} of its largest element, "
+            f"the other gradients {'are bit-identical' if same else 'DIFFER'}"
         )
         rows.append({"shape": shape, "variant": "run to run", "d_q": apart, "others_identical": same})
         for name, why in failed.items():

@@ -1,10 +1,14 @@
-"""lazy_attention on what a trained model attends to: queries, keys, values, distance bias and tau of every layer of a model
-folder, recorded on a text, with the share of alive pairs and tiles and the speed of prefill and decode beside PyTorch's.
+"""lazy_attention on what a trained model attends to.
 
-    PYTHONPATH=python python benchmarks/attention_recorded.py MODEL_FOLDER TEXT_FILE [--batch 8 --length 4096] [--json FILE]
+    PYTHONPATH=python python benchmarks/attention_recorded.py MODEL_FOLDER TEXT_FILE [--batch 8 --length 4096]
+                                                              [--json FILE]
 
-bf16 on a GPU; results are checked against fp32 before they are timed. The model reads batch x length tokens of the text, also
-beyond the length that it was trained at: the speeds want long rows, and the shares are printed for that reason.
+Queries, keys, values, distance bias and tau of every layer of a model folder are recorded on a text. Printed are the
+share of alive pairs and tiles, and the speed of prefill and decode beside PyTorch's.
+
+bf16 on a GPU; results are checked against fp32 before they are timed. The model reads batch x length tokens of the
+text, also beyond the length that it was trained at: the speeds want long rows, and the shares are printed for that
+reason.
 """
 
 import argparse
@@ -69,7 +73,8 @@ def main():
     options = parser.parse_args()
     rows = []
     print(
-        f"{'layer':>5}{'alive pairs':>13}{'tiles':>8}{'cuDNN':>12}{'ours':>12}{'ratio':>7}   {'decode, alive':>13}{'cuDNN':>12}{'ours':>12}{'ratio':>7}"
+        f"{'layer':>5}{'alive pairs':>13}{'tiles':>8}{'cuDNN':>12}{'ours':>12}{'ratio':>7}   "
+        f"{'decode, alive':>13}{'cuDNN':>12}{'ours':>12}{'ratio':>7}"
     )
     for layer, (q, k, v, arguments) in enumerate(record(options.model, options.text, options.batch, options.length)):
         exact = lazy_attention.attention(q, k, v, **arguments, return_stats=True)
@@ -105,7 +110,8 @@ def main():
         )
         print(
             f"{layer:5}{pairs:12.1%} {tiles:7.1%}{ms['prefill softmax']:9.3f} ms{ms['prefill']:9.3f} ms"
-            f"{ms['prefill softmax'] / ms['prefill']:7.2f}   {decode_alive:13.1%}{ms['decode softmax']:9.3f} ms{ms['decode']:9.3f} ms"
+            f"{ms['prefill softmax'] / ms['prefill']:7.2f}   "
+            f"{decode_alive:13.1%}{ms['decode softmax']:9.3f} ms{ms['decode']:9.3f} ms"
             f"{ms['decode softmax'] / ms['decode']:7.2f}",
             flush=True,
         )

@@ -6,10 +6,11 @@
                                  [--limit 64] [--task-limit N] [--page FILE.html]
 
 Of every configuration (recipe.toml, which others extend, is left out): `lazy train`, `lazy eval --lengths`, with --data
-`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS at a time on each GPU, the first named first, and TRAININGS of them
-at most training (`--jobs 2 --trainings 1`: each alone, or beside another's evaluation); --gpus 0 is the CPU. What is done is in
-OUTPUT/NAME and is not done again, trainings go on from their last checkpoint: after --seconds what runs is told to stop, and the
-same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of what is there.
+`lazy eval --tasks all`, `lazy sinks` where layers attend. JOBS run at a time on each GPU, the first named first, and
+TRAININGS of them at most train (`--jobs 2 --trainings 1`: each alone, or beside another's evaluation); --gpus 0 is the
+CPU. What is done is in OUTPUT/NAME and is not done again. Trainings go on from their last checkpoint: after --seconds
+what runs is told to stop, and the same command continues. Logs: OUTPUT/NAME.STEP.out. Without a corpus: the table of
+what is there.
 """
 
 import argparse

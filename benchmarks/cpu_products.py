@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The output projection's product x W^T in fp32 on a CPU by LibTorch's two libraries: `torch.mm` (the BLAS) and oneDNN, which
-src/ops/row_products.cc calls. Prints GFLOP/s, medians.
+"""The output projection's product x W^T in fp32 on a CPU by LibTorch's two libraries.
 
     python benchmarks/cpu_products.py [--threads 2] [--rows 131] [--vocabulary 32000] [--width 128 512 1024]
+
+These are `torch.mm` (the BLAS) and oneDNN, which src/ops/row_products.cc calls. Prints GFLOP/s, medians.
 """
 
 import argparse

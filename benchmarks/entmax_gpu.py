@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Sparsemax, entmax-1.5 and sigmoid attention on a GPU, forward and backward in bf16, beside AdaSplash's Triton kernels of
-entmax-1.5 (pip install adasplash) and beside softmax by FlashAttention-2 and by ours.
+"""Sparsemax, entmax-1.5 and sigmoid attention on a GPU, forward and backward in bf16.
 
-    python benchmarks/entmax_gpu.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--score-scale 1 4] [--json FILE] [--quick-tuning]
-    LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...        # the kernel of any shape and type instead of tensor cores
+    python benchmarks/entmax_gpu.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--score-scale 1 4] [--json FILE]
+                                                         [--quick-tuning]
+    LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...    # the kernel of any shape and type instead of tensor cores
 
-Causal, 16 heads; queries are drawn so that scores have the given standard deviation: the larger it is, the fewer keys have
-weight. Outputs are compared with float64 before anything is timed. Medians of rounds in which all take their turn, by CUDA events.
+Beside them: AdaSplash's Triton kernels of entmax-1.5 (pip install adasplash), softmax by FlashAttention-2 and by ours.
+Causal, 16 heads; queries are drawn so that scores have the given standard deviation: the larger it is, the fewer keys
+have weight. Outputs are compared with float64 before anything is timed. Medians of rounds in which all take their turn,
+by CUDA events.
 """
 
 import argparse
@@ -145,8 +147,9 @@ def main():
                     failed[name] = str(exception).split("\n")[0][:160]
             times = medians(works, a.rounds)
             print(
-                f"\n{batch} x {length}, head size {dim}, scores of deviation {scale:g} ({100 * share:.0f} % of pairs alive in {cut} tokens "
-                f"under entmax-1.5), {torch.cuda.get_device_name()}, ms",
+                f"\n{batch} x {length}, head size {dim}, scores of deviation {scale:g} "
+                f"({100 * share:.0f} % of pairs alive in {cut} tokens under entmax-1.5), "
+                f"{torch.cuda.get_device_name()}, ms",
                 flush=True,
             )
             print(f"{'':28}{'forward':>10}{'with backward':>16}{'relative error':>17}")

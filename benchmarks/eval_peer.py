@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""`lazy eval` beside lm-evaluation-harness 0.4.13 (its `hf` model) on one model folder: the same requests, the same machine.
+"""`lazy eval` beside lm-evaluation-harness 0.4.13 (its `hf` model): one model folder, requests and machine.
 
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy [--limit 100] [--json FILE]
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
 
-Run it by an interpreter with lm_eval, torch, transformers and accelerate. Timed are, in one go, the eight multiple-choice
-and LAMBADA sets, and WikiText (--each: every set for itself), from the loaded model to the written results, and whole
-processes. `lazy eval` is always a process of its own: what it takes for one document a task, its start and the loading, is
-taken off for the former. The harness is warmed by the same documents; its start is that, its imports and the loading. It need
-not compute bootstrapped standard errors (--bootstrap-iters 0), so what is left is requests, scoring and records. Of several
---batch-size the fastest counts, and the best of --repeat runs of both. Before a ratio is printed the log-likelihoods are compared:
-in fp32 they must agree within 1e-3, a long text's within fp32's rounding of it; in bf16 the largest and the mean difference are
-printed, for both sides round.
+Run it by an interpreter with lm_eval, torch, transformers and accelerate. The eight multiple-choice and LAMBADA sets
+are timed in one go, then WikiText (--each: every set for itself). Both times are taken: from the loaded model to the
+written results, and of whole processes. `lazy eval` is always a process of its own; for the former time, what it takes
+for one document a task (its start and the loading) is taken off. The harness is warmed by the same documents; its start
+is that, its imports and the loading. It need not compute bootstrapped standard errors (--bootstrap-iters 0), so what is
+left is requests, scoring and records. Of several --batch-size the fastest counts, of --repeat runs of both the best.
+
+Before a ratio is printed the log-likelihoods are compared. In fp32 they must agree within 1e-3, a long text's within
+fp32's rounding of it. In bf16 the largest and the mean difference are printed, for both sides round.
 """
 
 import argparse
@@ -69,7 +70,7 @@ def time_harness(a, lm, tasks, output):
 
 
 def agreement(theirs, ours):
-    """Number of requests, largest and mean difference of their log-likelihoods, whether all are those of equal programs in fp32."""
+    """Number of requests, largest and mean difference of log-likelihoods, whether all agree within fp32's rounding."""
     differences, equal = [], True
     for task, run in theirs.items():
         for number, (requests, values, _) in run.documents.items():
@@ -167,8 +168,10 @@ def main():
         r = measure(a, models, harness_start, name, tasks)
         results.append(r)
         print(
-            f"| {name:<28} | {r['requests']:>8} | {r['lazy_seconds'] - r['lazy_start_seconds']:>5.2f} ({r['lazy_start_seconds']:>5.2f}) "
-            f"| {r['harness_seconds']:>5.2f} ({harness_start:>5.2f}) | {r['harness_batch_size']:>5} | {r['ratio_loaded']:>6.2f} "
+            f"| {name:<28} | {r['requests']:>8} "
+            f"| {r['lazy_seconds'] - r['lazy_start_seconds']:>5.2f} ({r['lazy_start_seconds']:>5.2f}) "
+            f"| {r['harness_seconds']:>5.2f} ({harness_start:>5.2f}) "
+            f"| {r['harness_batch_size']:>5} | {r['ratio_loaded']:>6.2f} "
             f"| {r['ratio_processes']:>7.2f} | {r['largest_difference']:.2e} | {r['mean_difference']:>9.2e} |",
             flush=True,
         )

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The peer of `lazy bench mixers`: flash-linear-attention's models of the same 340M shapes, forward and backward in bf16.
+"""The peer of `lazy bench mixers`: flash-linear-attention's models of equal 340M shapes, forward and backward in bf16.
 
-    python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE] [--quick-tuning]
+    python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE]
+                                     [--quick-tuning]
 
-Prints tokens/s of training; beside those of `lazy bench mixers --json FILE` where --ours names its file. FLA's Mamba2 is as
-fast as what it finds installed (mamba_ssm, causal_conv1d); what it ran on is printed. Needs flash-linear-attention.
+Prints tokens/s of training; beside those of `lazy bench mixers --json FILE` where --ours names its file. FLA's Mamba2
+is as fast as what it finds installed (mamba_ssm, causal_conv1d); what it ran on is printed. Needs
+flash-linear-attention.
 """
 
 import argparse
@@ -95,7 +97,8 @@ if a.ours:
         ours = {(row["model"], row["length"]): row["train_tokens_per_second"] for row in json.load(file)["rows"]}
 rows = []
 print(
-    "| model | parameters | length | FLA tokens/s | ours | ours / FLA | GiB | FLA ran on |\n|---|--:|--:|--:|--:|--:|--:|---|"
+    "| model | parameters | length | FLA tokens/s | ours | ours / FLA | GiB | FLA ran on |\n"
+    "|---|--:|--:|--:|--:|--:|--:|---|"
 )
 for name in a.model:
     model, parameters = build(name)

@@ -1,5 +1,8 @@
-"""Triton's autotuning in a fraction of its time: a kernel's configurations are compiled by forked processes, each is then timed for
-3 + 10 ms instead of 25 + 100. FLA's models have hundreds of configurations, which otherwise take many minutes before the first step."""
+"""Triton's autotuning in a fraction of its time.
+
+A kernel's configurations are compiled by forked processes; each is then timed for 3 + 10 ms instead of 25 + 100. FLA's
+models have hundreds of configurations, which otherwise take many minutes before the first step.
+"""
 
 import os
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The recurrences on tensor cores beside flash-linear-attention's Triton kernels: forward, and forward and backward, in bf16.
+"""The recurrences on tensor cores beside flash-linear-attention's Triton kernels, in bf16.
 
-    python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE] [--quick-tuning]
+    python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE]
+                                                             [--quick-tuning]
 
-Heads and widths are those of the 340M models. Where FLA is installed results and gradients are compared before they are timed.
---kernels lists the time of every kernel of ours. Medians of rounds in which all take their turn, by CUDA events.
+Timed are the forward alone, and forward and backward. Heads and widths are those of the 340M models. Where FLA is
+installed results and gradients are compared before they are timed. --kernels lists the time of every kernel of ours.
+Medians of rounds in which all take their turn, by CUDA events.
 """
 
 import argparse

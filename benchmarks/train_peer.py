@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The peer of `lazy bench train`: a Hugging Face Llama of the same shape under torch.compile, bf16 weights, SDPA, fused AdamW.
+"""The peer of `lazy bench train`: a Hugging Face Llama of the same shape under torch.compile, bf16, SDPA, fused AdamW.
 
     python benchmarks/train_peer.py --layers 24 --width 1024 --batch 8 --length 4096 [--json FILE]
 
-Prints tokens/s, model FLOP/s (6 (N - embedding) + 6 L T d a token) and memory, counted as `lazy bench train` counts them.
+Prints tokens/s, model FLOP/s (6 (N - embedding) + 6 L T d a token) and memory, counted as in `lazy bench train`.
 """
 
 import argparse
@@ -69,7 +69,8 @@ result = {
     "loss": loss.item(),
 }
 print(
-    f"{result['peer']}, {parameters / 1e6:.1f}M parameters, {a.batch} x {a.length}: {result['tokens_per_second']:.0f} tokens/s "
+    f"{result['peer']}, {parameters / 1e6:.1f}M parameters, {a.batch} x {a.length}: "
+    f"{result['tokens_per_second']:.0f} tokens/s "
     f"{result['tflops']:.1f} TFLOP/s {result['peak_memory_bytes'] / 2**30:.2f} GiB, first steps after {warm:.0f} s"
 )
 if a.json:

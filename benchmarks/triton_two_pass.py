@@ -1,4 +1,4 @@
-"""Elastic-Softmax attention with a distance bias as a straightforward Triton kernel, forward only: what a day's work gives.
+"""Elastic-Softmax attention with a distance bias as a straightforward Triton kernel, forward only.
 
 The first sweep over the keys finds each row's largest score and sum, the second computes the scores again, the weights
 max(p + tau / i, 0) and their sum over V (arXiv 2601.00919, eq. 4 and 5). Causal, bf16 or fp16, q, k, v (batch, length,

@@ -1,7 +1,7 @@
 """Trains a small language model with Lazy Attention beside its softmax twin, in PyTorch alone.
 
-The task is associative recall: a text asks for a key ("b?"), then tells its value ("b7"), and so on. A key that was told
-before has a known answer. Attention must find one earlier token; the statistics show where the rest of its weight goes.
+The task is associative recall: a text asks for a key ("b?"), then tells its value ("b7"), and so on. A key that was
+told before has a known answer. Attention must find one earlier token; the statistics show where its other weight goes.
 Usage: train_tiny.py [--steps N]
 """
 

@@ -125,7 +125,8 @@ def main():
     options.figure.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-margin} {-margin} {full}" role="img" aria-label="{label}" '
         f'width="{full.split()[0]}" height="{full.split()[1]}" '
-        f'font-family="system-ui,-apple-system,Segoe UI,Roboto,Arial,sans-serif" font-size="14">\n<style>\n{style}\n</style>\n'
+        'font-family="system-ui,-apple-system,Segoe UI,Roboto,Arial,sans-serif" font-size="14">\n'
+        f"<style>\n{style}\n</style>\n"
         f'<rect x="{-margin}" y="{-margin}" width="100%" height="100%" fill="{paper}"/>\n{body}\n</svg>\n',
         encoding="utf-8",
     )

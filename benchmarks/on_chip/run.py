@@ -1,9 +1,10 @@
-"""Elastic-Softmax's forward with probabilities kept on chip (cluster_forward.cu) beside the library's Hopper and portable kernels.
+"""Elastic-Softmax's forward with probabilities kept on chip (cluster_forward.cu) beside the library's kernels.
 
     python benchmarks/on_chip/run.py build/liblazy_ops.so [--json FILE] [--built FILE.so]
 
-Builds the experiment with nvcc, checks it against float64 (random inputs, large scores, scores that grow along the row), then
-times it: causal, bf16, head size 64, 32768 tokens of 16 heads, no distance bias, medians of rounds in which all take their turn.
+The library's are the Hopper and the portable kernels. Builds the experiment with nvcc, checks it against float64
+(random inputs, large scores, scores that grow along the row), then times it: causal, bf16, head size 64, 32768 tokens
+of 16 heads, no distance bias, medians of rounds in which all take their turn.
 """
 
 import argparse
@@ -155,7 +156,8 @@ def main():
     except (IndexError, ValueError):
         print("portable: not measured\n" + done.stderr[-400:])
     print(
-        f"{torch.cuda.get_device_name()}, elastic forward, bf16, causal, head size 64, {TOKENS} tokens of {HEADS} heads, ms"
+        f"{torch.cuda.get_device_name()}, elastic forward, bf16, causal, head size 64, "
+        f"{TOKENS} tokens of {HEADS} heads, ms"
     )
     for length in LENGTHS:
         works, wrong, errors = {}, {}, {}

@@ -31,12 +31,13 @@ def decode(
     return_lse: bool = False,
     return_stats: bool = False,
 ) -> Tensor | AttentionOutput:
-    """Attention of each sequence's newest tokens to its cache, as :func:`lazy_attention.attention` defines it. Scores are
-    computed once, and only rows of V with weight are read. It has no gradient.
+    """Attention of each sequence's newest tokens to its cache, as :func:`lazy_attention.attention` defines it.
+
+    Scores are computed once, and only rows of V with weight are read. It has no gradient.
 
     Args:
-        q: (batch, rows, heads, head_dim): the newest tokens; the cache already holds their keys. Scores are kept, a float
-            for each row and key, so rows should be few.
+        q: (batch, rows, heads, head_dim): the newest tokens; the cache already holds their keys. Scores are kept, a
+            float for each row and key, so rows should be few.
         k_cache: (batch, capacity, kv heads, head_dim); paged: (pages, page size, kv heads, head_dim).
         v_cache: as k_cache, with value dim.
         cache_lengths: (batch), int32 or int64: keys in each sequence's cache. Nothing beyond is read.

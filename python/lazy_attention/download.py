@@ -199,7 +199,8 @@ def fetch_by_hub(hub, repository, revision, file, partial):
 def fetch(repository, revision, file, target, arguments, hub):
     partial = target.with_name(target.name + ".partial")  # a name that `lazy data prepare` does not take for a shard
     target.parent.mkdir(parents=True, exist_ok=True)
-    url = f"{endpoint()}/datasets/{repository}/resolve/{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(file['path'])}"
+    place = f"{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(file['path'])}"
+    url = f"{endpoint()}/datasets/{repository}/resolve/{place}"
     for last in (False, True):
         continued = partial.exists()
         progress = Progress(str(target), file["size"])

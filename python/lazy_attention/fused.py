@@ -89,7 +89,7 @@ def rope(
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:
-    """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; logits are computed a chunk at a time.
+    """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; logits are computed in chunks.
 
     Args:
         hidden: (tokens, dim), float32 or bfloat16.

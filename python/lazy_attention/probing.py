@@ -24,7 +24,7 @@ CHANGES = ("set_zero", "replace", "add", "swap_positions")
 
 @dataclass
 class PlaceStatistics:
-    """One place's tensor, without its batch: numbers over all finite entries, and by position where it has positions."""
+    """One place's tensor, without its batch: numbers over all finite entries, and by position if it has positions."""
 
     shape: tuple[int, ...]
     mean: float
@@ -113,7 +113,8 @@ def program() -> Path:
             return place
     searched = ", ".join(str(place) for place in places)
     raise FileNotFoundError(
-        f"probe: expected the command lazy, found none of: {searched}. Run `make` in the source tree, or set LAZY_BINARY"
+        f"probe: expected the command lazy, found none of: {searched}. "
+        "Run `make` in the source tree, or set LAZY_BINARY"
     )
 
 

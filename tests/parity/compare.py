@@ -3,10 +3,10 @@
 
     python tests/parity/compare.py HARNESS_FOLDER [...] --lazy FOLDER [--tolerance 1e-3]
 
-A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Metrics and
-standard errors must be equal as the tables print them, to four decimals. The harness adds up a window's log-likelihoods
-in fp32, so that a long text's l is uncertain by 2^-23 of itself, and exp(l / n) by ln(perplexity) 2^-23: what differs by
-no more than that passes, and is counted apart.
+A folder is searched for results_*.json and samples_TASK_*.jsonl; of several runs of a task the latest counts. Metrics
+and standard errors must be equal as the tables print them, to four decimals. The harness adds up a window's
+log-likelihoods in fp32, so that a long text's l is uncertain by 2^-23 of itself, and exp(l / n) by ln(perplexity)
+2^-23: what differs by no more than that passes, and is counted apart.
 Exit code: 0 equal, 1 different, 2 nothing to compare.
 """
 
@@ -20,7 +20,10 @@ FP32 = 2.0**-23
 
 
 class Run:
-    """One task's metrics and its documents: {number: ([(context, continuation), ...], [log-likelihood, ...], accuracies)}."""
+    """One task's metrics and its documents.
+
+    Documents are {number: ([(context, continuation), ...], [log-likelihood, ...], accuracies)}.
+    """
 
     def __init__(self, metrics, version, documents):
         self.metrics, self.version, self.documents = metrics, version, documents
@@ -130,7 +133,8 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
         print("parity: FAIL: no results of lm-evaluation-harness to compare with", file=out)
         return 2
     print(
-        f"{'task':<16} {'documents':>9} {'requests':>8} {'max |diff|':>11} {'mean |diff|':>11}  metrics and standard errors",
+        f"{'task':<16} {'documents':>9} {'requests':>8} {'max |diff|':>11} {'mean |diff|':>11}  "
+        "metrics and standard errors",
         file=out,
     )
     everything, failed = [], 0
@@ -146,9 +150,13 @@ def compare(theirs, ours, tolerance=1e-3, out=sys.stdout):
         if not wrong and agreed["rounding"]:
             state += f", {agreed['rounding']} to fp32's rounding"
         if not wrong and agreed["long"]:
-            state += f"; {agreed['long']} requests differ by more than {tolerance:g}, within fp32's rounding of their own size"
+            state += (
+                f"; {agreed['long']} requests differ by more than {tolerance:g}, "
+                "within fp32's rounding of their own size"
+            )
         print(
-            f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  {state}",
+            f"{task:<16} {len(theirs[task].documents):>9} {len(differences):>8} {largest:>11.2e} {mean:>11.2e}  "
+            f"{state}",
             file=out,
         )
         for line in wrong[1:]:

@@ -3,8 +3,8 @@
 
     python tests/parity/exact.py HARNESS_FOLDER --lazy FOLDER --model DIR [--texts 4]
 
-Takes the texts of WikiText on which the two differ most, of runs without BOS, and computes them by transformers in float64
-over the same windows. Prints each one's distance from that. Needs torch and transformers, and no network.
+Takes the texts of WikiText on which the two differ most, of runs without BOS, and computes them by transformers in
+float64 over the same windows. Prints each one's distance from that. Needs torch and transformers, and no network.
 """
 
 import argparse

@@ -111,10 +111,8 @@ def cached(
     lm, folders = None, []
     for task in tasks:
         words = [VERSION, task, bos, limit, num_fewshot or 0, max_length, *([] if device == "cpu" else [device])]
-        folder = (
-            Path(cache)
-            / f"{task}-{_digest([*files, local.find(task, data), *filter(None, [local.find(task, data, train=True)])], words)}"
-        )
+        sets = [local.find(task, data), *filter(None, [local.find(task, data, train=True)])]
+        folder = Path(cache) / f"{task}-{_digest([*files, *sets], words)}"
         folders.append(folder)
         if folder.exists():
             continue

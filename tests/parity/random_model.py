@@ -3,8 +3,8 @@
 
     python tests/parity/random_model.py FOLDER --tokenizer DIR [--hidden 512 --layers 12 --heads 8 --intermediate 1408]
 
-Needs torch and transformers, and no network. Weights are wider than an untrained model's, so that what it says is far from
-uniform: differences between two programs show in it, and the likeliest token is one.
+Needs torch and transformers, and no network. Weights are wider than an untrained model's, so that what it says is far
+from uniform: differences between two programs show in it, and the likeliest token is one.
 """
 
 import argparse

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Parity of `lazy eval` with lm-evaluation-harness 0.4.13 on one model folder, in fp32, request by request.
 
-    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...] [--device cuda]
+    python tests/parity/run.py --model DIR --data DIR --lazy build/lazy [--limit N] [--bos] [--tasks piqa,...]
+                               [--device cuda]
 
-Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds a
-model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is kept
-below --cache and computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a difference,
-2 no comparison.
+Run it by an interpreter with lm_eval 0.4.13, torch, transformers and accelerate; it needs no network. The folder holds
+a model that transformers and `lazy` both load; the data folder is that of `lazy eval --data`. The harness's part is
+kept below --cache and computed again only for another model, other rows or other options. Exit code: 0 parity, 1 a
+difference, 2 no comparison.
 """
 
 import argparse

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LAZY = r"""#!/usr/bin/env python3
+LAZY = (
+    r"""#!/usr/bin/env python3
 import json, pathlib, sys, time
 words = sys.argv[1:]
 after = lambda key: words[words.index(key) + 1]
@@ -18,7 +19,8 @@ if words[0] == "train":
     name = pathlib.Path(words[1]).stem
     (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     loss = {"good": 3.0, "better": 2.0, "slow": 5.0}.get(name, 4.0)
-    lines = [{"step": 1, "grad_norm": 9.0, "throughput(tps)": 100.0}, {"step": 5, "grad_norm": 0.4, "throughput(tps)": 4567.0},
+    lines = [{"step": 1, "grad_norm": 9.0, "throughput(tps)": 100.0}, """
+    r"""{"step": 5, "grad_norm": 0.4, "throughput(tps)": 4567.0},
              {"step": 10, "grad_norm": 0.5, "throughput(tps)": 5000.0, "validation_metrics/loss": loss}]
     (run / "log.jsonl").write_text("".join(json.dumps(l) + "\n" for l in lines))
     if name == "broken" or (name == "slow" and "--resume" not in words):
@@ -36,6 +38,7 @@ else:
     tasks = {"results": {"wikitext": {"word_perplexity,none": 123.4}}, "average": {"acc": 0.31}}
     pathlib.Path(after("--output")).write_text(json.dumps(tasks))
 """
+)
 
 
 @pytest.fixture
@@ -58,8 +61,8 @@ def run(tmp_path):
             "0",
             *more,
         ]
-        done = subprocess.run([*command, "--lengths", "64,128", "--lazy", tmp_path / "lazy", "--output", tmp_path / "out"],
-                              capture_output=True, text=True, check=True)  # fmt: skip
+        command += ["--lengths", "64,128", "--lazy", tmp_path / "lazy", "--output", tmp_path / "out"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
         return (tmp_path / "calls").read_text().splitlines(), table[2:], done.stdout
 

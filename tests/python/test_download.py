@@ -24,7 +24,7 @@ SMALL, LARGE = b"a small file\n" * 7, bytes(range(256)) * 5000
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """What of the Hub's interface is used: the list of files, page by page, and files behind a redirect, with ranges."""
+    """What of the Hub's interface is used: the list of files by pages, and files behind a redirect, with ranges."""
 
     protocol_version = "HTTP/1.1"
 

@@ -69,7 +69,7 @@ def test_opcheck():
 def test_packed_documents_on_either_device_and_their_mistakes():
     q = leaf(1000, 4, 64, dtype=torch.bfloat16)
     cu = torch.tensor([0, 300, 300, 1000], dtype=torch.int32)
-    call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)  # noqa: E731
+    call = lambda c: lazy_attention.attention(q, q, q, normalizer="softmax", cu_seqlens_q=c, cu_seqlens_k=c)
     apart = torch.cat(
         [
             lazy_attention.attention(part[None], part[None], part[None], normalizer="softmax")[0]

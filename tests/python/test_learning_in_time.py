@@ -1,5 +1,8 @@
-"""TTT and the neural memory of Titans (C++, dual form) against loops that take every gradient step through torch.autograd,
-and the memory against titans-pytorch. Outputs and the outer gradient of every input, in float64."""
+"""TTT and the neural memory of Titans (C++, dual form) against loops that take every gradient step.
+
+The loops go through torch.autograd. The memory is also compared with titans-pytorch. Compared are outputs and the outer
+gradient of every input, in float64.
+"""
 
 import importlib.metadata
 import os
@@ -160,9 +163,11 @@ class NormalizedResidual(torch.nn.Module):
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
 def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
-    """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token). Its own are:
-    the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or L2 norm of
-    keys; all of these switched off or left outside."""
+    """Its `batch_size` is our chunk (where gradients are taken), its `chunk_size` 1 (gates of every token).
+
+    Its own are: the mean instead of the sum in the loss, norms of the input, a gate of the output and no convolution or
+    L2 norm of keys; all of these are switched off or left outside.
+    """
     titans_pytorch = pytest.importorskip(
         "titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5"
     )
@@ -173,10 +178,19 @@ def test_memory_against_titans_pytorch(depth, chunk, normalized, tmp_path):
         mlp = titans_pytorch.MemoryMLP(dim, depth=depth, expansion_factor=2.0)
         error = (lambda e: e.square().sum(-1)) if normalized else bounded_error
         peer = titans_pytorch.NeuralMemory(
-            heads * dim, model=NormalizedResidual(mlp) if normalized else mlp, chunk_size=1, batch_size=chunk, heads=heads, dim_head=dim, pre_rmsnorm=False,
-            mem_model_norm_add_residual=False, store_memory_loss_fn=lambda a, b: error(a - b),
-            default_step_transform_max_lr=0.1, init_momentum_bias=0.0, init_decay_bias=-2.0,
-        )  # fmt: skip
+            heads * dim,
+            model=NormalizedResidual(mlp) if normalized else mlp,
+            chunk_size=1,
+            batch_size=chunk,
+            heads=heads,
+            dim_head=dim,
+            pre_rmsnorm=False,
+            mem_model_norm_add_residual=False,
+            store_memory_loss_fn=lambda a, b: error(a - b),
+            default_step_transform_max_lr=0.1,
+            init_momentum_bias=0.0,
+            init_decay_bias=-2.0,
+        )
         peer.retrieve_gate, peer.combine_heads = None, torch.nn.Identity()
         for gated in (peer.to_momentum[0], peer.to_decay_factor[0]):
             torch.nn.init.normal_(gated.weight)

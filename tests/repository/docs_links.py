@@ -4,9 +4,9 @@
 Usage: docs_links.py SOURCE             checks every page of the tree below SOURCE
        docs_links.py SOURCE --broken    checks that the check works: each kind of mistake in a page must be reported
 
-Checked are README.md and the other pages at the top, docs/ and examples/. A path is a word that begins with a folder of the
-repository (`src/`, `configs/`, ...); `*` is a pattern, and names in capitals (NAME.toml) are placeholders. Columns do not
-count in tables and code.
+Checked are README.md and the other pages at the top, docs/ and examples/. A path is a word that begins with a folder of
+the repository (`src/`, `configs/`, ...); `*` is a pattern, and names in capitals (NAME.toml) are placeholders. Columns
+do not count in tables and code.
 """
 
 import pathlib

@@ -2,10 +2,11 @@
 """The order of the rooms: a source file includes only files of its own room and of rooms above it in the list.
 
 Usage: rooms.py SOURCE             checks the tree below SOURCE
-       rooms.py SOURCE --turned    checks that the check works: turns each arrow of the list in a copy, expects a failure
+       rooms.py SOURCE --turned    checks the check: turns each arrow of the list in a copy, and expects a failure
 
 The list is the block marked `rooms` in docs/architecture.md: a line is a level, its rooms are separated by commas. A
-room is a path prefix below src/; `apps` is apps/, `lazy` is include/lazy/. The longest prefix that fits names a file's room.
+room is a path prefix below src/; `apps` is apps/, `lazy` is include/lazy/. The longest prefix that fits names a file's
+room.
 """
 
 import pathlib

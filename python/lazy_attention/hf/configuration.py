@@ -14,7 +14,7 @@ class LazyConfig(LlamaConfig):
     normalizer: see :func:`lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
     trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
     deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
-    positions, rope_interleaved: what `lazy train` may write beside RoPE over halves of a head, which alone is computed here.
+    positions, rope_interleaved: what `lazy train` may write; only RoPE over halves of a head is computed here.
     """
 
     model_type = "lazy_attention"
