@@ -5,8 +5,8 @@
 #
 # Input:   LAZY_PYTHON       interpreter that has PyTorch installed (cache or environment; default .venv)
 # Targets: LibTorch::cpu       libtorch_cpu + libc10
-#          LibTorch::c10_cuda  streams and devices (only when LibTorch_CUDA_VERSION is not empty). libtorch_cuda itself is
-#                              never linked: it is loaded where there is a GPU (src/ops/load_cuda.h)
+#          LibTorch::c10_cuda  streams and devices (only when LibTorch_CUDA_VERSION is not empty). libtorch_cuda itself
+#                              is never linked: it is loaded where there is a GPU (src/ops/load_cuda.h)
 # Sets:    LibTorch_VERSION, LibTorch_DIR (the `torch` folder), LibTorch_RPATH (folders for the run path),
 #          LibTorch_CUDA_VERSION (what the wheel was built with, such as 13.0; empty for a CPU wheel)
 
@@ -22,12 +22,15 @@ endif()
 
 execute_process(
   COMMAND "${LAZY_PYTHON}" -c
-    "import importlib.util as u, os, re; d=os.path.dirname(u.find_spec('torch').origin); print(d); print(re.search(r\"__version__ = '([^']+)'\", t:=open(os.path.join(d,'version.py')).read()).group(1)); c=re.search(r\"^cuda.* = '([^']+)'\", t, re.M); print(c.group(1) if c else '')"
+    "import importlib.util as u, os, re; d=os.path.dirname(u.find_spec('torch').origin); print(d); \
+print(re.search(r\"__version__ = '([^']+)'\", t:=open(os.path.join(d,'version.py')).read()).group(1)); \
+c=re.search(r\"^cuda.* = '([^']+)'\", t, re.M); print(c.group(1) if c else '')"
   OUTPUT_VARIABLE _torch_out RESULT_VARIABLE _torch_rc ERROR_VARIABLE _torch_err OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT _torch_rc EQUAL 0)
   set(LibTorch_FOUND FALSE)
   message(FATAL_ERROR
-    "PyTorch was not found by '${LAZY_PYTHON}'. Run `make setup`, or set LAZY_PYTHON to an interpreter that has torch 2.11.")
+    "PyTorch was not found by '${LAZY_PYTHON}'. "
+    "Run `make setup`, or set LAZY_PYTHON to an interpreter that has torch 2.11.")
 endif()
 string(REPLACE "\n" ";" _torch_lines "${_torch_out}")
 list(GET _torch_lines 0 LibTorch_DIR)

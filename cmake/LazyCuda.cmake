@@ -5,7 +5,8 @@
 #         LAZY_CUDA_ARCHITECTURES  of the portable kernels; the Hopper kernels only exist for sm_90a
 # Sets:   LAZY_WITH_CUDA
 set(LAZY_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc and a PyTorch with CUDA are), ON, OFF")
-set(LAZY_CUDA_ARCHITECTURES "80;90-real" CACHE STRING "GPU architectures of the portable CUDA kernels (80: machine code for every 8.x, PTX for later ones)")
+set(LAZY_CUDA_ARCHITECTURES "80;90-real" CACHE STRING
+    "GPU architectures of the portable CUDA kernels (80: machine code for every 8.x, PTX for later ones)")
 set(LAZY_WITH_CUDA OFF)
 set(_why "")
 if(LAZY_CUDA STREQUAL "OFF" OR LAZY_SANITIZE)

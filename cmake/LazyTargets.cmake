@@ -52,7 +52,7 @@ function(lazy_use_torch target)
 endfunction()
 
 # lazy_library(name [TORCH] [STD] [O1] DEPS ...): a static library of every .cc below the calling folder. TORCH and STD
-# choose the precompiled header; a library with neither has none. O1: it computes nothing, so its Release build takes -O1.
+# choose the precompiled header; a library with neither has none. O1: it computes nothing, so its Release build is -O1.
 function(lazy_library name)
   cmake_parse_arguments(ARG "TORCH;STD;O1" "" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
@@ -89,7 +89,7 @@ function(lazy_library name)
   endif()
 endfunction()
 
-# lazy_tests(name [TORCH] [STD] DEPS ...): one GoogleTest binary of every .cc in the calling folder. Each TEST is one ctest.
+# lazy_tests(name [TORCH] [STD] DEPS ...): a GoogleTest binary of every .cc in the calling folder; a TEST is one ctest.
 function(lazy_tests name)
   cmake_parse_arguments(ARG "TORCH;STD" "" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")

@@ -13,7 +13,10 @@ if [ -n "${LAZY_DEMO_TEXT:-}" ]; then
   [ -e "${text[0]}" ] || { echo "demo: LAZY_DEMO_TEXT: ${text[0]} does not exist" >&2; exit 2; }
 else
   mapfile -t text < <(dpkg -L perl-doc 2>/dev/null | grep '/pod/.*\.pod$' | xargs -r -n1 dirname | sort -u)
-  [ ${#text[@]} -gt 0 ] || { echo "demo: the package perl-doc is not installed; set LAZY_DEMO_TEXT to a file or folder of text" >&2; exit 2; }
+  if [ ${#text[@]} -eq 0 ]; then
+    echo "demo: the package perl-doc is not installed; set LAZY_DEMO_TEXT to a file or folder of text" >&2
+    exit 2
+  fi
 fi
 start=$SECONDS
 mkdir -p "$out"
@@ -32,7 +35,10 @@ fi
 
 for kind in lazy softmax; do
   if [ ! -f "$out/$kind/model/config.json" ]; then
-    say "$([ $kind = lazy ] && echo "2/5 training Lazy Attention" || echo "3/5 training its softmax twin on the same tokens")"
+    case $kind in
+      lazy) say "2/5 training Lazy Attention" ;;
+      *) say "3/5 training its softmax twin on the same tokens" ;;
+    esac
     "$lazy" train "configs/demo-$kind.toml" $([ -d "$out/$kind/checkpoints" ] && echo --resume)
   fi
 done
@@ -40,10 +46,13 @@ done
 say "4/5 evaluation, sinks, samples"
 for kind in lazy softmax; do
   run=$out/$kind
-  [ -f "$run/eval.json" ] || "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --bos --output "$run/eval.json"
+  [ -f "$run/eval.json" ] ||
+    "$lazy" eval "$run/model" --tasks heldout --corpus "$out/corpus" --bos --output "$run/eval.json"
   [ -f "$run/sinks.json" ] || "$lazy" sinks "$run/model" --corpus "$out/corpus" --bos --json "$run/sinks.json"
-  [ -f "$run/samples.json" ] || "$lazy" generate "$run/model" --prompt "The function returns" --prompt "To open a file, " \
-    --prompt "If you want to" --max-tokens 120 --temperature 0.7 --top-p 0.9 --seed 1 --json "$run/samples.json" > /dev/null
+  [ -f "$run/samples.json" ] ||
+    "$lazy" generate "$run/model" \
+      --prompt "The function returns" --prompt "To open a file, " --prompt "If you want to" \
+      --max-tokens 120 --temperature 0.7 --top-p 0.9 --seed 1 --json "$run/samples.json" > /dev/null
 done
 
 say "5/5 report"

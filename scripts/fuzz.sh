@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets (clang, libFuzzer, AddressSanitizer, UndefinedBehaviorSanitizer) and runs each, two at a time.
 # Usage: scripts/fuzz.sh SEEDS [TARGET...]     SEEDS: the folder that fuzz_tests leaves in its build folder
-# FUZZ_SECONDS (default 5) is the time of each target. FUZZ_SEED (default 0: another each time) fixes the order of what is
-# tried, so that a run of the tests can be repeated. What was learned stays in build-fuzz/corpus, inputs that show a
+# FUZZ_SECONDS (default 5) is the time of each target. FUZZ_SEED (default 0: another each time) fixes the order of what
+# is tried, so that a run of the tests can be repeated. What was learned stays in build-fuzz/corpus, inputs that show a
 # defect in build-fuzz/found. Where clang++ -fsanitize=fuzzer does not link, fuzzing is skipped, and that is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,8 @@ seconds=${FUZZ_SECONDS:-5}
 probe=$(mktemp -d)
 trap 'rm -rf "$probe"' EXIT
 echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, decltype(sizeof 0)) { return 0; }' > "$probe/probe.cc"
-if ! command -v clang++ >/dev/null || ! clang++ -fsanitize=fuzzer,address,undefined "$probe/probe.cc" -o "$probe/probe" 2>/dev/null; then
+if ! command -v clang++ >/dev/null ||
+  ! clang++ -fsanitize=fuzzer,address,undefined "$probe/probe.cc" -o "$probe/probe" 2>/dev/null; then
   echo "fuzzing SKIPPED: clang++ -fsanitize=fuzzer does not link here (Debian, Ubuntu: apt-get install clang)"
   exit 0
 fi
@@ -38,12 +39,13 @@ run_one() {
   local log="build-fuzz/$name.log" dictionary=()
   [ -f "tests/fuzz/dictionaries/$name.dict" ] && dictionary=("-dict=tests/fuzz/dictionaries/$name.dict")
   local status=0
-  "$folder/$name" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=16384 -use_value_profile=1 \
-    -print_final_stats=1 -artifact_prefix="build-fuzz/found/$name-" "${dictionary[@]}" \
+  "$folder/$name" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=16384 \
+    -use_value_profile=1 -print_final_stats=1 -artifact_prefix="build-fuzz/found/$name-" "${dictionary[@]}" \
     "build-fuzz/corpus/$name" "$seeds/$name" > "$log" 2>&1 || status=$?
   if [ $status -ne 0 ]; then
     echo "$name: FOUND SOMETHING (exit code $status); the end of $log:"
-    grep -aE 'fuzz: |ERROR|[Ee]rror in|what\(\)|SUMMARY|runtime error|#[0-9]+ .* in lazy|Test unit written' "$log" | head -n 20 | sed 's/^/  /'
+    grep -aE 'fuzz: |ERROR|[Ee]rror in|what\(\)|SUMMARY|runtime error|#[0-9]+ .* in lazy|Test unit written' "$log" |
+      head -n 20 | sed 's/^/  /'
     echo "  again: $folder/$name FILE, where FILE is the unit named above"
     return 1
   fi

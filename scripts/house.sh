@@ -11,7 +11,8 @@ python3 - "$build" <<'PY'
 import pathlib, re, statistics, subprocess, sys
 
 def tracked(*patterns):
-    names = subprocess.run(["git", "ls-files", "-z", "--", *patterns], capture_output=True, text=True, check=True).stdout
+    command = ["git", "ls-files", "-z", "--", *patterns]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [pathlib.Path(name) for name in names.split("\0") if name and pathlib.Path(name).is_file()]
 
 def lines(path):

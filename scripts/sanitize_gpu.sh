@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# compute-sanitizer (memcheck, racecheck, synccheck) on a reduced list of the GPU tests: our kernels only, at short lengths.
-# All of it has a time limit; what was not finished by then is said. On the Hopper kernels racecheck does not follow barriers
-# written as PTX (docs/kernels-cuda.md), so what it reports there is listed and does not count as a failure.
-# Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]     JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck" ONLY=REGEX (names)
+# compute-sanitizer (memcheck, racecheck, synccheck) on a reduced list of the GPU tests: our kernels only, at short
+# lengths. All of it has a time limit; what was not finished by then is said. On the Hopper kernels racecheck does not
+# follow barriers written as PTX (docs/kernels-cuda.md), so what it reports there is listed and does not count as a
+# failure.
+# Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]
+#        JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck" ONLY=REGEX (names)
 set -uo pipefail
 folder=$(realpath "$1") output=${2:-$(mktemp -d)}
 jobs=${JOBS:-$(nproc)} limit=${LIMIT:-300}
 mkdir -p "$output"
 export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
 sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
-[ -x "$sanitizer" ] || { echo "sanitize_gpu.sh: expected compute-sanitizer on the PATH or in CUDA_HOME/bin, found none" >&2; exit 2; }
+if [ ! -x "$sanitizer" ]; then
+  echo "sanitize_gpu.sh: expected compute-sanitizer on the PATH or in CUDA_HOME/bin, found none" >&2
+  exit 2
+fi
 
 # name, binary, gtest filter; what takes longest first
 lists='hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
@@ -30,7 +35,8 @@ lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
 
 check() {  # tool, name, binary, filter
   local left=$((limit - SECONDS))
-  timeout -k 5 $((left > 1 ? left : 1)) "$sanitizer" --tool "$1" --kernel-name kernel_substring=lazy --error-exitcode 9 --print-limit 20 \
+  timeout -k 5 $((left > 1 ? left : 1)) \
+    "$sanitizer" --tool "$1" --kernel-name kernel_substring=lazy --error-exitcode 9 --print-limit 20 \
     "$folder/tests/$3" --gtest_brief=1 --gtest_filter="$4" > "$output/$1-$2.log" 2>&1
   echo $? > "$output/$1-$2.status"
 }

@@ -27,7 +27,8 @@ if command -v dpkg-query >/dev/null; then
     fi
     say "installing ${#missing[@]} system packages: ${missing[*]}"
     "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get update -qq
-    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   fi
 else
   say "this is no Debian-like system: make sure that these are installed: ${packages[*]}"
@@ -58,7 +59,9 @@ else
   [ -e /dev/nvidiactl ] && wanted=scripts/requirements.txt
   [ "${1:-}" = test ] && wanted=scripts/requirements-test.txt
   if [ -n "$wanted" ] && [ "$(cat .venv/full.stamp 2>/dev/null)" != "$(stamp "$wanted")" ]; then
-    say "installing $([ "${1:-}" = test ] && echo "the packages that the tests compare with" || echo "PyTorch's CUDA libraries") (about 3 GB)"
+    what="PyTorch's CUDA libraries"
+    [ "${1:-}" = test ] && what="the packages that the tests compare with"
+    say "installing $what (about 3 GB)"
     pip_quiet -r "$wanted"
     stamp "$wanted" > .venv/full.stamp
   fi
@@ -71,8 +74,10 @@ if [ ! -f "$sentencepiece/sentencepiece/CMakeLists.txt" ]; then
   say "fetching SentencePiece's source"
   fetcher=$python
   "$fetcher" -m pip --version >/dev/null 2>&1 || fetcher=python3
-  "$fetcher" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: -d .deps sentencepiece==0.2.0
-  echo "$sentencepiece_hash  $sentencepiece.tar.gz" | sha256sum --check --quiet || stop "$sentencepiece.tar.gz is not the file that was pinned"
+  "$fetcher" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: -d .deps \
+    sentencepiece==0.2.0
+  echo "$sentencepiece_hash  $sentencepiece.tar.gz" | sha256sum --check --quiet ||
+    stop "$sentencepiece.tar.gz is not the file that was pinned"
   rm -rf "$sentencepiece.tmp" && mkdir "$sentencepiece.tmp"
   tar -xzf "$sentencepiece.tar.gz" -C "$sentencepiece.tmp" --strip-components=1
   mv "$sentencepiece.tmp" "$sentencepiece"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of a build folder and names what was skipped, with the reason. Usage: scripts/test.sh FOLDER [ctest options]
+# Runs the tests of a build folder and names what was skipped, with the reason.
+# Usage: scripts/test.sh FOLDER [ctest options]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the operators and of the recurrences on the GPU: the binaries of `make test` with LAZY_TEST_DEVICE=cuda, one process a core, since the
-# float64 reference on the CPU takes the time. Prints how many ran. Usage: scripts/test_gpu.sh FOLDER [gtest filter]
+# Runs the tests of the operators and of the recurrences on the GPU: the binaries of `make test` with
+# LAZY_TEST_DEVICE=cuda, one process a core, since the float64 reference on the CPU takes the time. Prints how many ran.
+# Usage: scripts/test_gpu.sh FOLDER [gtest filter]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 filter=${2:-*}

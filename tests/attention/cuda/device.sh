@@ -16,13 +16,16 @@ flags="-std=c++20 -O3 -I$root/include -I$root/src -I$root/tests -I$gtest/googlet
   add() {  # source, command
     object=$build/$(echo "${1#"$root"/}" | tr '/' '_').o
     objects="$objects $object"
-    printf '%s: %s\n\t%s -MD -MF %s.d -c %s -o %s\n-include %s.d\n' "$object" "$1" "$2" "$object" "$1" "$object" "$object"
+    printf '%s: %s\n\t%s -MD -MF %s.d -c %s -o %s\n-include %s.d\n' \
+      "$object" "$1" "$2" "$object" "$1" "$object" "$object"
   }
+  nvcc="nvcc -Xptxas -v -gencode arch=compute_$arch,code=sm_$arch --expt-relaxed-constexpr -Xcompiler -fPIC"
   for f in "$root"/src/attention/cuda/*.cu; do
-    add "$f" "nvcc -Xptxas -v -gencode arch=compute_$arch,code=sm_$arch --expt-relaxed-constexpr -Xcompiler -fPIC ${NVCC_FLAGS} $flags"
+    add "$f" "$nvcc ${NVCC_FLAGS} $flags"
   done
   for f in "$root"/tests/attention/cuda/{,standalone/}*.cc "$root"/src/attention/reference/*.cc \
-    "$root"/src/attention/kernel_table.cc "$root"/tests/attention/{case,compare,plain,device}.cc "$gtest"/googletest/src/gtest-all.cc; do
+    "$root"/src/attention/kernel_table.cc "$root"/tests/attention/{case,compare,plain,device}.cc \
+    "$gtest"/googletest/src/gtest-all.cc; do
     add "$f" "g++ -Wall -fPIC -I${CUDA_HOME:-/usr/local/cuda}/include $flags -I$root/tests/attention"
   done
   add "$gtest/googletest/src/gtest_main.cc" "g++ $flags"
@@ -40,6 +43,6 @@ for n in $(seq 0 $((jobs - 1))); do
 done
 status=0
 for pid in $pids; do wait "$pid" || status=1; done
-grep -hE "^\[  (PASSED|FAILED|SKIPPED)|Failure|Which|Actual|Expected|vs|the worst|case.cc|exception|error|largest|square|found|rounding" \
-  "$build"/shard* | grep -v '^\[  PASSED  \] 0' | head -${LINES_SHOWN:-80}
+shown="^\[  (PASSED|FAILED|SKIPPED)|Failure|Which|Actual|Expected|vs|the worst|case.cc|exception|error|largest|square"
+grep -hE "$shown|found|rounding" "$build"/shard* | grep -v '^\[  PASSED  \] 0' | head -${LINES_SHOWN:-80}
 exit $status
