@@ -100,8 +100,10 @@ constexpr const char* kRules = R"(
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
 body{margin:0 auto;max-width:1088px;padding:40px 24px 64px;background:var(--page);color:var(--ink);
-font:17px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif;overflow-wrap:break-word}
-h1,h2{font-family:Charter,"Iowan Old Style","Palatino Linotype",Palatino,Georgia,"Liberation Serif",serif;font-weight:600;line-height:1.18;text-wrap:balance}
+font:17px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"Liberation Sans",sans-serif;)"
+                               R"(overflow-wrap:break-word}
+h1,h2{font-family:Charter,"Iowan Old Style","Palatino Linotype",Palatino,Georgia,"Liberation Serif",serif;)"
+                               R"(font-weight:600;line-height:1.18;text-wrap:balance}
 h1{font-size:clamp(28px,4.6vw,44px);margin:6px 0 14px;letter-spacing:-.01em;max-width:22em}
 h2{font-size:28px;margin:0 0 10px}
 h3{font-size:18px;margin:24px 0 4px;line-height:1.3}
@@ -145,11 +147,13 @@ sub,sup{line-height:0}
 th small,td small{display:block;color:var(--soft);font-size:14px}
 .results{width:100%;max-width:760px}
 .results tbody th{min-width:9em}
-.wide{max-width:none;font-size:14px}.wide th,.wide td{padding:5px}.wide th small,.wide td small{font-size:12px;font-weight:400}
+.wide{max-width:none;font-size:14px}.wide th,.wide td{padding:5px})"
+                               R"(.wide th small,.wide td small{font-size:12px;font-weight:400}
 .wide tbody th,.wide td{min-width:0;white-space:nowrap}.wide thead th{vertical-align:bottom}
 td.best{font-weight:700}
 .statements th,.statements td{text-align:left;min-width:8em}.statements tbody th{min-width:12em}
-.settings{font-size:15px}.settings td,.settings th.text{text-align:left}.settings td{overflow-wrap:anywhere;min-width:7em}
+.settings{font-size:15px}.settings td,.settings th.text{text-align:left})"
+                               R"(.settings td{overflow-wrap:anywhere;min-width:7em}
 .settings tbody th{color:var(--soft);white-space:nowrap}.differs{background:var(--mark)}
 
 svg{display:block;width:100%;height:auto;overflow:visible}
@@ -197,7 +201,8 @@ svg.heat,svg.small,svg.bar,svg.at-column{max-width:344px}
 .samples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:8px 40px}
 .samples .panel{min-width:0}
 blockquote{margin:10px 0 16px;padding:2px 0 2px 16px;border-left:3px solid var(--rule);white-space:pre-wrap;
-font-family:Charter,"Iowan Old Style",Georgia,"Liberation Serif",serif;font-size:17px;line-height:1.5;break-inside:avoid}
+font-family:Charter,"Iowan Old Style",Georgia,"Liberation Serif",serif;font-size:17px;line-height:1.5;)"
+                               R"(break-inside:avoid}
 .prompt{font-weight:700}
 @media (max-width:689.98px){
 body{padding:24px 12px 48px}section{margin-top:44px}.lede{font-size:18px}

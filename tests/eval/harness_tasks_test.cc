@@ -21,8 +21,10 @@ os.environ['LOGLEVEL'] = 'ERROR'
 from pathlib import Path
 import datasets, lm_eval.tasks, lm_eval.utils
 job = json.load(open(sys.argv[2], encoding='utf-8'))
-SETS = {'baber/piqa': 'piqa', 'Rowan/hellaswag': 'hellaswag', 'allenai/winogrande': 'winogrande', 'lighteval/siqa': 'social_iqa',
-        'aps/super_glue': 'boolq', 'EleutherAI/lambada_openai': 'lambada_openai', 'ARC-Easy': 'arc_easy', 'ARC-Challenge': 'arc_challenge'}
+SETS = {'baber/piqa': 'piqa', 'Rowan/hellaswag': 'hellaswag', 'allenai/winogrande': 'winogrande', )"
+                                R"('lighteval/siqa': 'social_iqa',
+        'aps/super_glue': 'boolq', 'EleutherAI/lambada_openai': 'lambada_openai', 'ARC-Easy': 'arc_easy', )"
+                                R"('ARC-Challenge': 'arc_challenge'}
 SPLIT = {'arc_easy': 'test', 'arc_challenge': 'test', 'lambada_openai': 'test'}
 def load_dataset(path, name=None, **_):
     task = SETS[name if path == 'allenai/ai2_arc' else path]

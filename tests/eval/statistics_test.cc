@@ -53,7 +53,8 @@ import json, os, sys
 os.environ['DISABLE_MULTIPROC'] = '1'
 from lm_eval.api.metrics import bootstrap_stderr, mean_stderr, perplexity
 values = json.load(open(sys.argv[2]))
-json.dump([mean_stderr(values), bootstrap_stderr(perplexity, values, iters=3000), bootstrap_stderr(perplexity, values[:2], iters=100)],
+json.dump([mean_stderr(values), bootstrap_stderr(perplexity, values, iters=3000), )"
+                                       R"(bootstrap_stderr(perplexity, values[:2], iters=100)],
           open(sys.argv[1], 'w'))
 )",
                                        nlohmann::json(values).dump());

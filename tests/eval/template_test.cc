@@ -11,7 +11,8 @@ namespace lazy::eval {
 
 const Json kDocument =
     Json::parse(R"({"goal": " Boil eggs ", "n": 3, "yes": true, "nothing": null, "sentence": "Ann met Bo so _ smiled. ",
-                                       "choices": {"text": ["one", "two"], "label": ["A", "B"]}, "key": "B", "tags": ["x [title] y", "a  b"]})");
+                    "choices": {"text": ["one", "two"], "label": ["A", "B"]}, "key": "B",
+                    "tags": ["x [title] y", "a  b"]})");
 
 std::string rendered(const std::string& source) {
   return Template(source).text({kDocument, {{"alias", {"absent", "key"}}}});

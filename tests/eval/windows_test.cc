@@ -67,7 +67,8 @@ for n in (0, 1, 2, 3, 9, 10, 63, 64, 65, 129, 400):
     for length in (1, 2, 5, 64):
         for context in (1, 2, 5):
             if context > length: continue
-            pairs = utils.get_rolling_token_windows(token_list=list(range(1, n + 1)), prefix_token=0, max_seq_len=length, context_len=context)
+            pairs = utils.get_rolling_token_windows(token_list=list(range(1, n + 1)), prefix_token=0, )"
+                             R"(max_seq_len=length, context_len=context)
             # What the model gets: context + continuation of the disjoint pair, without the last token.
             windows = [((a + b)[:-1], b) for a, b in map(utils.make_disjoint_window, pairs)]
             out.append([n, length, context, windows])

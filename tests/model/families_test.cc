@@ -33,7 +33,8 @@ windows = dict(use_sliding_window=True, sliding_window=9)
 alternating = ["sliding_attention", "full_attention", "sliding_attention"]
 cases = {  # name: (configuration class, what it changes, dtype, shards)
     "llama": (LlamaConfig, dict(tie_word_embeddings=False), "float32", False),
-    "llama_head_dim": (LlamaConfig, dict(head_dim=16, num_key_value_heads=6, tie_word_embeddings=True), "float16", False),
+    "llama_head_dim": (LlamaConfig, dict(head_dim=16, num_key_value_heads=6, tie_word_embeddings=True), )"
+                          R"("float16", False),
     "llama3": (LlamaConfig, dict(tie_word_embeddings=True, **llama3), "bfloat16", True),
     "llama_linear": (LlamaConfig, rope("linear", factor=3.0), "float32", False),
     "llama_dynamic": (LlamaConfig, rope("dynamic", factor=2.0), "float32", False),

@@ -29,8 +29,10 @@ for seed in (0, 1):
     make(f"tied-{seed}", GPT2Config(**shape), seed=seed)
     make(f"untied-{seed}", GPT2Config(**{**shape, "n_embd": 35, "n_head": 5}, n_inner=51, activation_function="gelu",
                                       tie_word_embeddings=False), seed=seed)
-    make(f"sharded-{seed}", GPT2Config(**shape, n_inner=77, scale_attn_by_inverse_layer_idx=True), "bfloat16", "60KB", seed=seed)
-    make(f"unscaled-{seed}", GPT2Config(**shape, activation_function="relu", scale_attn_weights=False), "float16", seed=seed)
+    make(f"sharded-{seed}", GPT2Config(**shape, n_inner=77, scale_attn_by_inverse_layer_idx=True), )"
+                         R"("bfloat16", "60KB", seed=seed)
+    make(f"unscaled-{seed}", GPT2Config(**shape, activation_function="relu", scale_attn_weights=False), )"
+                         R"("float16", seed=seed)
     # As published in 2019: without the prefix, with buffers, as pytorch_model.bin.
     where = make(f"published-{seed}", GPT2Config(**shape), seed=seed)
     tensors = {n.removeprefix("transformer."): t for n, t in take(where).items()}
@@ -40,7 +42,8 @@ for seed in (0, 1):
     torch.save(tensors, where / "pytorch_model.bin")
     # In two files, some tensors transposed in memory and in one storage with others.
     where = make(f"two-{seed}", GPT2Config(**shape, tie_word_embeddings=False), "bfloat16", seed=seed)
-    tensors = {n: t.t().contiguous().t() if t.dim() == 2 else torch.cat((t, t))[:len(t)] for n, t in take(where).items()}
+    tensors = {n: t.t().contiguous().t() if t.dim() == 2 else torch.cat((t, t))[:len(t)] )"
+                         R"(for n, t in take(where).items()}
     names = sorted(tensors)
     files = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
     for file, held in files.items():
@@ -51,10 +54,12 @@ for seed in (0, 1):
 
 constexpr char kBloom[] = R"(
 from transformers import BloomConfig
-shape = dict(vocab_size=211, hidden_size=60, n_layer=3, n_head=6, hidden_dropout=0.0, attention_dropout=0.0)  # 6 is no power of 2
+shape = dict(vocab_size=211, hidden_size=60, n_layer=3, n_head=6, hidden_dropout=0.0, attention_dropout=0.0))"
+                          R"(  # 6 is no power of 2
 for seed in (0, 1):
     make(f"tied-{seed}", BloomConfig(**shape), seed=seed)
-    make(f"untied-{seed}", BloomConfig(**{**shape, "hidden_size": 35, "n_head": 5}, tie_word_embeddings=False), seed=seed)
+    make(f"untied-{seed}", BloomConfig(**{**shape, "hidden_size": 35, "n_head": 5}, )"
+                          R"(tie_word_embeddings=False), seed=seed)
     make(f"sharded-{seed}", BloomConfig(**{**shape, "n_head": 4}), "bfloat16", "60KB", seed=seed)
     # As published: without the prefix, as pytorch_model.bin, older words in config.json.
     where = make(f"published-{seed}", BloomConfig(**shape), "float16", seed=seed)
@@ -69,15 +74,19 @@ from transformers import GptOssConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 yarn = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
             original_max_position_embeddings=16)
-shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
-             intermediate_size=37, num_local_experts=5, num_experts_per_tok=2, sliding_window=9, max_position_embeddings=64,
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, )"
+                           R"(num_key_value_heads=2, head_dim=14,
+             intermediate_size=37, num_local_experts=5, num_experts_per_tok=2, )"
+                           R"(sliding_window=9, max_position_embeddings=64,
              rope_parameters=yarn, bos_token_id=1, eos_token_id=2, pad_token_id=None)
 for seed in (0, 1):
     make(f"windows-{seed}", GptOssConfig(**shape), seed=seed)
     # The bound on gate and up is reached, and all experts are asked.
-    make(f"bounds-{seed}", GptOssConfig(**{**shape, "num_experts_per_tok": 5, "num_key_value_heads": 6}, swiglu_limit=0.4, swiglu_alpha=1.3),
+    make(f"bounds-{seed}", GptOssConfig(**{**shape, "num_experts_per_tok": 5, "num_key_value_heads": 6}, )"
+                           R"(swiglu_limit=0.4, swiglu_alpha=1.3),
          seed=seed)
-    make(f"layers-{seed}", GptOssConfig(**shape, tie_word_embeddings=True, layer_types=["full_attention"] + ["sliding_attention"] * 2),
+    make(f"layers-{seed}", GptOssConfig(**shape, tie_word_embeddings=True, )"
+                           R"(layer_types=["full_attention"] + ["sliding_attention"] * 2),
          "bfloat16", "60KB", seed=seed)
     make(f"no-bias-{seed}", GptOssConfig(**shape, attention_bias=False), seed=seed)
 
@@ -93,7 +102,8 @@ for seed in (0, 1):
         tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
     save_file(tensors, where / "model.safetensors", {"format": "pt"})
     record(where, load_file(where / "out.safetensors")["ids"])
-    save_file({n: t for n, t in tensors.items() if n + "_blocks" not in packed} | packed, where / "model.safetensors", {"format": "pt"})
+    save_file({n: t for n, t in tensors.items() if n + "_blocks" not in packed} | packed, )"
+                           R"(where / "model.safetensors", {"format": "pt"})
     config = json.loads((where / "config.json").read_text())
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";

@@ -30,8 +30,8 @@ std::string message(const std::string& content) {
   return "";
 }
 
-const char kTwo[] =
-    R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})";
+const char kTwo[] = R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                    R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})";
 
 TEST(SafetensorsFormat, ReadsEntriesInOrderOfTheirBytes) {
   const SafetensorsHeader header = parse_safetensors(container(kTwo, 26), "m");

@@ -36,7 +36,8 @@ from safetensors.torch import save_file
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 base = torch.randn(7, 11)
-tensors = {"plain": torch.randn(3, 5), "transposed": base.t(), "part": base[2:5, 1::3], "scalar": torch.tensor(2.5), "none": torch.zeros(0, 4),
+tensors = {"plain": torch.randn(3, 5), "transposed": base.t(), "part": base[2:5, 1::3], )"
+                         R"("scalar": torch.tensor(2.5), "none": torch.zeros(0, 4),
            "same": base, "vector": torch.randn(1)}
 for dtype in ("float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"):
     tensors[dtype] = (torch.randn(3, 2) * 40).to(getattr(torch, dtype))

@@ -17,33 +17,53 @@ Json study() {
   return Json::parse(R"({
     "schema": "lazy.length/1", "command": "lazy eval", "date": "2026-01-02", "config": {"lengths": [256, 512, 1024]},
     "models": [
-      {"label": "lazy", "path": "runs/lazy/model", "variant": "", "kind": "lazy", "rope_base": 150000, "training_length": 256},
-      {"label": "<soft>", "path": "runs/soft/model", "variant": "rope-base=500000", "kind": "transformer", "rope_base": 500000, "training_length": 256}],
+      {"label": "lazy", "path": "runs/lazy/model", "variant": "", "kind": "lazy",
+       "rope_base": 150000, "training_length": 256},
+      {"label": "<soft>", "path": "runs/soft/model", "variant": "rope-base=500000", "kind": "transformer",
+       "rope_base": 500000, "training_length": 256}],
     "results": {
       "wikitext": {"source": "data/eval", "documents": 62,
         "models": [
-          {"unit": "document", "units": 62, "skipped": [{"length": 99999, "why": "the text has 5000 tokens"}], "lengths": [
-            {"length": 256, "loss": 3, "perplexity": 20, "perplexity_interval": [19, 21], "word_perplexity": 40, "word_perplexity_interval": [38, 42], "words": 9},
-            {"length": 512, "loss": 3, "perplexity": 21, "perplexity_interval": null, "word_perplexity": 41, "word_perplexity_interval": [39, 43], "words": 9,
-             "positions": [{"from": 1, "to": 1, "loss": 7, "loss_interval": [6, 8]}, {"from": 257, "to": 512, "loss": 3, "loss_interval": [2.9, 3.1]}]}]},
+          {"unit": "document", "units": 62, "skipped": [{"length": 99999, "why": "the text has 5000 tokens"}],
+           "lengths": [
+            {"length": 256, "loss": 3, "perplexity": 20, "perplexity_interval": [19, 21],
+             "word_perplexity": 40, "word_perplexity_interval": [38, 42], "words": 9},
+            {"length": 512, "loss": 3, "perplexity": 21, "perplexity_interval": null,
+             "word_perplexity": 41, "word_perplexity_interval": [39, 43], "words": 9,
+             "positions": [{"from": 1, "to": 1, "loss": 7, "loss_interval": [6, 8]},
+                           {"from": 257, "to": 512, "loss": 3, "loss_interval": [2.9, 3.1]}]}]},
           {"unit": "document", "units": 62, "skipped": [], "lengths": [
-            {"length": 256, "loss": 3, "perplexity": 20, "word_perplexity": 42, "word_perplexity_interval": [40, 44], "words": 9},
-            {"length": 512, "loss": null, "perplexity": null, "word_perplexity": null, "word_perplexity_interval": null, "words": 9,
-             "positions": [{"from": 1, "to": 1, "loss": 7, "loss_interval": null}, {"from": 257, "to": 512, "loss": 9, "loss_interval": [8, 10]}]},
-            {"length": 1024, "loss": 5, "perplexity": 150, "word_perplexity": 900, "word_perplexity_interval": [800, 1000], "words": 9,
+            {"length": 256, "loss": 3, "perplexity": 20, "word_perplexity": 42,
+             "word_perplexity_interval": [40, 44], "words": 9},
+            {"length": 512, "loss": null, "perplexity": null, "word_perplexity": null,
+             "word_perplexity_interval": null, "words": 9,
+             "positions": [{"from": 1, "to": 1, "loss": 7, "loss_interval": null},
+                           {"from": 257, "to": 512, "loss": 9, "loss_interval": [8, 10]}]},
+            {"length": 1024, "loss": 5, "perplexity": 150, "word_perplexity": 900,
+             "word_perplexity_interval": [800, 1000], "words": 9,
              "positions": [{"from": 1, "to": 1, "loss": 7, "loss_interval": null}]}]}],
-        "change_against_first": [{"model": 1, "lengths": [{"length": 512, "difference": 1.25, "interval": [1.1, 1.4]}]}]},
+        "change_against_first": [
+          {"model": 1, "lengths": [{"length": 512, "difference": 1.25, "interval": [1.1, 1.4]}]}]},
       "lambada_openai": {"source": "data/eval",
         "models": [
-          {"unit": "item", "units": 5153, "skipped": [], "standard": {"max_length": 256, "word_accuracy": 0.25, "word_perplexity": 60},
+          {"unit": "item", "units": 5153, "skipped": [],
+           "standard": {"max_length": 256, "word_accuracy": 0.25, "word_perplexity": 60},
            "lengths": [{"length": 256, "perplexity": 30, "word_accuracy": 0.2, "word_perplexity": 70}]},
-          {"unit": "item", "units": 5153, "skipped": [], "standard": {"max_length": 256, "word_accuracy": 0.5, "word_perplexity": 50},
+          {"unit": "item", "units": 5153, "skipped": [],
+           "standard": {"max_length": 256, "word_accuracy": 0.5, "word_perplexity": 50},
            "lengths": [{"length": 256, "perplexity": 31, "word_accuracy": 0.3, "word_perplexity": 80}]}]},
       "passkey": {"models": [
           {"skipped": [], "lengths": [
-            {"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}, {"depth": 1, "exact": 0.4, "log_likelihood": -2, "log_likelihood_absent": -9}]},
-            {"length": 1024, "depths": [{"depth": 0, "exact": 0.2, "log_likelihood": -9, "log_likelihood_absent": -8}, {"depth": 1, "exact": 0, "log_likelihood": -8, "log_likelihood_absent": -8}]}]},
-          {"skipped": [], "lengths": [{"length": 256, "depths": [{"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}, {"depth": 1, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}]}]}]}}})");
+            {"length": 256, "depths": [
+              {"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9},
+              {"depth": 1, "exact": 0.4, "log_likelihood": -2, "log_likelihood_absent": -9}]},
+            {"length": 1024, "depths": [
+              {"depth": 0, "exact": 0.2, "log_likelihood": -9, "log_likelihood_absent": -8},
+              {"depth": 1, "exact": 0, "log_likelihood": -8, "log_likelihood_absent": -8}]}]},
+          {"skipped": [], "lengths": [
+            {"length": 256, "depths": [
+              {"depth": 0, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9},
+              {"depth": 1, "exact": 1, "log_likelihood": -1, "log_likelihood_absent": -9}]}]}]}}})");
 }
 
 std::string page_of(const Json& json) {

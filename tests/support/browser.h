@@ -53,8 +53,10 @@ inline Output run_command(const std::string& command) {
 // Runs inside the page after it is laid out and sends its findings, a JSON object, to the frame around it.
 inline constexpr const char* kProbe = R"(
 <script>addEventListener('load', () => {
-  const width = document.documentElement.clientWidth, found = {width: width, scroll: document.documentElement.scrollWidth,
-    overflow: [], small: [], empty: [], pictures: 0, fetched: performance.getEntriesByType('resource').map(e => e.name)};
+  const width = document.documentElement.clientWidth, found = {width: width, )"
+                                      R"(scroll: document.documentElement.scrollWidth,
+    overflow: [], small: [], empty: [], pictures: 0, )"
+                                      R"(fetched: performance.getEntriesByType('resource').map(e => e.name)};
   const shown = e => e.getClientRects().length > 0;
   const boxed = e => e.closest('.scroll') || e.closest('svg svg');
   const name = e => e.tagName + '.' + (e.getAttribute('class') || '') + ' ' + (e.textContent || '').slice(0, 30);
@@ -93,7 +95,8 @@ inline constexpr const char* kProbe = R"(
       browser.querySelector('label[for="' + input.id + '"]').click();
       const after = visible();
       ++found.sliders;
-      if (!input.checked || after.length == 0 || after.length != before.length || (!was && after[0] === before[0])) found.stuck.push(input.id);
+      if (!input.checked || after.length == 0 || after.length != before.length || (!was && after[0] === before[0])) )"
+                                      R"(found.stuck.push(input.id);
       for (const e of after) {
         const box = e.getBoundingClientRect();
         if (box.width < 5 || box.right > width + 0.5) found.overflow.push(input.id + ' ' + box.right);

@@ -26,7 +26,8 @@ using testing::TemporaryFolder;
 json published(int64_t width) {
   json config = json::parse(
       R"({"d_intermediate": 0, "n_layer": 2, "vocab_size": 93, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [],
-    "attn_cfg": {}, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true, "pad_vocab_size_multiple": 16, "tie_embeddings": true})");
+    "attn_cfg": {}, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true, "pad_vocab_size_multiple": 16,
+    "tie_embeddings": true})");
   config["d_model"] = width;
   return config;
 }
