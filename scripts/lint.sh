@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting, Python lint and spelling of every file, clang-tidy of the changed ones. Fails if anything is to be mended.
-# Usage: scripts/lint.sh check           clang-format, ruff, codespell
+# Usage: scripts/lint.sh check           clang-format, ruff, codespell, lines of at most 120 columns
 #        scripts/lint.sh format          formats in place
 #        scripts/lint.sh tidy FOLDER     clang-tidy over the sources that differ from LAZY_BASE (default: HEAD~1);
 #                                        FOLDER is a build folder with compile_commands.json
@@ -24,6 +24,11 @@ python_files() { git ls-files -z '*.py'; }
 case "${1:-check}" in
   check)
     native | xargs -0 -n 64 -P "${JOBS:-$(nproc)}" clang-format --dry-run --Werror
+    # clang-format does not break literals.
+    if LC_ALL=C.UTF-8 git grep -nE '^.{121}' -- '*.cc' '*.h' '*.cu' '*.cuh'; then
+      echo "lint: these lines are wider than 120 columns" >&2
+      exit 1
+    fi
     python_files | xargs -0 ruff format --check --quiet --diff
     python_files | xargs -0 ruff check --quiet
     git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh' '*.py' '*.md' '*.sh' '*.toml' '*.cmake' '*CMakeLists.txt' |
@@ -38,10 +43,12 @@ case "${1:-check}" in
   tidy)
     folder=${2:-build}
     base=${LAZY_BASE:-HEAD~1}
-    git rev-parse --quiet --verify "$base" >/dev/null || { echo "lint: no commit $base to compare with, nothing is tidied"; exit 0; }
+    git rev-parse --quiet --verify "$base" >/dev/null ||
+      { echo "lint: no commit $base to compare with, nothing is tidied"; exit 0; }
     # clang cannot read GCC's precompiled headers: a copy of the compile commands leaves them out.
     mkdir -p "$folder/lint"
-    sed -E 's/-include [^ ]*cmake_pch[^ ]*//g; s/-fpch-preprocess//g; s/-Winvalid-pch//g' "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"
+    sed -E 's/-include [^ ]*cmake_pch[^ ]*//g; s/-fpch-preprocess//g; s/-Winvalid-pch//g' \
+      "$folder/compile_commands.json" > "$folder/lint/compile_commands.json"
     git diff -z --name-only --diff-filter=AMR "$base" -- 'src/*.cc' 'apps/*.cc' |
       xargs -0 -r -P "${JOBS:-$(nproc)}" -n 1 clang-tidy --quiet -p "$folder/lint"
     ;;
