@@ -44,5 +44,6 @@ done
 status=0
 for pid in $pids; do wait "$pid" || status=1; done
 shown="^\[  (PASSED|FAILED|SKIPPED)|Failure|Which|Actual|Expected|vs|the worst|case.cc|exception|error|largest|square"
-grep -hE "$shown|found|rounding" "$build"/shard* | grep -v '^\[  PASSED  \] 0' | head -${LINES_SHOWN:-80}
+shown="$shown|found|rounding"
+grep -hE "$shown" "$build"/shard* | grep -v '^\[  PASSED  \] 0' | head -${LINES_SHOWN:-80}
 exit $status
