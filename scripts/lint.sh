@@ -24,7 +24,7 @@ python_files() { git ls-files -z '*.py'; }
 case "${1:-check}" in
   check)
     native | xargs -0 -n 64 -P "${JOBS:-$(nproc)}" clang-format --dry-run --Werror
-    # clang-format does not break literals.
+    # clang-format does not break raw strings.
     if LC_ALL=C.UTF-8 git grep -nE '^.{121}' -- '*.cc' '*.h' '*.cu' '*.cuh'; then
       echo "lint: these lines are wider than 120 columns" >&2
       exit 1
