@@ -37,7 +37,7 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
     case Normalizer::sigmoid:
       return {__fdividef(1, 1 + expf(-(score + r.offset))), true};
     case Normalizer::softpick: {
-      const float weight = (expf(score - r.largest) - expf(-r.largest)) * r.inverse;
+      const float weight = softpick_excess(score, r.largest) * r.inverse;
       return {score <= 0 || weight < 0 ? 0 : weight, !(score <= 0)};
     }
     case Normalizer::softmax:
@@ -224,11 +224,11 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
   RowState state = make_state(p, t, r);
   const int count = state.end - state.begin;
   const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
-  const float largest = fmaxf(all.x, 0), unit = expf(-largest);
+  const float largest = fmaxf(all.x, 0);
   Above mine{};
   for (int n = threadIdx.x; n < count; n += kStateThreads) {
     const float score = __ldcg(s + n);
-    if (score != -INFINITY) mine.sum += fabsf(expf(score - largest) - unit);
+    if (score != -INFINITY) mine.sum += fabsf(softpick_excess(score, largest));
   }
   mine.sum = warp_sum(mine.sum);
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;

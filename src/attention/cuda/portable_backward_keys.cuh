@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
           const int key = warp_key + lane / 4 + 8 * (e / 2);
           float score = s[0][n][e] * c;
           if (has_bias) score += add[stage * S::bias_entries + column - key + N - 1];
-          PairWeight pair = pair_weight<F>(score - anchor, norm, offset, lowest, squared);
+          PairWeight pair = pair_weight<F>(score, score - anchor, norm, offset, lowest, squared);
           if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
             pair.factor = 0;
             pair.alive = false;

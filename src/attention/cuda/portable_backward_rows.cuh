@@ -48,7 +48,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
       for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const PairWeight x = pair_weight<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
+          const PairWeight x =
+              pair_weight<F>(s[0][n][e] * c, fmaf(s[0][n][e], c, -anchor[e / 2]), 1, offset[e / 2], lowest, squared);
           const bool alive = x.alive && (full || s[0][n][e] > -INFINITY);
           const float dw = alive ? g[0][n][e] : 0;
           f_sum[e / 2] += norm_term<F>(x);
@@ -102,8 +103,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const PairWeight x =
-            pair_weight<F>(fmaf(s[0][n][e], c, -anchor[e / 2]), norm[e / 2], offset[e / 2], lowest, squared);
+        const PairWeight x = pair_weight<F>(s[0][n][e] * c, fmaf(s[0][n][e], c, -anchor[e / 2]), norm[e / 2],
+                                            offset[e / 2], lowest, squared);
         s[0][n][e] = x.factor * ((x.alive ? g[0][n][e] : 0) - center[e / 2]);
       }
     }

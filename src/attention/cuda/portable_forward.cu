@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
           const int h = e / 2;
           const float d =
               (fmaf(s[m][n][e], c, -statistics.largest[m][h]) - statistics.value[m][h]) - statistics.low[m][h];
-          const PairWeight x = pair_weight<F>(d, statistics.norm[m][h], offset[m][h], 0, squared);
+          const PairWeight x = pair_weight<F>(s[m][n][e] * c, d, statistics.norm[m][h], offset[m][h], 0, squared);
           if (p.stats) {
             alive[m][h] += x.alive && s[m][n][e] != -INFINITY ? 1.0f : 0.0f;
             total[m][h] += final_weight<F>(x);

@@ -68,10 +68,16 @@ struct PairWeight {
   bool alive;
 };
 
+// Softpick's exp2(d) - unit, where d is a score in units of log2 minus its row's anchor and unit = exp2(-anchor). As a
+// difference, scores near zero would lose their digits, and by another amount for each anchor.
+__device__ inline float rectified_excess(float score, float d, float unit) {
+  return fabsf(score) < 1 ? unit * expm1f(score * kLn2) : exp2_fast(d) - unit;
+}
+
 // d: score minus anchor, -inf where masked. A NaN is alive, and its weight NaN. lowest: what the sum of probability and
-// offset must be above (exponential). squared: entmax15.
+// offset must be above (exponential). squared: entmax15. score: before the anchor was subtracted (softpick).
 template <NormalizerFamily F>
-__device__ PairWeight pair_weight(float d, float norm, float offset, float lowest, bool squared) {
+__device__ PairWeight pair_weight(float score, float d, float norm, float offset, float lowest, bool squared) {
   if constexpr (F == NormalizerFamily::threshold) {
     const float z = positive(d);
     return {squared ? z * z : z, (squared ? z : z > 0 ? 1.0f : z) * norm, !(d <= 0)};
@@ -80,9 +86,9 @@ __device__ PairWeight pair_weight(float d, float norm, float offset, float lowes
     return {w, w * (1 - w), true};
   } else if constexpr (F == NormalizerFamily::rectified) {
     // A negative norm marks a row whose only key has weight one or zero: ds = 0 exactly.
-    const float f = exp2_fast(d) * norm, n = fabsf(norm);
-    const float weight = d == -INFINITY ? 0 : exp2_fast(d) * n - exp2_fast(offset) * n;
-    return {weight, norm < 0 || d == offset ? 0 * f : d < offset ? -f : f, !(d <= offset)};
+    const float f = exp2_fast(d) * norm;
+    const float weight = score == -INFINITY ? 0 : rectified_excess(score, d, exp2_fast(offset)) * fabsf(norm);
+    return {weight, norm < 0 || score == 0 ? 0 * f : score < 0 ? -f : f, !(score <= 0)};
   } else {
     const float f = exp2_fast(d), p = f * norm;
     return {p + offset, p, !(f + offset <= lowest)};
@@ -214,8 +220,8 @@ __device__ void find_rectified_sum(RowSweep<T, D, ForwardShape<D>>& b, RowStatis
         for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
           for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            const float excess = fabsf(exp2_fast(fmaf(s[m][n][e], c, -base)) - unit);
-            part += s[m][n][e] == -INFINITY ? 0 : excess;
+            const float excess = rectified_excess(s[m][n][e] * c, fmaf(s[m][n][e], c, -base), unit);
+            part += s[m][n][e] == -INFINITY ? 0 : fabsf(excess);
           }
         }
         sum[m][h] = sum[m][h] * exp2_fast(out.largest[m][h] - base) + part;

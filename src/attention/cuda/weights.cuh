@@ -90,11 +90,17 @@ __device__ inline RunningSum start_sum(const Params& p, int head) {
   return {-INFINITY, 0};
 }
 
+// Softpick's exp(score - base) - exp(-base). As a difference, scores near zero would lose their digits, and by another
+// amount for each base.
+__device__ inline float softpick_excess(float score, float base) {
+  const float unit = expf(-base);
+  return fabsf(score) < 1 ? unit * expm1f(score) : expf(score - base) - unit;
+}
+
 // The term of a score in the sum that weights are divided by. base: not below any score so far; finite.
 __device__ inline float sum_term(const Params& p, float s, float base) {
-  const float e = expf(s - base);
-  if (p.normalizer != Normalizer::softpick) return e;
-  return s == -INFINITY ? 0 : fabsf(e - expf(-base));
+  if (p.normalizer != Normalizer::softpick) return expf(s - base);
+  return s == -INFINITY ? 0 : fabsf(softpick_excess(s, base));
 }
 
 // A row's statistics: weight(s) = weigh(s - largest, anchor, inverse), with no loss of digits for large scores. lse: as
@@ -157,7 +163,8 @@ __device__ inline Weight weigh(const Params& p, const Row& r, float s, float anc
       return {w, w * (1 - w), w * (1 - w), true};
     }
     case Normalizer::softpick: {  // s and r.offset are shifted alike; r.offset is the score of zero
-      const float f = expf(s - anchor) * inverse_norm, part = f - expf(r.offset - anchor) * inverse_norm;
+      const float f = expf(s - anchor) * inverse_norm;
+      const float part = softpick_excess(s - r.offset, anchor - r.offset) * inverse_norm;
       const bool alive = !(s <= r.offset);
       return {alive && !(part < 0) ? part : 0, s < r.offset ? -f : s == r.offset ? 0 * f : f, part, alive};
     }
