@@ -53,7 +53,7 @@ double gpu_utilization(const ModelConfig& model, bool large) {
 namespace {
 
 constexpr double kGpuTflops = 989;  // of an H200, bf16
-// TFLOP/s of tiny trainings (docs/repro.md): one thread on a busy machine.
+// TFLOP/s of tiny trainings, measured: one thread on a busy machine.
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // loading a model, making its first step
 
@@ -91,7 +91,7 @@ std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one bus
 
 std::string basis(const Scale& scale) {
   return scale.name == "tiny"
-             ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine (docs/repro.md)"
+             ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine"
              : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
                "35 % for softmax and Elastic-Softmax, 2 to 38 % for the others (docs/training.md, docs/mixers.md)";
 }
