@@ -240,6 +240,16 @@ const ConfigValue* ConfigSection::find(const std::string& key) {
 
 bool ConfigSection::has(const std::string& key) const { return config_->entries_.count(name_ + "." + key) > 0; }
 
+std::vector<std::string> ConfigSection::keys() const {
+  std::vector<std::string> out;
+  const std::string prefix = name_ + ".";
+  for (auto entry = config_->entries_.lower_bound(prefix);
+       entry != config_->entries_.end() && entry->first.starts_with(prefix); ++entry) {
+    out.push_back(entry->first.substr(prefix.size()));
+  }
+  return out;
+}
+
 std::string ConfigSection::where(const std::string& key) const {
   const auto found = config_->entries_.find(name_ + "." + key);
   return found == config_->entries_.end() ? config_->name_ : found->second.where;

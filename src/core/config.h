@@ -26,6 +26,7 @@ class Config;
 class ConfigSection {
  public:
   bool has(const std::string& key) const;
+  std::vector<std::string> keys() const;  // of the file and the overrides, in alphabetical order
   bool boolean(const std::string& key, bool fallback);
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum = INT64_MIN, int64_t maximum = INT64_MAX);
   double number(const std::string& key, double fallback, double minimum = -1e300, double maximum = 1e300);
