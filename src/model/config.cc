@@ -282,6 +282,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.attention.offset_init = s.number("offset_init", m.attention.offset_init);
   m.attention.distance_bias_window = s.integer("distance_bias_window", m.attention.distance_bias_window, 0);
   m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
+  m.attention.distance_bias_init_apart = s.boolean("distance_bias_init_apart", m.attention.distance_bias_init_apart);
   ModelConfig check = m;
   check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: set later from the tokenizer
   try {

@@ -97,6 +97,9 @@ struct AttentionConfig {
   double offset_init = -1;
   int64_t distance_bias_window = 0;  // W entries per head; 0: no distance bias
   double distance_bias_init_std = 1e-3;
+  // Initial distance biases come from a random stream of their own: all other initial weights are those of the model
+  // without biases.
+  bool distance_bias_init_apart = false;
   int64_t window = -1;               // sliding window in tokens; -1: none
   std::vector<int64_t> full_layers;  // ascending layers without the window
   bool qkv_bias = false;             // q_proj, k_proj and v_proj have a bias
@@ -199,7 +202,8 @@ struct ModelConfig {
   // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
   // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id.
   // Additional keys: normalizer, offset, offset_trainable, offset_init, distance_bias_window, distance_bias_init_std,
-  // positions, rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
+  // distance_bias_init_apart, positions, rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length,
+  // clamp_length.
   // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic, W = 512, rope_theta 1.5e5). `kind`
   // may also be a mixer's name, with its sizes in [mixer] and attention_layers or attention_every = n (the last of
   // every n layers). vocab_size = 0: the caller sets the tokenizer's size.

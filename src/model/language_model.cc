@@ -25,6 +25,8 @@
 namespace lazy {
 namespace fs = std::filesystem;
 
+constexpr uint64_t kBiasStream = 0xB1A5;
+
 struct LanguageModel::Impl {
   // `empty`: allocates no memory for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false) : config(model), device(where), names(model) {
@@ -106,6 +108,8 @@ struct LanguageModel::Impl {
   void initialize(uint64_t seed) {
     const at::NoGradGuard guard;
     at::Generator generator = at::detail::createCPUGenerator(seed);
+    // Of distance biases with distance_bias_init_apart.
+    at::Generator apart = at::detail::createCPUGenerator(seed ^ kBiasStream);
     // Drawn on the CPU for every device, so that a seed gives the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
@@ -117,7 +121,8 @@ struct LanguageModel::Impl {
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
-        if (block.mixer->init_parameter(name, fresh, config, generator)) tensor.copy_(fresh);
+        const bool own_stream = config.attention.distance_bias_init_apart && name == names.distance_bias;
+        if (block.mixer->init_parameter(name, fresh, config, own_stream ? apart : generator)) tensor.copy_(fresh);
       }
       if (!block.mlp) continue;
       for (const auto& [name, tensor] : block.mlp->parameters()) {
