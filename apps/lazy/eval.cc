@@ -52,6 +52,8 @@ LAZY_COMMAND(eval, "Held-out loss and benchmarks of a model", [](lazy::cli::Comm
       .range(2, 1 << 24);
   lazy::cli::add_model_options(command, a->model_options);
   command.add_flag("--bos", a->bos, "BOS before every text or sequence");
+  command.add_flag("--bos-every-window", a->bos_every_window,
+                   "The same, and first in every window of a text that takes several (wikitext, --text)");
   command.add_option("--batch-size", a->batch_size, "Sequences a batch, or auto").show_default();
   command.add_option("--device", a->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
@@ -69,6 +71,7 @@ Examples:
   lazy eval --compare results/lazy results/softmax
   lazy eval runs/lazy/model --corpus corpus --output runs/lazy/eval.json
   lazy eval runs/lazy/model --text book.txt --max-length 512
+  lazy eval runs/lazy/model --tasks wikitext --data data --bos-every-window   # for a model trained with BOS first
   lazy eval runs/lazy/model --text book.txt --max-length 8192 --positions yarn:4
   lazy eval runs/lazy/model --text book.txt --max-length 8192 --cache streaming:4+508
   lazy eval runs/lazy/model runs/softmax/model --lengths 512,1024,2048,4096 --data data --report lengths.html

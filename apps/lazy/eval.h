@@ -23,7 +23,7 @@ struct EvalArguments {
   int64_t max_length = 0, num_fewshot = 0;
   uint64_t fewshot_seed = 1234;
   double limit = 0;
-  bool bos = false, log_samples = false, json = false, list_tasks = false, compare = false;
+  bool bos = false, bos_every_window = false, log_samples = false, json = false, list_tasks = false, compare = false;
 };
 
 // The device and the ranks of this process.

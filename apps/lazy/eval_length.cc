@@ -103,7 +103,7 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   options.corpus = a.corpus;
   options.split = a.split;
   options.text = a.text;
-  options.bos = a.bos;
+  options.bos = a.bos || a.bos_every_window;
   if (a.limit > 0) options.limit = a.limit;
   if (!lengths.depths.empty()) options.synthetic.depths.clear();
   for (const double percent : lengths.depths) options.synthetic.depths.push_back(percent / 100);

@@ -69,13 +69,13 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
   std::vector<TaskResult> results;
   if (heldout) {
-    const HeldoutOptions options{max_length, a.bos, limit, score, true};
+    const HeldoutOptions options{max_length, a.bos, limit, score, true, a.bos_every_window};
     results.push_back(!a.corpus.empty()
                           ? evaluate_corpus(model, a.corpus, a.split, options)
                           : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
   }
   TaskOptions options{
-      {max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit}, score, a.log_samples || a.models.size() > 1, true};
+      {max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window}, score, a.log_samples || a.models.size() > 1, true};
   for (TaskResult& result : evaluate_tasks(model, *tokenizer, tasks, a.data, options))
     results.push_back(std::move(result));
 
@@ -89,7 +89,8 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
   info.parameters = count_parameters(model.config()).total;
   info.batch_size = score.batch_size;
   info.max_length = max_length;
-  info.bos = a.bos;
+  info.bos = a.bos || a.bos_every_window;
+  info.bos_every_window = a.bos_every_window;
   info.limit = limit;
   info.fewshot_seed = a.fewshot_seed;
   Evaluation evaluation{std::move(results), {}};

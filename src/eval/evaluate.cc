@@ -30,6 +30,7 @@ struct Totals {
 
 ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
   ScoreOptions how = options.score;
+  how.share_prefixes = !options.bos_every_window;
   how.title = options.progress ? title : "";
   return how;
 }
@@ -44,7 +45,7 @@ TaskResult evaluate_corpus(LanguageModel& model, const std::filesystem::path& co
   const auto begin = Clock::now();
   SequenceOptions how;
   how.length = window_length(model, options);
-  how.bos_per_sequence = options.bos;
+  how.bos_per_sequence = options.bos || options.bos_every_window;
   how.shuffle = false;
   const Sequences sequences(corpus, split, how);
   check_tokenizer(model.config(), sequences.tokenizer_fingerprint(), sequences.vocab_size(), corpus.string());
@@ -76,10 +77,13 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
                          const std::string& source, const HeldoutOptions& options) {
   const auto begin = Clock::now();
   if (text.empty()) fail("eval", "{}: expected text, found an empty file", source);
-  const TextEncoder encoder(tokenizer, options.bos);
+  if (options.bos_every_window) require_bos(tokenizer);
+  const TextEncoder encoder(tokenizer, options.bos && !options.bos_every_window);
   const std::vector<int32_t> ids = encoder.encode(text);
   Totals totals{0, static_cast<int64_t>(ids.size()), python_word_count(text), static_cast<int64_t>(text.size())};
-  const auto windows = rolling_windows(ids, encoder.prefix(), window_length(model, options));
+  const int64_t length = window_length(model, options);
+  const auto windows = options.bos_every_window ? rolling_windows_with_bos(ids, encoder.prefix(), length)
+                                                : rolling_windows(ids, encoder.prefix(), length);
   for (const Score& s : score(model, windows, score_options(options, "held-out text")))
     totals.log_likelihood += s.log_likelihood;
   TaskResult result{.name = "heldout", .original = 1, .effective = 1, .seconds = seconds_since(begin)};
@@ -194,6 +198,7 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
     how.title = !options.progress                ? ""
                 : chunk.first == 0 && chunk.last ? task.name
                                                  : fmt::format("{} {} of {}", task.name, documents, chunk.planned);
+    how.share_prefixes = chunk.windows.empty() || !options.prompt.bos_every_window;
     auto scores = chunk.windows.empty() ? score(model, chunk.requests, options.prompt.max_length, how)
                                         : score(model, chunk.windows, how);
     if (adding.valid()) adding.get();

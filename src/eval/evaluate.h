@@ -19,6 +19,7 @@ struct HeldoutOptions {
   std::optional<double> limit;  // sequences of a corpus at most; below 1 a share of them
   ScoreOptions score = {};      // its title is replaced
   bool progress = true;
+  bool bos_every_window = false;  // also before every window of a text that takes several
 };
 
 // Task "heldout": loss (nats per token), bits_per_byte and perplexity (per token) over the sequences of a corpus'

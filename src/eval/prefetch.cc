@@ -36,9 +36,12 @@ struct RequestPrefetcher::Impl {
   void produce(size_t number, const HandOver& hand_over) const {
     const Task& task = tasks[number];
     std::vector<Row> rows = read_rows(task, data);
-    const int64_t shots = task.output_type == OutputType::loglikelihood_rolling ? 0 : options.num_fewshot;
+    const bool rolling = task.output_type == OutputType::loglikelihood_rolling;
+    const int64_t shots = rolling ? 0 : options.num_fewshot;
     FewshotSampler sampler(task, fewshot_pool(task, rows), shots, options.fewshot_seed);
-    TextEncoder encoder(tokenizer, options.bos);
+    const bool every = options.bos_every_window && rolling;
+    if (options.bos_every_window) require_bos(tokenizer);
+    TextEncoder encoder(tokenizer, (options.bos || options.bos_every_window) && !every);
     const auto original = static_cast<int64_t>(rows.size()), planned = apply_limit(original, options.limit);
     RequestChunk chunk;
     const auto start = [&](int64_t first) {
@@ -52,11 +55,12 @@ struct RequestPrefetcher::Impl {
     for (int64_t i = 0; i < planned; ++i) {
       Row& row = rows[static_cast<size_t>(i)];
       Question question = make_question(task, row, sampler.next(row));
-      if (task.output_type == OutputType::loglikelihood_rolling) {
+      if (rolling) {
         const std::vector<int32_t> ids = encoder.encode(question.text);
         chunk.tokens += static_cast<int64_t>(ids.size());
-        for (Window& window : rolling_windows(ids, encoder.prefix(), options.max_length))
-          chunk.windows.push_back(std::move(window));
+        auto windows = every ? rolling_windows_with_bos(ids, encoder.prefix(), options.max_length)
+                             : rolling_windows(ids, encoder.prefix(), options.max_length);
+        for (Window& window : windows) chunk.windows.push_back(std::move(window));
       } else {
         add_requests(task, row, question, encoder, chunk);
       }

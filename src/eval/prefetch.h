@@ -25,6 +25,7 @@ struct PromptOptions {
   int64_t num_fewshot = 0;
   uint64_t fewshot_seed = 1234;      // lm-evaluation-harness's default
   std::optional<double> limit = {};  // documents a task at most; below 1 a share of them
+  bool bos_every_window = false;     // BOS also first in every window of a rolling task; other tasks: as `bos`
 };
 
 // Consecutive documents of one task with what is to be scored: requests, or the windows of a rolling task.

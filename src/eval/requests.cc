@@ -32,6 +32,12 @@ std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t pre
   return windows;
 }
 
+std::vector<Window> rolling_windows_with_bos(std::span<const int32_t> tokens, int32_t bos, int64_t max_length) {
+  std::vector<Window> windows = rolling_windows(tokens, bos, max_length);
+  for (Window& window : windows) window.input[0] = bos;
+  return windows;
+}
+
 Window window_of(const Request& request, int64_t max_length) {
   const auto count = static_cast<int64_t>(request.continuation.size());
   if (count < 1 || count > max_length) {
@@ -52,9 +58,14 @@ int32_t prefix_token(const Tokenizer& tokenizer) {
        tokenizer.kind());
 }
 
+int32_t require_bos(const Tokenizer& tokenizer) {
+  if (const auto bos = tokenizer.bos_id()) return *bos;
+  fail("eval", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+}
+
 TextEncoder::TextEncoder(const Tokenizer& tokenizer, bool bos)
     : tokenizer_(tokenizer), bos_(bos), prefix_(prefix_token(tokenizer)) {
-  if (bos && !tokenizer.bos_id()) fail("eval", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  if (bos) require_bos(tokenizer);
   bos_text_ = tokenizer.decode(std::vector<int32_t>{prefix_});
 }
 

@@ -22,6 +22,9 @@ struct Window {
 // remaining tokens are scored. 1 <= context_length <= max_length. No tokens, no windows.
 std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t prefix, int64_t max_length,
                                     int64_t context_length = 1);
+// The same with BOS first in every window, in place of the preceding token: for models that were trained with BOS first
+// in every sequence. BOS is not scored.
+std::vector<Window> rolling_windows_with_bos(std::span<const int32_t> tokens, int32_t bos, int64_t max_length);
 
 // A benchmark's request: the likelihood of a continuation given a context, in token ids. Requests of one question (one
 // a choice) are neighbours and mostly share a prefix, which is computed once.
@@ -36,6 +39,8 @@ Window window_of(const Request& request, int64_t max_length);
 
 // The token before a text's first one: BOS, or EOS for a vocabulary without BOS. Error without either.
 int32_t prefix_token(const Tokenizer& tokenizer);
+// The tokenizer's BOS; Error without one.
+int32_t require_bos(const Tokenizer& tokenizer);
 
 // Texts to ids, with lm-evaluation-harness's rule for the border between context and continuation.
 class TextEncoder {

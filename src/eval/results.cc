@@ -163,6 +163,7 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
       {"bootstrap_iters", 100000},
       {"fewshot_seed", info.fewshot_seed},
       {"command", info.command}};
+  if (info.bos_every_window) out["config"]["model_args"]["bos_every_window"] = true;
   out["date"] = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   out["lazy_version"] = LAZY_VERSION;
   out["max_length"] = info.max_length;

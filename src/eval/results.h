@@ -26,7 +26,7 @@ struct TaskResult {
 struct ResultInfo {
   std::string model_path, model_kind, command, device, dtype, tokenizer_fingerprint;
   int64_t parameters = 0, batch_size = 1, max_length = 0;
-  bool bos = false;
+  bool bos = false, bos_every_window = false;
   std::optional<double> limit;
   uint64_t fewshot_seed = 1234;
 };

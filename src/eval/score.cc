@@ -164,7 +164,8 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
   // With dynamic RoPE scaling a sequence's length changes its positions: one sequence a batch.
   const bool alone = model.config().positions.rope_scaling.type == "dynamic";
   // A streaming cache belongs to one sequence: no shared prefixes.
-  const std::vector<PrefixGroup> groups = alone || options.cache           ? group_singly(windows)
+  const bool apart = alone || options.cache || !options.share_prefixes;
+  const std::vector<PrefixGroup> groups = apart                            ? group_singly(windows)
                                           : model.config().all_attention() ? group_by_prefix(windows)
                                                                            : group_contained(windows);
   int64_t max_tokens = model.device().is_cuda() ? kTokensCuda : kTokensCpu;

@@ -30,6 +30,9 @@ struct ScoreOptions {
   std::string title = "evaluating";     // of the progress bar; empty: none
   std::optional<StreamingCache> cache;  // score every window through this streaming KV cache; none: full attention
   bool targets = false;                 // also return the score of every target
+  // Compute a prefix that neighbouring windows share once. Off for windows that share BOS alone: they would form one
+  // batch.
+  bool share_prefixes = true;
   distributed::Communicator* ranks = nullptr;  // divide the windows; each rank passes all of them and gets all scores
 };
 
