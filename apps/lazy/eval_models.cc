@@ -74,8 +74,10 @@ Evaluation evaluate(const EvalArguments& a, const std::string& model_path, const
                           ? evaluate_corpus(model, a.corpus, a.split, options)
                           : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
   }
-  TaskOptions options{
-      {max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window}, score, a.log_samples || a.models.size() > 1, true};
+  TaskOptions options{{max_length, a.bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window},
+                      score,
+                      a.log_samples || a.models.size() > 1,
+                      true};
   for (TaskResult& result : evaluate_tasks(model, *tokenizer, tasks, a.data, options))
     results.push_back(std::move(result));
 

@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "evidence.h"
 #include "model/device.h"
 #include "repro/configs.h"
 #include "repro/cost.h"
@@ -29,6 +30,7 @@ struct ReproArguments {
   std::vector<std::string> text, domains, models, only;
   int64_t seeds = 1;
   bool dry_run = false, report = false, json = false;
+  lazy::cli::EvidenceArguments evidence;
 };
 
 // Redirects the tables that the benchmarks print: standard output is for the report.
@@ -184,8 +186,22 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }
 
+void check_one_process() {
+  if (const char* size = std::getenv("WORLD_SIZE"); size && std::string(size) != "1") {
+    lazy::fail("repro", "expected one process, found WORLD_SIZE={}; train with lazy train on several ranks", size);
+  }
+}
+
+void evidence(const ReproArguments& a) {
+  check_one_process();
+  lazy::cli::run_evidence(a.evidence, {a.corpus, a.data, a.output, a.device, a.only, a.json});
+}
+
 void repro(const ReproArguments& a) {
   if (a.recipe == "list") return list(a);
+  if (a.recipe == "evidence") return evidence(a);
+  if (a.evidence.list || a.evidence.seconds > 0 || !a.evidence.blocks.empty() || !a.evidence.protocol.empty())
+    lazy::fail("repro", "--list, --seconds, --block and --protocol belong to evidence, found recipe '{}'", a.recipe);
   RunOptions options;
   options.conditions = conditions(a, find_scale(a.scale));
   options.output = a.output;
@@ -205,9 +221,7 @@ void repro(const ReproArguments& a) {
   }
   if (fs::exists(a.output) && !fs::is_directory(a.output))
     lazy::fail("repro", "--output {}: expected a folder's name, found a file", a.output);
-  if (const char* size = std::getenv("WORLD_SIZE"); size && std::string(size) != "1") {
-    lazy::fail("repro", "expected one process, found WORLD_SIZE={}; train with lazy train on several ranks", size);
-  }
+  check_one_process();
   Json all = Json::array();
   for (const Recipe* recipe : wanted) {
     if (a.dry_run) {
@@ -248,7 +262,7 @@ void repro(const ReproArguments& a) {
 
 LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe, "list, all, or a recipe's name").required();
+  command.add_option("recipe", a->recipe, "list, all, evidence, or a recipe's name").required();
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
@@ -264,13 +278,15 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command
       .add_option(
           "--only", a->only,
-          "Run this step alone, with the training that it measures: to divide a recipe among GPUs (may be repeated)")
+          "Run this step alone, with the training that it measures, or this run of evidence (CELL.seedK): to divide "
+          "work among GPUs (may be repeated)")
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
   command.add_flag("--report", a->report, "Run nothing: report on the steps that are done, the others are open");
   command.add_flag("--json", a->json, "Print JSON");
+  lazy::cli::add_evidence_options(command, a->evidence);
   command.footer(R"(
 Examples:
   lazy repro list
@@ -281,7 +297,12 @@ Examples:
   lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
+  lazy repro evidence --list
+  lazy repro evidence --corpus corpus --data data/eval --seconds 1700
+  lazy repro evidence --corpus corpus --data data/eval --block B --only lazy.seed2
 
+evidence trains and measures the runs of configs/evidence.toml that have no record yet and leaves a record of each in
+--records; nothing else of a run is kept.
 A run that was stopped or killed goes on where it was when the same command is given again; recipes share what they have
 in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/repro.md says what each verdict means.)");
   command.callback([a] {

@@ -8,7 +8,6 @@
 #include "ops/normalizers.h"
 #include "repro/configs.h"
 #include "repro/experiments/experiment.h"
-#include "train/throughput.h"
 
 namespace lazy::repro {
 
@@ -57,13 +56,6 @@ constexpr double kGpuTflops = 989;  // of an H200, bf16
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // loading a model, making its first step
 
-train::SpeedSource speed(const Scale& scale, const ModelConfig& model) {
-  train::SpeedSource source;
-  source.mfu = scale.name == "tiny" ? 1 : gpu_utilization(model, scale.is_paper());
-  source.peak_tflops = scale.name == "tiny" ? kCpuTflops : kGpuTflops;
-  return source;
-}
-
 // Tokens that pass through the model in a measurement.
 double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
@@ -86,6 +78,13 @@ double measured_tokens(const Step& step, int64_t context) {
 }
 
 }  // namespace
+
+train::SpeedSource speed_source(const Scale& scale, const ModelConfig& model) {
+  train::SpeedSource source;
+  source.mfu = scale.name == "tiny" ? 1 : gpu_utilization(model, scale.is_paper());
+  source.peak_tflops = scale.name == "tiny" ? kCpuTflops : kGpuTflops;
+  return source;
+}
 
 std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one busy CPU core" : "one H200"; }
 
@@ -120,7 +119,7 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
           train_config(step, configs, "corpus", "run",
                        tiny ? std::vector<std::string>{"model.vocab_size=2048"} : std::vector<std::string>{});
       Trained& trained = models[step.id];
-      trained = {1 / train::expected_speed(config, speed(conditions.scale, config.model))->tokens_per_second,
+      trained = {1 / train::expected_speed(config, speed_source(conditions.scale, config.model))->tokens_per_second,
                  config.seq_len};
       if (!given_folder(step).empty()) continue;
       const auto tokens = static_cast<double>(config.tokens_per_step() * config.steps);

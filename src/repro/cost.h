@@ -6,6 +6,7 @@
 
 #include "model/config.h"
 #include "repro/recipe.h"
+#include "train/throughput.h"
 
 namespace lazy::repro {
 
@@ -25,5 +26,7 @@ Cost cost(const Recipe& recipe, const Conditions& conditions, const std::filesys
 // Measured utilization of an H200 in training: share of 989 TFLOP/s in bf16, 0 to 1. large: a model of 340M or more at
 // context 4096, else one of 55M at 512.
 double gpu_utilization(const ModelConfig& model, bool large);
+// The speed of a scale's trainings on its machine.
+train::SpeedSource speed_source(const Scale& scale, const ModelConfig& model);
 
 }  // namespace lazy::repro

@@ -28,7 +28,8 @@ double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, 
     case Normalizer::softpick:
       break;
   }
-  fail("sinks", "uniform rows: expected softmax, elastic, sparsemax or entmax15, found {}", kNormalizerNames.name(normalizer));
+  fail("sinks", "uniform rows: expected softmax, elastic, sparsemax or entmax15, found {}",
+       kNormalizerNames.name(normalizer));
 }
 
 HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "eval/requests.h"
 #include "eval/results.h"
 #include "eval/score.h"
@@ -96,6 +98,27 @@ TEST(RunTasks, LikelihoodAndRollingRecords) {
   EXPECT_FALSE(results[1].metrics[0].standard_error.has_value());
   EXPECT_NEAR(results[1].metrics[0].value, std::exp(-page["word_perplexity"][0].get<double>() / 6),
               1e-6 * results[1].metrics[0].value);
+}
+
+TEST(RunTasks, BosInEveryWindowOfAPage) {
+  LanguageModel model = small_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  const Folder folder;
+  folder.write("wiki.test.raw", " = A = \n " + std::string(150, 'x') + " \n");
+  const Task task = find_task("wikitext");
+  const auto value = [&](const PromptOptions& prompt) {
+    const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet(prompt))[0];
+    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the page's log-likelihood
+  };
+  const Row row = read_rows(task, folder.path).at(0);
+  const auto ids = tokenizer->encode(make_question(task, row, "").text);
+  double expected = 0;
+  for (const Window& w : rolling_windows_with_bos(ids, *tokenizer->bos_id(), 32))
+    expected += plain_score(model, w).log_likelihood;
+  const double every = value({.max_length = 32, .bos_every_window = true});
+  EXPECT_NEAR(every, expected, 1e-4 * std::abs(expected));
+  EXPECT_GT(std::abs(every - value({.max_length = 32})), 1e-3);
+  EXPECT_GT(std::abs(every - value({.max_length = 32, .bos = true})), 1e-3);
 }
 
 TEST(RunTasks, LimitsExamplesAndChunks) {

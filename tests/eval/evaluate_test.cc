@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -60,6 +61,47 @@ TEST(Score, BatchesOfMixedLengthsEqualOneByOne) {
   EXPECT_THROW(score(model, {{{300}, {1}}}, {1, ""}), Error);
   EXPECT_THROW(score(model, {{{1}, {1, 2}}}, {1, ""}), Error);
   EXPECT_THROW(score(model, {{{1}, {}}}, {1, ""}), Error);
+}
+
+TEST(Score, PrefixesApartGiveTheSameScores) {
+  LanguageModel model = tiny_model();
+  std::vector<Window> windows;
+  for (int n : {12, 12, 5, 30}) {
+    Window w{{0}, {}};
+    for (int i = 1; i < n; ++i) w.input.push_back((i * 37 + n * 11) % 300);
+    w.targets.assign(w.input.begin() + 1, w.input.end());
+    windows.push_back(w);
+  }
+  const auto shared = score(model, windows, {.title = ""}),
+             apart = score(model, windows, {.title = "", .targets = true, .share_prefixes = false});
+  for (size_t i = 0; i < windows.size(); ++i) {
+    EXPECT_NEAR(apart[i].log_likelihood, shared[i].log_likelihood, 1e-3);
+    EXPECT_EQ(apart[i].targets.size(), windows[i].targets.size());
+  }
+}
+
+TEST(Evaluate, BosInEveryWindowOfAText) {
+  LanguageModel model = tiny_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  std::string text;
+  for (int i = 0; i < 9; ++i) text += "The quick brown fox jumps over the lazy dog. ";
+  HeldoutOptions options{.max_length = 16, .progress = false};
+  const auto loss = [&] { return evaluate_text(model, *tokenizer, text, "fox.txt", options).metrics.at(0).value; };
+  const double plain = loss();
+  options.bos_every_window = true;
+  double expected = 0;
+  const std::vector<int32_t> ids = tokenizer->encode(text);
+  for (size_t begin = 0; begin < ids.size(); begin += 16) {
+    const size_t end = std::min(begin + 16, ids.size());
+    Window w{{*tokenizer->bos_id()}, {ids.begin() + static_cast<long>(begin), ids.begin() + static_cast<long>(end)}};
+    // The last window is extended to the left.
+    const size_t from = end - begin < 16 ? end - 16 : begin;
+    w.input.insert(w.input.end(), ids.begin() + static_cast<long>(end - begin < 16 ? from : begin),
+                   ids.begin() + static_cast<long>(end) - 1);
+    expected -= plain_score(model, w).log_likelihood;
+  }
+  EXPECT_NEAR(loss(), expected / static_cast<double>(ids.size()), 1e-4);
+  EXPECT_GT(std::abs(loss() - plain), 1e-3);
 }
 
 TEST(Evaluate, TextMetricsFollowFromTheLogLikelihood) {

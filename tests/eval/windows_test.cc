@@ -57,6 +57,15 @@ TEST(RollingWindows, EveryTokenIsPredictedOnceFromWhatPrecedesIt) {
   }
 }
 
+TEST(RollingWindows, BosInEveryWindow) {
+  const Ids tokens = range(1, 11);  // 1..10, BOS 0
+  const std::vector<Window> expected = {
+      {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{0, 5, 6, 7}, {5, 6, 7, 8}}, {{0, 7, 8, 9}, {9, 10}}};
+  EXPECT_EQ(rolling_windows_with_bos(tokens, 0, 4), expected);
+  EXPECT_EQ(rolling_windows_with_bos(range(1, 4), 0, 4), (std::vector<Window>{{{0, 1, 2}, {1, 2, 3}}}));
+  EXPECT_TRUE(rolling_windows_with_bos(Ids{}, 0, 4).empty());
+}
+
 TEST(RollingWindows, EqualLmEvaluationHarness) {
   LAZY_NEEDS_HARNESS();
   const std::string script = R"(

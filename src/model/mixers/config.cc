@@ -105,8 +105,8 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
   ConfigSection s = config.section("model");
   for (const char* key : {"num_heads", "num_kv_heads", "head_dim", "window_size", "normalizer", "offset",
                           "offset_trainable", "offset_init", "distance_bias_window", "distance_bias_init_std",
-                          "distance_bias_init_apart", "positions", "rope_theta", "partial_rotary_factor", "rope_interleaved", "alibi_trainable",
-                          "segment_length", "memory_length", "clamp_length"}) {
+                          "distance_bias_init_apart", "positions", "rope_theta", "partial_rotary_factor",
+                          "rope_interleaved", "alibi_trainable", "segment_length", "memory_length", "clamp_length"}) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
            "{}: {}: only attention takes it, and no layer of this {} model attends; set attention_layers, or its sizes "

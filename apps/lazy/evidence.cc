@@ -1,0 +1,105 @@
+#include "evidence.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "model/device.h"
+#include "repro/evidence/evidence.h"
+
+namespace lazy::cli {
+
+namespace {
+
+using namespace lazy::repro;
+
+std::string state_of(const EvidenceState& s) {
+  if (!s.record.is_null()) {
+    return fmt::format("recorded {}, {}", s.record.at("date").get<std::string>(),
+                       s.record.at("device").get<std::string>());
+  }
+  return s.waits.empty() ? "to run" : s.waits;
+}
+
+void print_states(const Protocol& protocol, const std::vector<EvidenceState>& states, bool as_json) {
+  Json all = Json::array();
+  std::vector<std::vector<std::string>> rows{{"run", "tokens", "state", "seconds"}};
+  int64_t left = 0;
+  double seconds = 0;
+  for (const EvidenceState& s : states) {
+    const bool to_run = s.record.is_null() && s.waits.empty();
+    if (to_run) ++left, seconds += s.expected_seconds;
+    all.push_back({{"run", s.run.id()},
+                   {"block", s.run.block},
+                   {"cell", s.run.cell},
+                   {"seed", s.run.seed},
+                   {"exploratory", s.run.exploratory},
+                   {"tokens", s.run.tokens},
+                   {"recorded", !s.record.is_null()},
+                   {"waits", s.waits},
+                   {"expected_seconds", to_run ? Json(s.expected_seconds) : Json()}});
+    rows.push_back({s.run.id() + (s.run.exploratory ? " (exploratory)" : ""),
+                    human_count(static_cast<double>(s.run.tokens)), state_of(s),
+                    to_run ? fmt::format("{:.0f}", s.expected_seconds) : ""});
+  }
+  if (as_json) {
+    fmt::print("{}\n", all.dump(2));
+    return;
+  }
+  for (const EvidenceBlock& block : protocol.blocks) fmt::print("{}: {}\n", block.name, block.question);
+  fmt::print("\n{}\n{} of {} runs are left, about {}\n", markdown_table(rows, "lrlr"), left, states.size(),
+             human_seconds(seconds));
+}
+
+}  // namespace
+
+void add_evidence_options(Command command, EvidenceArguments& a) {
+  const std::string group = "evidence";
+  command.add_option("--block", a.blocks, "Runs of this block (may be repeated; default: all blocks, in order)")
+      .repeatable()
+      .group(group);
+  command.add_option("--seconds", a.seconds, "Begin no run that is expected to end later than this from now")
+      .positive()
+      .group(group);
+  command
+      .add_flag("--split", a.split,
+                "With --seconds: begin the first run that does not fit, stop it in time, go on with it the next time")
+      .group(group);
+  command.add_option("--records", a.records, "Folder of the records").show_default().group(group);
+  command.add_flag("--list", a.list, "Run nothing: print the runs, what is recorded, and the seconds to expect")
+      .group(group);
+  command.add_option("--protocol", a.protocol, "A protocol's file (default: configs/evidence.toml, built in)")
+      .group(group);
+}
+
+void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
+  const Protocol protocol = a.protocol.empty() ? embedded_protocol() : read_protocol(read_file(a.protocol), a.protocol);
+  EvidenceOptions options;
+  options.corpus = shared.corpus;
+  options.data = shared.data;
+  options.records = a.records;
+  options.output = shared.output;
+  options.blocks = a.blocks;
+  options.only = shared.only;
+  options.seconds = a.seconds;
+  options.split = a.split;
+  if (a.list) {
+    options.device = shared.device == "auto" ? "cuda" : shared.device;  // the plan may be for another machine
+    return print_states(protocol, evidence_states(protocol, options), shared.json);
+  }
+  options.device = resolve_device(shared.device);
+  const EvidenceOutcome outcome = repro::run_evidence(protocol, options);
+  log::info("evidence: {} runs now, {} recorded in all{}{}", outcome.ran, outcome.recorded,
+            outcome.waiting > 0 ? fmt::format(", {} wait for a condition", outcome.waiting) : "",
+            outcome.too_long.empty() ? "" : fmt::format(", {} left for another time", outcome.too_long.size()));
+  if (!outcome.stopped.empty()) log::info("evidence: {} goes on with the same command", outcome.stopped);
+  if (!outcome.failed.empty())
+    fail_run("repro", "evidence: {} of the runs failed: {}", outcome.failed.size(), fmt::join(outcome.failed, ", "));
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,144 @@
+#include "repro/evidence/measures.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "model/config.h"
+#include "model/device.h"
+#include "sinks/post_hoc.h"
+#include "sinks/text_source.h"
+
+namespace lazy::repro {
+
+namespace {
+
+LanguageModel load_on(const EvidenceInputs& inputs, const EvidenceSizes& sizes, double rope_base = 0) {
+  ModelConfig config = ModelConfig::from_directory(inputs.model);
+  if (rope_base > 0) config.positions.rope_base = rope_base;
+  LanguageModel model = LanguageModel::load(inputs.model, config);
+  if (inputs.device == "cuda") model.to(at::Device(at::kCUDA, 0));
+  if (resolve_dtype(sizes.dtype, inputs.device) == "bf16") model.set_compute_dtype(at::kBFloat16);
+  return model;
+}
+
+// Tokens of the validation split that sinks are measured on, without separators.
+std::vector<int32_t> sink_text(const Tokenizer& tokenizer, const EvidenceInputs& inputs) {
+  return sinks::corpus_source(tokenizer, inputs.corpus.string(), "validation").ids;
+}
+
+std::vector<std::vector<int64_t>> probe_samples(const LanguageModel& model, const std::vector<int32_t>& ids,
+                                                std::optional<int32_t> bos, int64_t count) {
+  auto samples = sinks::spread_samples(ids, model.config().max_length, count, bos);
+  if (samples.empty())
+    fail("repro", "the validation split: expected at least {} tokens, found {}", model.config().max_length, ids.size());
+  return samples;
+}
+
+}  // namespace
+
+Json rounded(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
+Json rounded(const std::vector<double>& values) {
+  Json out = Json::array();
+  for (const double value : values) out.push_back(rounded(value));
+  return out;
+}
+
+Json rounded(const std::vector<std::vector<double>>& values) {
+  Json out = Json::array();
+  for (const auto& row : values) out.push_back(rounded(row));
+  return out;
+}
+
+std::vector<double> thinned(const std::vector<double>& values, size_t most) {
+  if (values.size() <= most) return values;
+  std::vector<double> out;
+  for (size_t n = 0; n < most; ++n) {
+    const size_t begin = n * values.size() / most, end = (n + 1) * values.size() / most;
+    double total = 0;
+    for (size_t i = begin; i < end; ++i) total += values[i];
+    out.push_back(total / static_cast<double>(end - begin));
+  }
+  return out;
+}
+
+Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
+  const auto tokenizer = load_tokenizer(inputs.model.string());
+  const int32_t bos = eval::require_bos(*tokenizer);
+  const std::optional<int32_t> trained_bos = inputs.sequences.bos_per_sequence ? std::optional(bos) : std::nullopt;
+  LanguageModel model = load_on(inputs, sizes);
+  const ModelConfig config = model.config();
+  const std::vector<int32_t> text = sink_text(*tokenizer, inputs);
+  const auto probed = probe_samples(model, text, trained_bos, sizes.probe_samples);
+  const auto stretches = length_stretches(inputs, sizes.lengths.back(), sizes.length_blocks);
+
+  Json seconds = Json::object();
+  const auto timed = [&seconds](const char* part, const auto& measure) -> Json {
+    const auto begin = Clock::now();
+    Json found = measure();
+    seconds[part] = rounded(seconds_since(begin));
+    return found;
+  };
+  Json out = {{"dtype", model.compute_dtype() == at::kBFloat16 ? "bf16" : "fp32"}};
+  out["heldout"] = timed("heldout", [&] { return heldout_measures(model, inputs, sizes.heldout_tokens); });
+  out["wikitext"] = timed("wikitext", [&] { return wikitext_measures(model, *tokenizer, inputs); });
+  out["lambada"] = timed("lambada", [&] { return lambada_measures(model, *tokenizer, inputs); });
+  out["sinks"] = timed("sinks", [&] { return sink_measures(model, text, bos, sizes.sink_lengths, sizes.sink_tokens); });
+  out["lengths"]["bos_every_window"] =
+      timed("lengths", [&] { return length_measures(model, stretches, sizes.lengths, bos, inputs.progress); });
+  if (!trained_bos) {
+    out["lengths"]["no_bos"] =
+        timed("lengths_no_bos", [&] { return length_measures(model, stretches, sizes.lengths, {}, inputs.progress); });
+  }
+  out["activations"] = timed("activations", [&] { return probe_measures(model, probed, sizes.collapse_samples); });
+  out["learned"] = learned_measures(inputs.model);
+  if (config.rotates() && config.positions.rope_base != sizes.other_rope_base) {
+    out["lengths"]["other_rope_base"] = timed("lengths_other_base", [&]() -> Json {
+      LanguageModel other = load_on(inputs, sizes, sizes.other_rope_base);
+      return {{"rope_base", sizes.other_rope_base},
+              {"bos_every_window", length_measures(other, stretches, sizes.lengths, bos, inputs.progress)}};
+    });
+  }
+  if (config.attention.normalizer == Normalizer::softmax) {
+    out["post_hoc"] = timed("post_hoc", [&]() -> Json {
+      LanguageModel control = sinks::with_post_hoc_offset(model);
+      return {{"weights", "ReLU(p - 1 / i)"},
+              {"heldout", heldout_measures(control, inputs, sizes.heldout_tokens)},
+              {"sinks", sink_measures(control, text, bos, sizes.sink_lengths, sizes.sink_tokens)},
+              {"activations", probe_measures(control, probed, /*collapse_samples=*/0)}};
+    });
+  }
+  out["seconds"] = seconds;
+  return out;
+}
+
+Json measure_snapshot(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
+  const auto tokenizer = load_tokenizer(inputs.model.string());
+  LanguageModel model = load_on(inputs, sizes);
+  Json out = {{"heldout", heldout_measures(model, inputs, sizes.snapshot_tokens)},
+              {"sinks", sink_measures(model, sink_text(*tokenizer, inputs), tokenizer->bos_id(), sizes.sink_lengths,
+                                      sizes.sink_tokens)}};
+  out["heldout"].erase("by_group");
+  for (Json& of_length : out["sinks"]) {
+    for (Json& of_bos : of_length) {
+      std::vector<double> by_layer;
+      for (const Json& heads : of_bos["by_head"]["sink_ratio"])
+        by_layer.push_back(mean_of(heads.get<std::vector<double>>()));
+      of_bos.erase("by_head");
+      of_bos["by_layer"] = {{"sink_ratio", rounded(by_layer)}};
+    }
+  }
+  return out;
+}
+
+}  // namespace lazy::repro

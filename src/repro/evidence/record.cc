@@ -1,0 +1,137 @@
+#include "repro/evidence/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/checksum.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_field.h"
+#include "core/text.h"
+#include "data/shards/corpus.h"
+#include "repro/evidence/measures.h"
+
+namespace lazy::repro {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kAttention[] = {"sink_ratio", "density", "released_mass", "alive_fraction", "tau_mean"};
+
+Json parsed(const std::string& text, const std::string& place, const char* what) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) fail("repro", "{}: expected {}, found no JSON", place, what);
+  return json;
+}
+
+void expect(const OrderedJsonField& record, const std::string& field, const Json& expected) {
+  const OrderedJsonField found = record[field];
+  if (found.json() != expected)
+    fail("repro", "{}: expected {}, found {}; remove the file to run it again", found.place(), expected.dump(),
+         json_summary(found.json()));
+}
+
+double number_or_nan(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : NAN;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return NAN;
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+fs::path record_path(const fs::path& records, const EvidenceRun& run) { return records / (run.id() + ".json"); }
+
+Json read_record(const fs::path& records, const Protocol& protocol, const EvidenceRun& run,
+                 const std::string& corpus_fingerprint) {
+  const fs::path path = record_path(records, run);
+  if (!fs::exists(path)) return nullptr;
+  Json json = parsed(read_file(path), path.string(), "the record of a run");
+  const OrderedJsonField record("repro", json, path.string());
+  expect(record, "format", kEvidenceFormat);
+  expect(record["protocol"], "version", protocol.version);
+  expect(record, "block", run.block);
+  expect(record, "cell", run.cell);
+  expect(record, "seed", run.seed);
+  expect(record, "overrides", run.overrides);
+  if (!corpus_fingerprint.empty()) expect(record["corpus"], "fingerprint", corpus_fingerprint);
+  // What the analysis and the estimates of time rest on.
+  record["device"].string();
+  for (const char* field : {"training", "measuring"}) record["seconds"][field].number();
+  record["tokens"].number();
+  record["training"]["loss"].numbers();
+  record["measures"]["heldout"]["loss"].number();
+  return json;
+}
+
+Json training_curves(const fs::path& log, int64_t points) {
+  std::vector<Json> steps;
+  int64_t number = 0;
+  for (const std::string& line : split(read_file(log), '\n')) {
+    ++number;
+    if (!line.empty()) steps.push_back(parsed(line, fmt::format("{}:{}", log.string(), number), "a line of the log"));
+  }
+  if (steps.empty()) fail("repro", "{}: expected a line a step, found none", log.string());
+  Json out = {{"tokens", Json::array()}};
+  std::vector<double> loss, norm, largest, speed;
+  const auto count = static_cast<int64_t>(steps.size()), stretches = std::min(points, count);
+  for (int64_t n = 0; n < stretches; ++n) {
+    const int64_t begin = n * count / stretches, end = (n + 1) * count / stretches;
+    double loss_sum = 0, norm_sum = 0, most = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const Json& line = steps[static_cast<size_t>(i)];
+      const double gradient = number_or_nan(line, "grad_norm");
+      loss_sum += number_or_nan(line, "loss_metrics/global_avg_loss");
+      norm_sum += gradient;
+      most = std::max(most, gradient);
+    }
+    const auto each = static_cast<double>(end - begin);
+    out["tokens"].push_back(steps[static_cast<size_t>(end - 1)].at("tokens"));
+    loss.push_back(loss_sum / each);
+    norm.push_back(norm_sum / each);
+    largest.push_back(most);
+  }
+  Json validation = {{"tokens", Json::array()}, {"loss", Json::array()}}, attention = {{"tokens", Json::array()}};
+  for (const Json& line : steps) {
+    if (const double rate = number_or_nan(line, "throughput(tps)"); std::isfinite(rate)) speed.push_back(rate);
+    if (line.contains("validation_metrics/loss")) {
+      validation["tokens"].push_back(line.at("tokens"));
+      validation["loss"].push_back(rounded(number_or_nan(line, "validation_metrics/loss")));
+    }
+    if (!line.contains("attention/sink_ratio")) continue;
+    attention["tokens"].push_back(line.at("tokens"));
+    for (const char* name : kAttention) {
+      const std::string key = std::string("attention/") + name;
+      if (line.contains(key)) attention[name].push_back(rounded(number_or_nan(line, key.c_str())));
+    }
+  }
+  out["loss"] = rounded(loss);
+  out["gradient_norm"] = rounded(norm);
+  out["largest_gradient_norm"] = rounded(largest);
+  out["validation"] = std::move(validation);
+  out["attention"] = std::move(attention);
+  out["tokens_per_second"] = rounded(median(speed));
+  out["seconds"] = rounded(number_or_nan(steps.back(), "time"));
+  return out;
+}
+
+std::string corpus_fingerprint(const fs::path& corpus) {
+  std::string text;
+  for (const char* name : {"train", "validation"}) {
+    for (const Shard& shard : open_shards(corpus, name, ShardCheck::header)) {
+      const ShardHeader& h = shard.header();
+      text += fmt::format("{} {} {} {:016x} {:016x} {:016x}\n", name, h.tokens, h.documents, h.tokens_checksum,
+                          h.index_checksum, h.tokenizer_fingerprint);
+    }
+  }
+  return fmt::format("{:016x}", checksum(text));
+}
+
+}  // namespace lazy::repro

@@ -1,0 +1,172 @@
+// The protocol of `lazy repro evidence` as data: what is read, in which order it runs, what a mistake says.
+#include "repro/evidence/protocol.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "evidence_folder.h"
+#include "model/config.h"
+#include "repro/configs.h"
+#include "support/error_of.h"
+
+namespace lazy::repro {
+namespace {
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> ids(const std::vector<EvidenceRun>& runs) {
+  std::vector<std::string> out;
+  for (const EvidenceRun& run : runs) out.push_back(run.id());
+  return out;
+}
+
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(EvidenceProtocol, IsReadAndRunsInOrder) {
+  const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
+  EXPECT_EQ(p.version, 3);
+  EXPECT_EQ(p.curve_points, 4);
+  EXPECT_EQ(p.sizes.lengths, (std::vector<int64_t>{32, 64}));
+  EXPECT_EQ(p.block("S").snapshot_every, 640);
+  const auto runs = p.runs();
+  EXPECT_THAT(ids(runs),
+              ElementsAre("A.softmax.seed1", "A.lazy.seed1", "A.softmax.seed2", "A.lazy.seed2", "S.lazy.seed1"));
+  EXPECT_EQ(runs[3].overrides.back(), "training.seed=43");
+  EXPECT_EQ(runs[3].overrides[runs[3].overrides.size() - 2], "model.rope_theta=150000") << "a cell's come last";
+}
+
+TEST(EvidenceProtocol, ExploratoryCellsComeLastOfAll) {
+  const Protocol p = read_protocol(changed(kTinyProtocol, "cells = [\"softmax\", \"lazy\"]",
+                                           "cells = [\"softmax\", \"lazy\"]\nexploratory = [\"softmax\"]"),
+                                   "tiny.toml");
+  EXPECT_THAT(ids(p.runs()),
+              ElementsAre("A.lazy.seed1", "A.lazy.seed2", "S.lazy.seed1", "A.softmax.seed1", "A.softmax.seed2"));
+  EXPECT_TRUE(p.runs().back().exploratory);
+}
+
+TEST(EvidenceProtocol, MistakesAreNamed) {
+  const auto says = [](const char* from, const char* to, const char* words) {
+    EXPECT_THAT(error_of([&] { read_protocol(changed(kTinyProtocol, from, to), "tiny.toml"); }), HasSubstr(words));
+  };
+  says("curve_points = 4", "curve_point = 4", "unknown key 'curve_point' in [protocol]; did you mean");
+  says("sink_tokens", "sink_token", "unknown key 'sink_token' in [measures]; did you mean 'sink_tokens'?");
+  says("[\"softmax\", \"lazy\"]", "[\"sofmax\", \"lazy\"]", "found 'sofmax'; did you mean softmax?");
+  says("[\"softmax\", \"lazy\"]", "[\"lazy\", \"lazy\"]", "expected each cell once, found 'lazy' twice");
+  says("cells = [\"lazy\"]\n", "", "[S] needs 'cells'");
+  says("version = 3", "", "[protocol] needs 'version'");
+  says("blocks = [\"A\", \"S\"]", "blocks = [\"A\"]", "unknown section [S]");
+  says("softmax = []", "softmax = []\nunused = []", "unknown key 'unused' in [cells]");
+  says("softmax = []", "softmax = [\"normalizer\"]", "expected section.key=value, found 'normalizer'");
+  says("seeds = [1, 2]", "seeds = [2, 1]", "expected increasing whole numbers of at least 1, found 1");
+  says("lengths = [32, 64]\n", "lengths = [24, 64]\n", "expected divisors of the longest (64), found 24");
+  says("snapshot_every = 640", "condition = \"softmax\"", "S.condition: expected one of the block's cells");
+}
+
+TEST(EvidenceProtocol, RunsAreSelectedByName) {
+  const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
+  EXPECT_THAT(ids(selected_runs(p, {"S"}, {})), ElementsAre("S.lazy.seed1"));
+  EXPECT_THAT(ids(selected_runs(p, {}, {"lazy.seed1"})), ElementsAre("A.lazy.seed1", "S.lazy.seed1"));
+  EXPECT_THAT(ids(selected_runs(p, {}, {"A.lazy.seed1"})), ElementsAre("A.lazy.seed1"));
+  EXPECT_THAT(ids(selected_runs(p, {"A"}, {"lazy.seed1", "lazy.seed2"})), ElementsAre("A.lazy.seed1", "A.lazy.seed2"));
+  EXPECT_THAT(error_of([&] { selected_runs(p, {"X"}, {}); }), HasSubstr("--block: expected one of A, S, found 'X'"));
+  EXPECT_THAT(error_of([&] { selected_runs(p, {}, {"A.lazy.seed3"}); }),
+              HasSubstr("found 'A.lazy.seed3'; did you mean A.lazy.seed"));
+  EXPECT_THAT(error_of([&] { selected_runs(p, {"S"}, {"softmax.seed1"}); }), HasSubstr("of a run of block S"));
+}
+
+// The built-in protocol: what it promises about every run's configuration.
+TEST(EvidenceProtocol, TheBuiltInOneTrainsWhatItSays) {
+  const Protocol p = embedded_protocol();
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  std::map<std::string, int> runs_of;
+  std::set<std::string> cells_of_b;
+  for (const EvidenceRun& run : p.runs()) {
+    SCOPED_TRACE(run.id());
+    ++runs_of[run.block];
+    const train::TrainConfig c = run_config(p, run, configs.path, "corpus", "run", "cpu");
+    const AttentionConfig& a = c.model.attention;
+    EXPECT_EQ(c.steps, (run.tokens + c.tokens_per_step() - 1) / c.tokens_per_step());
+    EXPECT_EQ(c.tokens_per_step(), run.block == "C" ? 32768 : 131072);
+    EXPECT_EQ(c.optimizer.lr, run.block == "C" ? 1e-3 : 3e-3);
+    EXPECT_EQ(c.optimizer.weight_decay, 0.1);
+    EXPECT_EQ(c.optimizer.beta2, 0.95);
+    EXPECT_EQ(c.schedule.warmup_steps, 200);
+    EXPECT_EQ(c.schedule.min_factor, 0.1);
+    EXPECT_EQ(c.max_norm, 1.0);
+    EXPECT_EQ(c.seed, static_cast<uint64_t>(41 + run.seed));
+    EXPECT_EQ(c.sequences.bos_per_sequence, run.block != "C");
+    EXPECT_EQ(c.sequences.bos_per_document, run.block == "C");
+    EXPECT_EQ(c.model.num_layers, 12);
+    EXPECT_EQ(c.model.hidden_size, 512);
+    EXPECT_EQ(a.num_heads, 8);
+    EXPECT_EQ(c.model.max_length, 512);
+    EXPECT_TRUE(c.model.tie_embeddings);
+    EXPECT_TRUE(a.distance_bias_window == 0 || a.distance_bias_window == 128);
+    EXPECT_TRUE(a.distance_bias_init_apart);
+    EXPECT_EQ(c.export_every, run.block == "E");
+    EXPECT_EQ(run.exploratory, run.cell == "sparsemax" || run.cell == "entmax15");
+    if (run.block != "B") continue;
+    cells_of_b.insert(fmt::format("{} {} {}", a.normalizer == Normalizer::softmax, a.distance_bias_window,
+                                  c.model.positions.rope_base));
+    EXPECT_EQ(run.tokens, 200'000'000);
+  }
+  EXPECT_EQ(cells_of_b.size(), 8u) << "a whole 2 x 2 x 2 design";
+  EXPECT_EQ(runs_of.at("B"), 24);
+  EXPECT_EQ(runs_of.at("E"), 4);
+  EXPECT_EQ(runs_of.at("D"), 15);
+  EXPECT_EQ(runs_of.at("C"), 9);
+  const auto order = ids(p.runs());
+  EXPECT_EQ(order.front(), "B.softmax.seed1");
+  EXPECT_EQ(order.at(8), "B.softmax.seed2") << "seed by seed";
+  EXPECT_EQ(order.at(24), "E.softmax.seed1");
+  EXPECT_EQ(order.at(28).substr(0, 2), "D.");
+  EXPECT_EQ(order.at(37).substr(0, 2), "C.");
+  EXPECT_EQ(order.back(), "D.entmax15.seed3");
+}
+
+// Cells of one seed are a pair: all initial weights that they have in common are equal.
+TEST(EvidenceProtocol, CellsOfASeedShareTheirInitialWeights) {
+  const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
+  const TemporaryFolder configs;
+  write_configs(configs.path);
+  const auto model_of = [&](size_t n, std::vector<std::string> more = {}) {
+    EvidenceRun run = p.runs().at(n);
+    run.overrides.insert(run.overrides.end(), more.begin(), more.end());
+    train::TrainConfig c = run_config(p, run, configs.path, "corpus", "run", "cpu");
+    c.model.vocab_size = 100;
+    return LanguageModel(c.model, c.seed);
+  };
+  const auto shared_equal = [](const LanguageModel& a, const LanguageModel& b) {
+    int64_t compared = 0;
+    bool equal = true;
+    size_t next = 0;
+    for (const auto& [name, tensor] : b.stored()) {
+      if (name.ends_with("learnable_bias_diagonals") || name.ends_with("softmax_offset")) continue;
+      equal = equal && at::equal(a.stored().at(next++).second, tensor);
+      ++compared;
+    }
+    EXPECT_EQ(compared, static_cast<int64_t>(a.stored().size()));
+    return equal;
+  };
+  EXPECT_TRUE(shared_equal(model_of(0), model_of(1)));
+  EXPECT_FALSE(shared_equal(model_of(0), model_of(3))) << "another seed";
+  EXPECT_FALSE(shared_equal(model_of(0), model_of(1, {"model.distance_bias_init_apart=false"})))
+      << "one stream for all: biases shift what follows";
+  const at::Tensor apart = model_of(1).distance_bias(1),
+                   together = model_of(1, {"model.distance_bias_init_apart=false"}).distance_bias(1);
+  EXPECT_NEAR(apart.std().item<double>(), together.std().item<double>(), 5e-4);
+  EXPECT_FALSE(at::equal(model_of(1).distance_bias(0), apart)) << "every layer has its own";
+}
+
+}  // namespace
+}  // namespace lazy::repro

@@ -1,0 +1,170 @@
+// What sinks are compared with: uniform rows against explicit weights, post-hoc offsets against explicit weights, and
+// outliers of the residual stream against plain loops.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "full_matrices.h"
+#include "model/activation_hooks.h"
+#include "ops/attention_weights.h"
+#include "sinks/measures.h"
+#include "sinks/post_hoc.h"
+#include "sinks/residual_statistics.h"
+#include "sinks/uniform.h"
+#include "support/error_of.h"
+
+namespace lazy::sinks {
+namespace {
+using testing::HasSubstr;
+
+at::Tensor token_ids(int64_t length, int64_t seed) {
+  return at::remainder(at::arange(length, at::kLong) * (29 + 2 * seed) + 3 * seed, 300);
+}
+
+// The mean weight on the first key of rows whose scores are all equal.
+double by_force(const char* normalizer, const char* offset, double tau, int64_t length, double score) {
+  ops::AttentionTerms terms;
+  terms.options.normalizer = normalizer;
+  terms.options.offset = offset;
+  terms.tau = at::full({1}, tau, at::kDouble);
+  at::Tensor scores = at::full({1, 1, length, length}, score, at::kDouble);
+  scores = scores.masked_fill(at::ones({length, length}, at::kBool).triu(1), -INFINITY);
+  return ops::normalized_weights(scores, terms)[0][0].select(1, 0).mean().item<double>();
+}
+
+TEST(UniformRows, AreWhatEqualScoresGive) {
+  for (const int64_t length : {1, 2, 7, 64}) {
+    for (const double score : {0.0, -3.0, 2.5}) {
+      for (const char* normalizer : {"softmax", "sparsemax", "entmax15"}) {
+        EXPECT_NEAR(uniform_sink_ratio(*kNormalizerNames.find(normalizer), OffsetKind::per_visible, -1, length),
+                    by_force(normalizer, "per_visible", 0, length, score), 1e-9)
+            << normalizer << " " << length;
+      }
+      for (const double tau : {-2.0, -1.0, -0.3, -0.02, 0.0, 0.1}) {
+        EXPECT_NEAR(uniform_sink_ratio(Normalizer::elastic, OffsetKind::per_visible, tau, length),
+                    by_force("elastic", "per_visible", tau, length, score), 1e-9);
+        EXPECT_NEAR(uniform_sink_ratio(Normalizer::elastic, OffsetKind::constant, tau, length),
+                    by_force("elastic", "constant", tau, length, score), 1e-9);
+      }
+    }
+  }
+  EXPECT_NEAR(uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 64), 4.743890904 / 64, 1e-9);
+  EXPECT_EQ(uniform_sink_ratio(Normalizer::elastic, OffsetKind::per_visible, -1, 512), 0);
+  EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::sigmoid, OffsetKind::per_visible, 0, 8); }),
+              HasSubstr("found sigmoid"));
+  EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }),
+              HasSubstr("a length of at least 1, found 0"));
+}
+
+TEST(UniformRows, TakeTheOffsetOfEveryHead) {
+  LanguageModel model = small_model("elastic", -0.5);
+  const at::NoGradGuard no_grad;
+  model.tau(1)[2].fill_(0.25);
+  const HeadMatrix uniform = uniform_sink_ratios(model, 5);
+  const double even = (1 + 1 / 2.0 + 1 / 3.0 + 1 / 4.0 + 1 / 5.0) / 5;
+  ASSERT_EQ(uniform.size(), 3u);
+  ASSERT_EQ(uniform[1].size(), 4u);
+  EXPECT_NEAR(uniform[0][0], 0.5 * even, 1e-7);
+  EXPECT_NEAR(uniform[1][2], 1.25 * even, 1e-7);
+  EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), HasSubstr("found one of 7"));
+}
+
+// The control's statistics and outputs are those of max(p - 1 / i, 0) in every layer.
+TEST(PostHoc, IsTheModelWithItsWeightsLowered) {
+  for (const double tau : {-1.0, -0.4}) {
+    LanguageModel model = small_model("softmax");
+    LanguageModel control = with_post_hoc_offset(model, tau);
+    const at::NoGradGuard no_grad;
+    const at::Tensor ids = token_ids(31, 2);
+    // By hand: the softmax model with every layer's weights replaced.
+    ActivationHooks hooks;
+    std::map<std::string, at::Tensor> replaced;
+    hooks.replace("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& p) {
+      const at::Tensor visible = at::arange(1, p.size(2) + 1, p.options()).view({-1, 1});
+      const at::Tensor lowered = at::relu(p + tau / visible) * at::ones({p.size(2), p.size(3)}, p.options()).tril();
+      replaced[name] = lowered;
+      return lowered;
+    });
+    ForwardOptions by_hand, with_stats;
+    by_hand.activation_hooks = &hooks;
+    with_stats.return_stats = true;
+    const at::Tensor expected = model.forward(ids.unsqueeze(0), by_hand).hidden;
+    const ForwardResult found = control.forward(ids.unsqueeze(0), with_stats);
+    EXPECT_LT((found.hidden - expected).abs().max().item<double>(), 2e-4 * expected.abs().max().item<double>());
+    ASSERT_EQ(replaced.size(), 3u);
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const at::Tensor& w = replaced.at("layers." + std::to_string(layer) + ".attention.weights");
+      const at::Tensor stats = ops::weight_statistics(w), ours = found.stats[static_cast<size_t>(layer)];
+      EXPECT_LT((ours[0] - stats[0]).abs().max().item<double>(), 1e-4);
+      EXPECT_LT((ours[1] - stats[1]).abs().max().item<double>(), 1e-4);
+    }
+    EXPECT_EQ(model.config().attention.normalizer, Normalizer::softmax) << "the model itself is as it was";
+    EXPECT_FALSE(model.tau(0).defined());
+  }
+  EXPECT_THAT(error_of([] { with_post_hoc_offset(small_model("elastic")); }), HasSubstr("found elastic"));
+}
+
+TEST(PostHoc, KeepsDistanceBiases) {
+  ModelConfig config = small_model("softmax").config();
+  config.attention.distance_bias_window = 12;
+  config.attention.distance_bias_init_std = 1;
+  const LanguageModel model(config, 5);
+  const LanguageModel control = with_post_hoc_offset(model);
+  EXPECT_TRUE(at::equal(model.distance_bias(2), control.distance_bias(2)));
+  EXPECT_TRUE(at::equal(model.projections(2).v, control.projections(2).v));
+}
+
+TEST(Residual, OutliersByPlainLoops) {
+  LanguageModel model = small_model("softmax");
+  const at::NoGradGuard no_grad;
+  const int64_t length = 9, samples = 3;
+  ResidualStatistics statistics(3);
+  ActivationHooks hooks;
+  statistics.attach(hooks);
+  std::map<std::string, std::vector<at::Tensor>> seen;
+  hooks.read("*residual",
+             [&](const std::string& name, const at::Tensor& t) { seen[name].push_back(t.to(at::kDouble)); });
+  ForwardOptions options;
+  options.activation_hooks = &hooks;
+  for (int64_t seed = 0; seed < samples; ++seed) model.forward(token_ids(length, seed).unsqueeze(0), options);
+  const auto places = statistics.result();
+  ASSERT_EQ(places.size(), 4u);
+  for (int64_t place = 0; place < 4; ++place) {
+    const auto& tensors = seen.at(place == 3 ? "final.residual" : "layers." + std::to_string(place) + ".residual");
+    double kurtosis[2] = {}, rms[2] = {}, largest[2] = {}, count[2] = {};
+    for (const at::Tensor& t : tensors) {
+      for (int64_t i = 0; i < length; ++i) {
+        const int part = i == 0 ? 0 : 1;
+        const int64_t width = t.size(2);
+        double mean = 0, second = 0, fourth = 0, square = 0;
+        for (int64_t d = 0; d < width; ++d) mean += t[0][i][d].item<double>() / double(width);
+        for (int64_t d = 0; d < width; ++d) {
+          const double x = t[0][i][d].item<double>(), c = x - mean;
+          second += c * c / double(width);
+          fourth += c * c * c * c / double(width);
+          square += x * x / double(width);
+          largest[part] = std::max(largest[part], std::abs(x));
+        }
+        kurtosis[part] += fourth / (second * second);
+        rms[part] += std::sqrt(square);
+        ++count[part];
+      }
+    }
+    const auto check = [&](const ResidualStatistics::Part& p, int part) {
+      EXPECT_NEAR(p.kurtosis, kurtosis[part] / count[part], 1e-4);
+      EXPECT_NEAR(p.rms, rms[part] / count[part], 1e-5);
+      EXPECT_NEAR(p.largest, largest[part], 1e-6);
+      EXPECT_EQ(p.positions, count[part]);
+    };
+    check(places[static_cast<size_t>(place)].first, 0);
+    check(places[static_cast<size_t>(place)].others, 1);
+  }
+  EXPECT_THAT(error_of([] { ResidualStatistics(2).result(); }), HasSubstr("no samples were measured"));
+}
+
+}  // namespace
+}  // namespace lazy::sinks
