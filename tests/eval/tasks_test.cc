@@ -71,10 +71,9 @@ TEST(Tasks, WinograndeHasTwoContexts) {
 
 TEST(Tasks, ArcTakesLettersAndDigits) {
   for (const char* name : {"arc_easy", "arc_challenge"}) {
-    const Question q = asked(
-        name,
-        R"({"id": "x", "question": "What falls?", "choices": {"text": ["rain", "sun", "sky"], )"
-        R"("label": ["1", "2", "3"]}, "answerKey": "1"})");
+    const Question q =
+        asked(name, R"({"id": "x", "question": "What falls?", "choices": {"text": ["rain", "sun", "sky"], )"
+                    R"("label": ["1", "2", "3"]}, "answerKey": "1"})");
     expect_pairs(q, {{"Question: What falls?\nAnswer:", " rain"},
                      {"Question: What falls?\nAnswer:", " sun"},
                      {"Question: What falls?\nAnswer:", " sky"}});
@@ -87,9 +86,8 @@ TEST(Tasks, ArcTakesLettersAndDigits) {
 }
 
 TEST(Tasks, SocialIqaAndBoolq) {
-  const Question q = asked("social_iqa",
-                           R"({"context": "Al fell.", "question": "Why?", )"
-                           R"("answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
+  const Question q = asked("social_iqa", R"({"context": "Al fell.", "question": "Why?", )"
+                                         R"("answerA": "ice", "answerB": "fun", "answerC": "no", "label": "3"})");
   expect_pairs(q,
                {{"Q: Al fell. Why?\nA:", " ice"}, {"Q: Al fell. Why?\nA:", " fun"}, {"Q: Al fell. Why?\nA:", " no"}});
   EXPECT_EQ(q.label, 2);

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <functional>
 
@@ -16,6 +14,7 @@
 #include "repro/evidence/measures.h"
 #include "repro/evidence/record.h"
 #include "support/error_of.h"
+#include "support/run_command.h"
 
 namespace lazy::repro {
 namespace {
@@ -292,12 +291,7 @@ TEST(EvidenceMeasures, NumbersAreRoundedAndThinned) {
 }
 
 std::pair<int, std::string> lazy(const std::string& arguments) {
-  FILE* pipe = ::popen((std::string(LAZY_BINARY) + " " + arguments + " 2>&1").c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
-  const int status = ::pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  return testing::run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
 TEST(EvidenceCommand, ListsRunsAndNamesMistakes) {

@@ -15,6 +15,7 @@
 #include "core/stop.h"
 #include "core/text.h"
 #include "repro/report.h"
+#include "support/run_command.h"
 #include "support/tiny_corpus.h"
 
 namespace lazy::repro {
@@ -286,37 +287,27 @@ TEST_F(ReproRun, ASignalEndsItByTheUsualExitCode) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
 }
 
-struct Ended {
-  int exit_code;
-  std::string output;
-};
-
-Ended lazy(const std::string& arguments) {
-  FILE* pipe = ::popen((std::string(LAZY_BINARY) + " " + arguments + " 2>&1").c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
-  const int status = ::pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+std::pair<int, std::string> lazy(const std::string& arguments) {
+  return testing::run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
 TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
-  const Ended ended = lazy("repro list --json");
-  ASSERT_EQ(ended.exit_code, 0) << ended.output;
-  const Json list = Json::parse(ended.output);
+  const auto [code, printed] = lazy("repro list --json");
+  ASSERT_EQ(code, 0) << printed;
+  const Json list = Json::parse(printed);
   EXPECT_EQ(list.size(), recipes().size());
   for (const Json& item : list) {
     for (const char* scale : {"tiny", "small", "paper"})
       EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
   }
-  EXPECT_THAT(lazy("repro list").output, HasSubstr("| fig6 | length extrapolation |"));
+  EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | length extrapolation |"));
 }
 
 TEST(ReproCommand, BadInputIsNamed) {
   const auto says = [](const std::string& arguments, const std::string& words) {
-    const Ended ended = lazy("repro " + arguments);
-    EXPECT_EQ(ended.exit_code, 2) << ended.output;
-    EXPECT_THAT(ended.output, HasSubstr(words)) << arguments;
+    const auto [code, printed] = lazy("repro " + arguments);
+    EXPECT_EQ(code, 2) << printed;
+    EXPECT_THAT(printed, HasSubstr(words)) << arguments;
   };
   says("fig44", "did you mean fig4?");
   says("fig6 --scale huge", "expected tiny, small or paper");
@@ -333,11 +324,11 @@ TEST(ReproCommand, BadInputIsNamed) {
 
 TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   const fs::path output = fs::path(testing::TempDir()) / ("repro_dry_" + std::to_string(::getpid()));
-  const Ended ended = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
-  EXPECT_EQ(ended.exit_code, 0) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("lazy-760m.heldout"));
-  EXPECT_THAT(ended.output, HasSubstr("no --data DIR was given"));
-  EXPECT_THAT(ended.output, HasSubstr("16 models"));
+  const auto [code, printed] = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
+  EXPECT_EQ(code, 0) << printed;
+  EXPECT_THAT(printed, HasSubstr("lazy-760m.heldout"));
+  EXPECT_THAT(printed, HasSubstr("no --data DIR was given"));
+  EXPECT_THAT(printed, HasSubstr("16 models"));
   EXPECT_FALSE(fs::exists(output));
 }
 
@@ -347,12 +338,12 @@ TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
   for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",
                             "--set model.kind=transformer --set model.num_heads=4 --set model.num_kv_heads=2",
                             "--set model.kind=gpt2 --set model.num_heads=4"}) {
-    const Ended ended =
+    const auto [code, printed] =
         lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/repro-tiny.toml " + model +
              " --set model.vocab_size=300 --device cpu --dtype fp32 --length 128 --check 70 --repeats 1 --json " +
              json.string());
-    ASSERT_EQ(ended.exit_code, 0) << ended.output;
-    EXPECT_THAT(ended.output, HasSubstr("statistics of 70 tokens are the definition's"));
+    ASSERT_EQ(code, 0) << printed;
+    EXPECT_THAT(printed, HasSubstr("statistics of 70 tokens are the definition's"));
     const Json figures = Json::parse(read_file(json));
     EXPECT_EQ(figures.at("length"), 128);
     EXPECT_GT(figures.at("plain_ms").get<double>(), 0);
@@ -361,10 +352,10 @@ TEST(SinksBenchmark, StatisticsBesideAPlainPass) {
     EXPECT_EQ(figures.at("alive_fraction").get<double>() < 1, std::string(model).find("lazy") != std::string::npos);
   }
   fs::remove(json);
-  const Ended mixer =
+  const auto [code, printed] =
       lazy(std::string("bench sinks ") + LAZY_SOURCE_DIR + "/configs/models/retnet-340m.toml --device cpu");
-  EXPECT_EQ(mixer.exit_code, 2);
-  EXPECT_THAT(mixer.output, HasSubstr("expected attention in every layer"));
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(printed, HasSubstr("expected attention in every layer"));
 }
 
 }  // namespace

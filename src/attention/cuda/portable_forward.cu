@@ -54,9 +54,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
       for (int m = 0; m < MI; ++m) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          float most = -INFINITY;
-#pragma unroll
-          for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+          float most = largest_of<2 * NT>(s[m], h);
           most = fmaxf(most * c, largest[m][h]);
           const float base = most > -INFINITY ? most : 0;
           float part = 0;
@@ -151,9 +149,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          float most = -INFINITY;
-#pragma unroll
-          for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+          float most = largest_of<2 * NT>(s[m], h);
           most = quad_max(fmaxf(most * c, largest[m][h]));
           const float base = most > -INFINITY ? most : 0;
           const float shrink = exp2_fast(largest[m][h] - base);

@@ -142,10 +142,7 @@ __device__ void find_threshold(RowSweep<T, D, ForwardShape<D>>& b, bool squared,
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float most = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-        out.largest[m][h] = fmaxf(out.largest[m][h], most * c);
+        out.largest[m][h] = fmaxf(out.largest[m][h], largest_of<2 * NT>(s[m], h) * c);
       }
     }
   });
@@ -211,10 +208,7 @@ __device__ void find_rectified_sum(RowSweep<T, D, ForwardShape<D>>& b, RowStatis
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float most = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < 2 * NT; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-        const float base = fmaxf(most * c, out.largest[m][h]), unit = exp2_fast(-base);
+        const float base = fmaxf(largest_of<2 * NT>(s[m], h) * c, out.largest[m][h]), unit = exp2_fast(-base);
         float part = 0;
 #pragma unroll
         for (int n = 0; n < 2 * NT; ++n) {

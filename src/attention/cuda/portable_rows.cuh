@@ -5,6 +5,15 @@
 
 namespace lazy::kernels::cuda::portable {
 
+// The largest score of accumulator row h, of the keys that this thread holds.
+template <int N>
+__device__ float largest_of(const float (&s)[N][4], int h) {
+  float most = -INFINITY;
+#pragma unroll
+  for (int n = 0; n < N; ++n) most = fmaxf(most, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+  return most;
+}
+
 // S: MI (16-row tiles a warp), M rows a block, N keys a tile, `added` entries of the table, `threads`.
 template <typename T, int D, typename S>
 struct RowSweep {
