@@ -87,7 +87,7 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
                    weight = weights.alpha * share;  // (layers, heads, keys)
   const at::Tensor next = weight.slice(2, 1, last).sum(-1);
   return {{"samples", weights.samples},
-          {"mean_weight", rounded(values_of(weight.mean({0, 1}).slice(0, 0, kListedKeys)))},
+          {"mean_weight", rounded(values_of(weight.mean(at::IntArrayRef({0, 1})).slice(0, 0, kListedKeys)))},
           {"first_key", rounded(rows_of(weight.select(2, 0)))},
           {"next_keys", rounded(rows_of(next))},
           {"next_keys_are", {2, last}},
