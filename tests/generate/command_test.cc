@@ -15,7 +15,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::run_command;
 using ::testing::StartsWith;
 using testing::TemporaryFolder;
 

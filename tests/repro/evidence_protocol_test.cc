@@ -11,6 +11,7 @@
 
 #include "evidence_folder.h"
 #include "model/config.h"
+#include "model/language_model.h"
 #include "repro/configs.h"
 #include "support/error_of.h"
 

@@ -291,7 +291,7 @@ TEST(EvidenceMeasures, NumbersAreRoundedAndThinned) {
 }
 
 std::pair<int, std::string> lazy(const std::string& arguments) {
-  return testing::run_command(std::string(LAZY_BINARY) + " " + arguments);
+  return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
 TEST(EvidenceCommand, ListsRunsAndNamesMistakes) {

@@ -288,7 +288,7 @@ TEST_F(ReproRun, ASignalEndsItByTheUsualExitCode) {
 }
 
 std::pair<int, std::string> lazy(const std::string& arguments) {
-  return testing::run_command(std::string(LAZY_BINARY) + " " + arguments);
+  return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
 TEST(ReproCommand, ListsEveryRecipeWithItsCost) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace lazy::testing {
+namespace lazy {
 
 // Exit status (-1 if a signal ended it) and everything printed.
 inline std::pair<int, std::string> run_command(const std::string& command) {
@@ -19,4 +19,4 @@ inline std::pair<int, std::string> run_command(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out};
 }
 
-}  // namespace lazy::testing
+}  // namespace lazy
