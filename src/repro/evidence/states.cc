@@ -65,15 +65,15 @@ double recorded_seconds(const Json& record) {
   return record.at("seconds").at("training").get<double>() + record.at("seconds").at("measuring").get<double>();
 }
 
-// Every run's expectation: its arithmetic times what recorded runs of the device took over theirs, of the same cell
-// where there is one.
+// Every run's expectation: its arithmetic times what the fastest recorded run of the device took over its own. A slower
+// one shared the device.
 void expect_seconds(const Protocol& protocol, const EvidenceOptions& options, std::vector<EvidenceState>& states) {
   const TemporaryFolder folder;
   write_configs(folder.path);
   const std::string here = device_name(options.device);
   const bool unknown_gpu = here == "cuda";  // a plan on a machine without one: any GPU's records serve
-  std::map<std::string, double> arithmetic, of_cell;
-  double of_any = 0;
+  std::map<std::string, double> arithmetic;
+  double fastest = 0;
   for (const EvidenceState& s : states) {
     const auto config = run_config(protocol, s.run, folder.path, "corpus", "run", "cpu");
     arithmetic[s.run.id()] = arithmetic_seconds(protocol, s.run, config, options.device);
@@ -81,14 +81,11 @@ void expect_seconds(const Protocol& protocol, const EvidenceOptions& options, st
     const std::string device = s.record.at("device").get<std::string>();
     if (unknown_gpu ? device == "cpu" : device != here) continue;
     const double ratio = recorded_seconds(s.record) / arithmetic.at(s.run.id());
-    of_cell[s.run.cell] = std::max(of_cell[s.run.cell], ratio);
-    of_any = std::max(of_any, ratio);
+    fastest = fastest > 0 ? std::min(fastest, ratio) : ratio;
   }
   for (EvidenceState& s : states) {
-    const auto found = of_cell.find(s.run.cell);
-    const double ratio = found != of_cell.end() ? found->second : of_any;
-    s.expected_from_records = ratio > 0;
-    s.expected_seconds = kBetween + kSpare * arithmetic.at(s.run.id()) * (ratio > 0 ? ratio : 1);
+    s.expected_from_records = fastest > 0;
+    s.expected_seconds = kBetween + kSpare * arithmetic.at(s.run.id()) * (fastest > 0 ? fastest : 1);
   }
 }
 
