@@ -56,7 +56,8 @@ double arithmetic_seconds(const Protocol& protocol, const EvidenceRun& run, cons
       static_cast<double>(z.lengths.size()) * static_cast<double>(z.length_blocks * z.lengths.back());
   double measured = 2 * (static_cast<double>(z.heldout_tokens) + sinks + lengths) + kTextTokens;
   if (run.snapshot_every > 0) {
-    measured += static_cast<double>(run.tokens / run.snapshot_every) * (static_cast<double>(z.snapshot_tokens) + sinks);
+    const int64_t snapshots = run.tokens / run.snapshot_every;
+    measured += static_cast<double>(snapshots) * (static_cast<double>(z.snapshot_tokens) + sinks);
   }
   return (static_cast<double>(run.tokens) + measured / 3) * each;
 }
