@@ -24,7 +24,7 @@ constexpr int64_t kFewRows = 8;
 // options         as for attention; cu_seqlens must be undefined
 // Row i of a sequence with n keys stands at position n - rows + i; distances are between places in the cache. What a
 // cache holds beyond its length is never read. Returns out (batch, rows, heads, value_dim), lse and stats as attention
-// does. On the CPU a length, page or count out of range is an error. A GPU's numbers are not looked at before the
+// does. On the CPU a length, page or count out of range is an error. A GPU's numbers are not checked before the
 // kernel runs, and nothing waits for it: there such a sequence (or, for a page, the rows that see a key on it) gets
 // NaN, and nothing outside the caches is read.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const at::Tensor& k_cache,

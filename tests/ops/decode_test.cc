@@ -83,10 +83,10 @@ TEST_F(DecodeOperator, MistakesAreNamed) {
               HasSubstr("lazy::decode: expected k of batch size 2"));
   EXPECT_THAT(refusal([&] { decode(q.to(at::kInt), k, v, lengths, bias, tau, options); }),
               HasSubstr("lazy::decode: expected"));
-  // Beyond the length nothing is looked at: neither a wild page nor a NaN.
+  // Beyond the length nothing is read: neither a wild page nor a NaN.
   const at::Tensor wild = here(at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2}));
   EXPECT_NO_THROW(decode(q, k, v, lengths, bias, tau, options, wild));
-  if (q.is_cuda()) return;  // numbers on a GPU are not looked at before the kernel runs
+  if (q.is_cuda()) return;  // numbers on a GPU are not checked before the kernel runs
   EXPECT_THAT(
       with(at::full({2}, 41, at::kInt)),
       HasSubstr("lazy::decode: expected cache_lengths from 0 to the capacity of 40, received cache_lengths[0] = 41"));

@@ -21,7 +21,7 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   return x;
 }
 
-// 16 bytes to shared memory, on their way until wait_for_copies; zeros for `bytes` 0.
+// 16 bytes to shared memory, in flight until wait_for_copies; zeros for `bytes` 0.
 __device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0), "l"(policy)

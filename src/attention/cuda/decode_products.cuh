@@ -23,7 +23,7 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pack<T>(x - x_high, y - y_high);
 }
 
-// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of keys on their way; its rows;
+// A warp's piece of shared memory in the scores kernel: with tensor cores a ring of in-flight keys; its rows;
 // offsets of its keys, but where they follow one another; without tensor cores products dots[r * stride + n].
 struct KeyMemory {
   char* ring;

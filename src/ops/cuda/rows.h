@@ -72,7 +72,7 @@ struct Rope {
 };
 void rope(const Rope& arguments, cudaStream_t stream);
 
-// The labels of a loss, looked at once.
+// The labels of a loss, read once.
 struct Labels {
   const int64_t* label;  // (tokens)
   int64_t tokens, vocabulary, ignore_index;
