@@ -90,6 +90,8 @@ function(lazy_library name)
 endfunction()
 
 # lazy_tests(name [TORCH] [STD] DEPS ...): a GoogleTest binary of every .cc in the calling folder; a TEST is one ctest.
+# ctest hides GPUs: a test that leaves the device to "auto" would compare another device's roundings, and several ranks
+# would share one GPU. scripts/test_gpu.sh runs the binaries themselves.
 function(lazy_tests name)
   cmake_parse_arguments(ARG "TORCH;STD" "" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
@@ -110,5 +112,6 @@ function(lazy_tests name)
     target_precompile_headers(${name} REUSE_FROM lazy_tests_pch)
   endif()
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS ${name}
-                       ENVIRONMENT OMP_WAIT_POLICY=passive)  # side by side, threads that spin hold up others
+                       ENVIRONMENT OMP_WAIT_POLICY=passive  # side by side, threads that spin hold up others
+                       ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
 endfunction()
