@@ -1,0 +1,494 @@
+#include "repro/evidence/claims.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/json_field.h"
+#include "core/text.h"
+#include "repro/configs.h"
+#include "repro/evidence/record.h"
+
+namespace lazy::repro {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFile = "evidence-claims.toml";
+constexpr double kConfidence = 0.95, kLevel = 0.05;
+
+bool contains(const Names& list, const std::string& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+void expect_known(ConfigSection& s, const std::string& key, const std::string& word, const Names& known,
+                  const std::string& what) {
+  if (contains(known, word)) return;
+  const std::string near = nearest(word, known);
+  fail("config", "{}: {}: expected {} ({}), found '{}'{}", s.where(key), key, what, fmt::join(known, ", "), word,
+       near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const std::string& name,
+                                 const Protocol& protocol) {
+  Names names;
+  for (const EvidenceBlock& b : protocol.blocks) names.push_back(b.name);
+  expect_known(s, key, name, names, "a block of the protocol");
+  return protocol.block(name);
+}
+
+// Cells of a block.
+Names cells_of(ConfigSection& s, const std::string& key, const std::string& block, const Protocol& protocol) {
+  Names out = s.strings(key, {});
+  for (const std::string& cell : out)
+    expect_known(s, key, cell, protocol.block(block).cells, "a cell of block " + block);
+  return out;
+}
+
+std::string optional_block(ConfigSection& s, const std::string& key, const std::string& fallback,
+                           const Protocol& protocol) {
+  const std::string name = s.string(key, fallback);
+  if (s.has(key)) known_block(s, key, name, protocol);
+  return name;
+}
+
+void need(const Names& list, const std::string& file, const std::string& section, const char* key) {
+  if (list.empty()) fail("config", "{}: [{}] needs '{}'", file, section, key);
+}
+
+void need_pairs(ConfigSection& s, const char* key, const Names& over, const Names& under) {
+  if (over.size() != under.size())
+    fail("config", "{}: {}: expected as many cells as over has ({}), found {}", s.where(key), key, over.size(),
+         under.size());
+}
+
+Claim read_claim(Config& config, const std::string& name, const Design& design, const Protocol& protocol) {
+  ConfigSection s = config.section(name);
+  Claim c;
+  c.name = name;
+  c.text = s.required_string("text");
+  c.rule = s.required_string("rule");
+  c.primary = s.boolean("primary", false);
+  c.block = s.required_string("block");
+  known_block(s, "block", c.block, protocol);
+  c.under_block = optional_block(s, "under_block", c.block, protocol);
+  c.form = s.required_string("form");
+  expect_known(s, "form", c.form, {"ratio", "difference", "effect", "bound"}, "a form");
+  c.side = s.required_string("side");
+  expect_known(s, "side", c.side, {"below", "above"}, "a side");
+  if (!s.has("bound")) fail("config", "{}: [{}] needs 'bound'", config.name(), name);
+  c.bound = s.number("bound", 0);
+  c.measure = {s.required_string("measure"), s.string("from", "")};
+  c.under_measure = s.has("under_measure") ? Measure{s.string("under_measure", ""), ""} : c.measure;
+  c.equal_within = s.number("equal_within", 0, 0);
+  c.factor = s.number("factor", 1);
+  c.over = cells_of(s, "over", c.block, protocol);
+  c.under = cells_of(s, "under", c.under_block, protocol);
+  c.factors = s.strings("factors", {});
+  for (const std::string& factor : c.factors)
+    expect_known(s, "factors", factor, design.factors, "a factor of [design]");
+  c.needs_measure = s.string("needs_measure", "");
+  c.needs_cells = cells_of(s, "needs_cells", c.block, protocol);
+  c.sign_block = optional_block(s, "sign_block", "", protocol);
+  if (!c.sign_block.empty()) {
+    c.sign_over = cells_of(s, "sign_over", c.sign_block, protocol);
+    c.sign_under = cells_of(s, "sign_under", c.sign_block, protocol);
+    need(c.sign_over, config.name(), name, "sign_over");
+    need_pairs(s, "sign_under", c.sign_over, c.sign_under);
+  }
+  c.slope_block = optional_block(s, "slope_block", "", protocol);
+  c.slope_measure = s.string("slope_measure", "");
+  if (!c.slope_block.empty()) {
+    c.slope_cells = cells_of(s, "slope_cells", c.slope_block, protocol);
+    need(c.slope_cells, config.name(), name, "slope_cells");
+    if (c.slope_measure.empty()) fail("config", "{}: [{}] needs 'slope_measure'", config.name(), name);
+  }
+  if (!c.needs_measure.empty()) need(c.needs_cells, config.name(), name, "needs_cells");
+  if (c.form == "effect") need(c.factors, config.name(), name, "factors");
+  if (c.form == "effect" && c.block != design.block)
+    fail("config", "{}: block: expected the design's ({}), found {}", s.where("block"), design.block, c.block);
+  if (c.form != "effect") need(c.over, config.name(), name, "over");
+  if (c.form == "ratio" || c.form == "difference") {
+    need(c.under, config.name(), name, "under");
+    need_pairs(s, "under", c.over, c.under);
+  }
+  return c;
+}
+
+Design read_design(Config& config, const Protocol& protocol) {
+  ConfigSection s = config.section("design"), cells = config.section("design-cells");
+  Design d;
+  d.block = s.required_string("block");
+  const EvidenceBlock& block = known_block(s, "block", d.block, protocol);
+  d.factors = s.strings("factors", {});
+  d.low = s.strings("low", {});
+  d.high = s.strings("high", {});
+  need(d.factors, config.name(), "design", "factors");
+  for (const auto& [key, levels] : {std::pair{"low", &d.low}, std::pair{"high", &d.high}}) {
+    if (levels->size() != d.factors.size())
+      fail("config", "{}: [design] {}: expected {} levels, found {}", config.name(), key, d.factors.size(),
+           levels->size());
+  }
+  for (const std::string& cell : cells.keys()) {
+    expect_known(cells, cell, cell, block.cells, "a cell of block " + d.block);
+    const Names levels = cells.strings(cell, {});
+    if (levels.size() != d.factors.size())
+      fail("config", "{}: {}: expected {} levels, found {}", cells.where(cell), cell, d.factors.size(), levels.size());
+    for (size_t i = 0; i < levels.size(); ++i) {
+      expect_known(cells, cell, levels[i], {d.low[i], d.high[i]}, "a level of " + d.factors[i]);
+      d.signs[cell].push_back(levels[i] == d.low[i] ? -1 : 1);
+    }
+    for (const auto& [other, signs] : d.signs) {
+      if (other != cell && signs == d.signs[cell])
+        fail("config", "{}: {}: expected levels of its own, found those of {}", cells.where(cell), cell, other);
+    }
+  }
+  if (d.signs.size() != size_t{1} << d.factors.size())
+    fail("config", "{}: [design-cells]: expected {} cells, found {}", config.name(), size_t{1} << d.factors.size(),
+         d.signs.size());
+  return d;
+}
+
+double value_of(const Json& record, const Measure& m, const std::string& file) {
+  return number_at(record, m.path, file) - (m.from.empty() ? 0 : number_at(record, m.from, file));
+}
+
+struct Side {
+  std::string block;
+  Names cells;
+  Measure measure;
+};
+
+std::string file_of(const Records& records, const EvidenceRun& run) {
+  return record_path(records.folder, run).string();
+}
+
+// One run's record, null if it has none.
+const Json* record_of(const std::string& block, const std::string& cell, int64_t seed, const Records& records) {
+  EvidenceRun run;
+  run.block = block, run.cell = cell, run.seed = seed;
+  return records.find(run);
+}
+
+// Values of cells for one seed; none when a cell has no record.
+std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const Records& records) {
+  std::vector<double> out;
+  for (const std::string& cell : side.cells) {
+    const Json* record = record_of(side.block, cell, seed, records);
+    if (!record) return std::nullopt;
+    EvidenceRun run;
+    run.block = side.block, run.cell = cell, run.seed = seed;
+    out.push_back(value_of(*record, side.measure, file_of(records, run)));
+  }
+  return out;
+}
+
+// `combine(values of every side)` for every seed of a block that is complete.
+template <class Combine>
+std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& protocol, const Records& records,
+                              Combine&& combine) {
+  std::vector<double> out;
+  for (const int64_t seed : protocol.block(sides.front().block).seeds) {
+    std::vector<std::vector<double>> values;
+    for (const Side& side : sides) {
+      if (const auto found = values_of(side, seed, records)) values.push_back(*found);
+    }
+    if (values.size() == sides.size()) out.push_back(combine(values));
+  }
+  return out;
+}
+
+std::vector<double> seed_values(const Claim& c, const Design& design, const Protocol& protocol,
+                                const Records& records) {
+  if (c.form == "effect") return contrast(design, c.factors, c.measure, protocol, records);
+  const Side over{c.block, c.over, c.measure}, under{c.under_block, c.under, c.under_measure};
+  if (c.form == "bound") return each_seed({over}, protocol, records, [](const auto& v) { return mean_of(v[0]); });
+  return each_seed({over, under}, protocol, records, [&](const auto& v) {
+    const double a = mean_of(v[0]), b = mean_of(v[1]);
+    return c.form == "ratio" ? a / b : a - c.factor * b;
+  });
+}
+
+bool right_side(const Claim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
+
+// Whether a condition beyond the interval holds; nothing while records lack.
+struct Condition {
+  std::optional<bool> holds = true;
+  std::string note;
+};
+
+// The difference in every pair of the other block has the sign of the claim's side.
+Condition sign_condition(const Claim& c, const Protocol& protocol, const Records& records) {
+  if (c.sign_block.empty()) return {};
+  const auto differences = each_seed({{c.sign_block, c.sign_over, c.measure}, {c.sign_block, c.sign_under, c.measure}},
+                                     protocol, records, [](const auto& v) { return mean_of(v[0]) - mean_of(v[1]); });
+  const size_t all = protocol.block(c.sign_block).seeds.size();
+  const auto same = std::count_if(differences.begin(), differences.end(),
+                                  [&](double d) { return c.side == "below" ? d < 0 : d > 0; });
+  Condition out{
+      {}, fmt::format("same sign in {} of {} pairs of {} ({} recorded)", same, all, c.sign_block, differences.size())};
+  if (static_cast<size_t>(same) < differences.size())
+    out.holds = false;
+  else if (differences.size() == all)
+    out.holds = true;
+  return out;
+}
+
+// Least squares over the snapshots.
+double slope(const Json& record, const std::string& path, const std::string& file) {
+  const Json& snapshots = record.contains("snapshots") ? record.at("snapshots") : Json::array();
+  if (snapshots.size() < 2) fail("repro", "{}: snapshots: expected two or more, found {}", file, snapshots.size());
+  std::vector<double> x, y;
+  for (const Json& s : snapshots) {
+    x.push_back(number_at(s, "tokens", file + ": snapshots"));
+    y.push_back(number_at(s, path, file + ": snapshots"));
+  }
+  double up = 0, down = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    up += (x[i] - mean_of(x)) * (y[i] - mean_of(y));
+    down += (x[i] - mean_of(x)) * (x[i] - mean_of(x));
+  }
+  return up / down;
+}
+
+Condition slope_condition(const Claim& c, const Protocol& protocol, const Records& records) {
+  if (c.slope_block.empty()) return {};
+  size_t all = 0, found = 0, upward = 0;
+  for (const int64_t seed : protocol.block(c.slope_block).seeds) {
+    for (const std::string& cell : c.slope_cells) {
+      ++all;
+      EvidenceRun run;
+      run.block = c.slope_block, run.cell = cell, run.seed = seed;
+      const Json* record = records.find(run);
+      if (!record) continue;
+      ++found;
+      if (slope(*record, c.slope_measure, file_of(records, run)) > 0) ++upward;
+    }
+  }
+  Condition out{{},
+                fmt::format("upward slope in {} of {} runs of {} ({} recorded)", upward, all, c.slope_block, found)};
+  if (upward > 0)
+    out.holds = false;
+  else if (found == all)
+    out.holds = true;
+  return out;
+}
+
+// Whether the cells that have something to remove show it: false when the upper end of its interval is at or below 0.
+bool testable(const Claim& c, const Protocol& protocol, const Records& records) {
+  if (c.needs_measure.empty()) return true;
+  const SeedEstimate e = over_seeds(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
+                                              [](const auto& v) { return mean_of(v[0]); }));
+  return !e.interval || e.interval->high > 0;
+}
+
+void join(std::string& note, const std::string& more) {
+  if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
+}
+
+// Word and note, once the adjusted p is known.
+void decide(const Claim& c, const Claims& claims, const Protocol& protocol, const Records& records, Verdict& v) {
+  const size_t seeds = v.effect.by_seed.size();
+  const Condition sign = sign_condition(c, protocol, records), slopes = slope_condition(c, protocol, records);
+  v.note = fmt::format("{}, {} tokens, {}", claims.parameters,
+                       human_count(static_cast<double>(protocol.block(c.block).tokens)),
+                       seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds));
+  if (!testable(c, protocol, records)) {
+    v.word = "not testable";
+    join(v.note, "no excess sink above zero to remove");
+  } else if (seeds == 0) {
+    const auto any = std::any_of(records.json.begin(), records.json.end(),
+                                 [&](const auto& r) { return r.first.starts_with(c.block + "."); });
+    v.word = "missing";
+    join(v.note, any ? "no seed has every cell yet" : "no runs yet");
+  } else if (!v.effect.interval) {
+    v.word = "open";
+  } else {
+    const auto [low, high] = *v.effect.interval;
+    const bool in = right_side(c, low) && right_side(c, high);
+    const bool out = c.side == "below" ? low > c.bound : high < c.bound;
+    if (c.equal_within > 0 && std::max(std::abs(low), std::abs(high)) <= c.equal_within) {
+      v.word = "equal";
+    } else if (out || (in && (sign.holds == false || slopes.holds == false))) {
+      v.word = "refuted";
+    } else if (in && v.adjusted && *v.adjusted < kLevel && sign.holds == true && slopes.holds == true) {
+      v.word = "reproduced";
+    } else {
+      v.word = "open";
+      if (in && v.adjusted && *v.adjusted >= kLevel) join(v.note, "the adjusted p is not below 0.05");
+    }
+    if (c.form == "bound") {
+      const auto& values = v.effect.by_seed;
+      join(v.note,
+           fmt::format("on the rule's side in {} of {} seeds",
+                       std::count_if(values.begin(), values.end(), [&](double x) { return right_side(c, x); }), seeds));
+    }
+  }
+  join(v.note, sign.note);
+  join(v.note, slopes.note);
+}
+
+}  // namespace
+
+const Json* Records::find(const EvidenceRun& run) const {
+  const auto found = json.find(run.id());
+  return found == json.end() ? nullptr : &found->second;
+}
+
+Records read_records(const fs::path& folder, const Protocol& protocol) {
+  Records out;
+  out.folder = folder;
+  for (const EvidenceRun& run : protocol.runs()) {
+    Json record = read_record(folder, protocol, run, "");
+    if (!record.is_null()) out.json[run.id()] = std::move(record);
+  }
+  return out;
+}
+
+double number_at(const Json& record, const std::string& path, const std::string& file) {
+  OrderedJsonField field("repro", record, file);
+  for (const std::string& key : split(path, '.')) field = field[key];
+  const double value = field.number();
+  if (!std::isfinite(value)) field.wrong("a finite number");
+  return value;
+}
+
+Claims read_claims(const std::string& text, const std::string& name, const Protocol& protocol) {
+  Config config = Config::parse(text, name);
+  ConfigSection s = config.section("report");
+  Claims out;
+  out.parameters = s.required_string("parameters");
+  out.design = read_design(config, protocol);
+  for (const std::string& claim : s.strings("claims", {}))
+    out.claims.push_back(read_claim(config, claim, out.design, protocol));
+  ConfigSection effects = config.section("effects");
+  for (const std::string& key : effects.keys()) {
+    const Names paths = effects.strings(key, {});
+    if (paths.empty() || paths.size() > 2)
+      fail("config", "{}: {}: expected one or two paths, found {}", effects.where(key), key, paths.size());
+    out.effects.emplace_back(key, Measure{paths[0], paths.size() > 1 ? paths[1] : ""});
+  }
+  ConfigSection h = config.section("head-start");
+  out.head_start.block = h.required_string("block");
+  known_block(h, "block", out.head_start.block, protocol);
+  out.head_start.tokens = h.numbers("tokens", {});
+  out.head_start.over = cells_of(h, "over", out.head_start.block, protocol);
+  out.head_start.under = cells_of(h, "under", out.head_start.block, protocol);
+  need_pairs(h, "under", out.head_start.over, out.head_start.under);
+  config.check_all_used();
+  return out;
+}
+
+Claims embedded_claims(const Protocol& protocol) {
+  for (const auto& [name, text] : embedded_configs()) {
+    if (name == kFile) return read_claims(std::string(text), kFile, protocol);
+  }
+  fail("repro", "{} is not part of this program", kFile);
+}
+
+SeedEstimate over_seeds(const std::vector<double>& values, double bound) {
+  SeedEstimate e;
+  e.by_seed = values;
+  if (values.empty()) return e;
+  e.value = mean_of(values);
+  if (values.size() < 2) return e;
+  const auto n = static_cast<double>(values.size());
+  const double error = std::sqrt(variance_of(values) / n);
+  const boost::math::students_t t(n - 1);
+  const double half = error * boost::math::quantile(t, (1 + kConfidence) / 2);
+  e.interval = ConfidenceInterval{e.value - half, e.value + half};
+  const double distance = std::abs(e.value - bound);
+  if (error > 0)
+    e.p = 2 * boost::math::cdf(boost::math::complement(t, distance / error));
+  else
+    e.p = distance > 0 ? 0 : 1;
+  return e;
+}
+
+std::vector<double> holm(const std::vector<double>& p) {
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] < p[b]; });
+  std::vector<double> out(p.size());
+  double most = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    most = std::max(most, std::min(1.0, static_cast<double>(p.size() - i) * p[order[i]]));
+    out[order[i]] = most;
+  }
+  return out;
+}
+
+std::vector<double> contrast(const Design& design, const Names& factors, const Measure& measure,
+                             const Protocol& protocol, const Records& records) {
+  Side side{design.block, {}, measure};
+  std::vector<double> weights;
+  for (const auto& [cell, signs] : design.signs) {
+    side.cells.push_back(cell);
+    double weight = 2.0 / static_cast<double>(design.signs.size());
+    for (size_t i = 0; i < signs.size(); ++i) {
+      if (contains(factors, design.factors[i])) weight *= signs[i];
+    }
+    weights.push_back(weight);
+  }
+  return each_seed({side}, protocol, records, [&](const auto& v) {
+    return std::inner_product(weights.begin(), weights.end(), v[0].begin(), 0.0);
+  });
+}
+
+std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol, const Records& records) {
+  std::vector<double> out;
+  for (const int64_t seed : protocol.block(h.block).seeds) {
+    double sum = 0;
+    bool complete = !h.over.empty();
+    for (const auto& [cells, sign] : {std::pair{&h.over, 1.0}, std::pair{&h.under, -1.0}}) {
+      for (const std::string& cell : *cells) {
+        EvidenceRun run;
+        run.block = h.block, run.cell = cell, run.seed = seed;
+        const Json* record = records.find(run);
+        if (!record) {
+          complete = false;
+          continue;
+        }
+        const OrderedJsonField top("repro", *record, file_of(records, run));
+        const OrderedJsonField curve = top["training"]["validation"];
+        const std::vector<double> x = curve["tokens"].numbers(), y = curve["loss"].numbers();
+        if (x.empty() || x.size() != y.size()) curve.wrong("as many losses as tokens, one or more");
+        // Linear between validations; the nearest end beyond them.
+        const auto above = static_cast<size_t>(std::lower_bound(x.begin(), x.end(), tokens) - x.begin());
+        const size_t to = std::min(above, x.size() - 1), from = to == 0 || above == x.size() ? to : to - 1;
+        const double share = from == to ? 0 : (tokens - x[from]) / (x[to] - x[from]);
+        sum += sign * (y[from] + share * (y[to] - y[from]));
+      }
+    }
+    if (complete) out.push_back(sum / static_cast<double>(h.over.size()));
+  }
+  return out;
+}
+
+std::vector<Verdict> judge(const Claims& claims, const Protocol& protocol, const Records& records) {
+  std::vector<Verdict> out;
+  std::vector<double> p;
+  for (const Claim& c : claims.claims) {
+    Verdict v;
+    v.effect = over_seeds(seed_values(c, claims.design, protocol, records), c.bound);
+    if (c.primary) p.push_back(v.effect.p.value_or(1));
+    out.push_back(std::move(v));
+  }
+  const std::vector<double> adjusted = holm(p);
+  size_t primary = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Claim& c = claims.claims[i];
+    if (out[i].effect.p) out[i].adjusted = c.primary ? adjusted[primary] : *out[i].effect.p;
+    if (c.primary) ++primary;
+    decide(c, claims, protocol, records, out[i]);
+  }
+  return out;
+}
+
+}  // namespace lazy::repro
