@@ -10,6 +10,7 @@ namespace lazy::cli {
 struct EvidenceArguments {
   std::vector<std::string> blocks;
   std::string records = "docs/results/evidence", protocol;  // a file in place of the built-in protocol
+  std::string claims, report;  // a file in place of the built-in claims; the page to write, "-": standard output
   double seconds = 0;
   bool list = false, split = false;
 };

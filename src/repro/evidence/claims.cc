@@ -315,7 +315,7 @@ void decide(const Claim& c, const Claims& claims, const Protocol& protocol, cons
     const bool out = c.side == "below" ? low > c.bound : high < c.bound;
     if (c.equal_within > 0 && std::max(std::abs(low), std::abs(high)) <= c.equal_within) {
       v.word = "equal";
-    } else if (out || (in && (sign.holds == false || slopes.holds == false))) {
+    } else if (out) {
       v.word = "refuted";
     } else if (in && v.adjusted && *v.adjusted < kLevel && sign.holds == true && slopes.holds == true) {
       v.word = "reproduced";

@@ -1,0 +1,188 @@
+#include "repro/evidence/page.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace lazy::repro {
+
+namespace {
+
+using Rows = std::vector<Names>;
+
+// Of the table of runs. Losses are in nats a token; the post-hoc control is softmax's alone.
+constexpr std::pair<const char*, const char*> kRunColumns[] = {
+    {"held-out loss", "measures.heldout.loss"},
+    {"WikiText, BOS", "measures.wikitext.bos_every_window.loss_per_token"},
+    {"WikiText, no BOS", "measures.wikitext.no_bos.loss_per_token"},
+    {"excess sink 64", "measures.sinks.64.bos.excess"},
+    {"excess sink 512", "measures.sinks.512.bos.excess"},
+    {"density 512", "measures.sinks.512.bos.density"},
+    {"post-hoc density", "measures.post_hoc.sinks.512.bos.density"},
+    {"post-hoc loss", "measures.post_hoc.heldout.loss"},
+};
+
+std::string number(double value) { return fmt::format("{:.4f}", value); }
+
+// Null where the record has none, such as the post-hoc control of a model that is not softmax.
+Json number_if_any(const Json& record, const std::string& path) {
+  const Json* at = &record;
+  for (const std::string& key : split(path, '.')) {
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &at->at(key);
+  }
+  return at->is_number() ? *at : Json();
+}
+
+Json estimate_json(const SeedEstimate& e) {
+  if (e.by_seed.empty()) return nullptr;
+  return {{"value", e.value},
+          {"seeds", e.by_seed.size()},
+          {"by_seed", e.by_seed},
+          {"interval", e.interval ? Json({e.interval->low, e.interval->high}) : Json()},
+          {"p", e.p ? Json(*e.p) : Json()}};
+}
+
+std::string value_text(const Json& e) { return e.is_null() ? "" : number(e.at("value").get<double>()); }
+
+std::string interval_text(const Json& e) {
+  if (e.is_null() || e.at("interval").is_null()) return "";
+  const Json& i = e.at("interval");
+  return fmt::format("{} to {}", number(i.at(0).get<double>()), number(i.at(1).get<double>()));
+}
+
+std::string seeds_text(const Json& e) { return e.is_null() ? "0" : e.at("seeds").dump(); }
+
+// Main effects first, then interactions of two factors, of three.
+std::vector<Names> factor_sets(const Names& factors) {
+  std::vector<Names> out;
+  for (size_t size = 1; size <= factors.size(); ++size) {
+    for (size_t mask = 1; mask < size_t{1} << factors.size(); ++mask) {
+      Names set;
+      for (size_t i = 0; i < factors.size(); ++i) {
+        if (mask >> i & 1) set.push_back(factors[i]);
+      }
+      if (set.size() == size) out.push_back(set);
+    }
+  }
+  return out;
+}
+
+std::string table(const std::string& title, const Rows& rows, std::string_view columns) {
+  return fmt::format("\n## {}\n\n{}", title, markdown_table(rows, columns));
+}
+
+}  // namespace
+
+Json evidence_json(const Claims& claims, const Protocol& protocol, const Records& records) {
+  Json out = {{"runs", protocol.runs().size()}, {"recorded", records.json.size()}, {"parameters", claims.parameters},
+              {"claims", Json::array()},        {"effects", Json::array()},        {"head_start", Json::array()},
+              {"records", Json::array()}};
+  const std::vector<Verdict> verdicts = judge(claims, protocol, records);
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    const Claim& c = claims.claims[i];
+    const Verdict& v = verdicts[i];
+    out["claims"].push_back({{"claim", c.name},
+                             {"text", c.text},
+                             {"rule", c.rule},
+                             {"primary", c.primary},
+                             {"block", c.block},
+                             {"effect", estimate_json(v.effect)},
+                             {"adjusted_p", v.adjusted ? Json(*v.adjusted) : Json()},
+                             {"verdict", v.word},
+                             {"note", v.note}});
+  }
+  for (const auto& [name, measure] : claims.effects) {
+    for (const Names& factors : factor_sets(claims.design.factors)) {
+      const auto values = contrast(claims.design, factors, measure, protocol, records);
+      out["effects"].push_back(
+          {{"measure", name}, {"factors", factors}, {"effect", estimate_json(over_seeds(values))}});
+    }
+  }
+  for (const double tokens : claims.head_start.tokens) {
+    const auto values = head_start(claims.head_start, tokens, protocol, records);
+    out["head_start"].push_back({{"tokens", tokens}, {"difference", estimate_json(over_seeds(values))}});
+  }
+  for (const EvidenceRun& run : protocol.runs()) {
+    const Json* record = records.find(run);
+    if (!record) continue;
+    Json row = {{"run", run.id()}, {"exploratory", run.exploratory}, {"tokens", record->at("tokens")}};
+    for (const auto& [name, path] : kRunColumns) row[name] = number_if_any(*record, path);
+    out["records"].push_back(std::move(row));
+  }
+  return out;
+}
+
+std::string evidence_page(const Claims& claims, const Protocol& protocol, const Records& records) {
+  const Json all = evidence_json(claims, protocol, records);
+  std::string page = fmt::format("{} of {} runs are recorded; verdicts are for {} parameters only.\n\n# Evidence\n",
+                                 all.at("recorded").dump(), all.at("runs").dump(), claims.parameters);
+  page += fmt::format(
+      "\nThe unit is the seed, and cells of one seed are a pair. Intervals are 95 % Student's t over seeds; p is "
+      "two-sided,\nagainst the rule's bound, with one Holm correction over the {} rows of primary claims. A row "
+      "without "
+      "a p counts as p = 1.\n"
+      "*Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's further "
+      "conditions\nhold. *Refuted*: wholly on the other side. *Open*: neither, or one seed, which has no interval. "
+      "*Not "
+      "testable*: softmax\nshows no excess sink above zero. *Missing*: no seed has every cell that the claim names.\n",
+      std::count_if(claims.claims.begin(), claims.claims.end(), [](const Claim& c) { return c.primary; }));
+  Rows rows{{"claim", "rule", "block", "effect", "95 % interval", "seeds", "adjusted p", "verdict", "note"}};
+  for (const Json& c : all.at("claims")) {
+    const auto text = [&](const char* key) { return c.at(key).get<std::string>(); };
+    const Json& p = c.at("adjusted_p");
+    rows.push_back({text("text") + (c.at("primary").get<bool>() ? "" : " (exploratory)"), text("rule"), text("block"),
+                    value_text(c.at("effect")), interval_text(c.at("effect")), seeds_text(c.at("effect")),
+                    p.is_null() ? "" : fmt::format("{:.3g}", p.get<double>()), text("verdict"), text("note")});
+  }
+  page += table("Claims", rows, "lllrrrrll");
+
+  rows = {{"measure", "effect of", "value", "95 % interval", "seeds"}};
+  for (const Json& e : all.at("effects")) {
+    rows.push_back({e.at("measure").get<std::string>(),
+                    fmt::format("{}", fmt::join(e.at("factors").get<Names>(), " x ")), value_text(e.at("effect")),
+                    interval_text(e.at("effect")), seeds_text(e.at("effect"))});
+  }
+  page += table("Effects in block " + claims.design.block, rows, "llrrr");
+  page += "\nFrom low to high:";
+  for (size_t i = 0; i < claims.design.factors.size(); ++i) {
+    page += fmt::format("{} {} {} to {}", i ? "," : "", claims.design.factors[i], claims.design.low[i],
+                        claims.design.high[i]);
+  }
+  page += fmt::format(
+      ". A contrast is the sum of signs times values, divided by half the number of cells\n(a main effect: the mean at "
+      "high minus the mean at low; an interaction of two: half the difference of the effects).\nA seed counts once all "
+      "{} cells are recorded. Exploratory, but for the primary claim's.\n",
+      claims.design.signs.size());
+
+  rows = {{"tokens", "difference, nats", "95 % interval", "seeds"}};
+  for (const Json& h : all.at("head_start")) {
+    rows.push_back({human_count(h.at("tokens").get<double>()), value_text(h.at("difference")),
+                    interval_text(h.at("difference")), seeds_text(h.at("difference"))});
+  }
+  page += table("Head start", rows, "rrrr");
+  page +=
+      fmt::format("\nPaired difference of the validation curve in block {}: {} minus {}.\n", claims.head_start.block,
+                  fmt::join(claims.head_start.over, ", "), fmt::join(claims.head_start.under, ", "));
+
+  rows = {{"run", "tokens"}};
+  for (const auto& [name, path] : kRunColumns) rows[0].emplace_back(name);
+  for (const Json& r : all.at("records")) {
+    Names row{r.at("run").get<std::string>() + (r.at("exploratory").get<bool>() ? " (exploratory)" : ""),
+              human_count(r.at("tokens").get<double>())};
+    for (const auto& [name, path] : kRunColumns) row.push_back(r.at(name).is_null() ? "" : number(r.at(name)));
+    rows.push_back(std::move(row));
+  }
+  page += table("Runs", rows, "lr");
+  page +=
+      "\nLosses are in nats a token, sinks and densities are shares, with BOS first in every sample. Post-hoc: the "
+      "trained softmax\nmodel with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\nlazy repro "
+      "evidence --corpus corpus --data data/eval   # the runs that have no record yet\nlazy repro evidence --report "
+      "FILE.md                    # this page\n```\n";
+  return page;
+}
+
+}  // namespace lazy::repro
