@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "model/device.h"
 #include "repro/evidence/evidence.h"
+#include "repro/evidence/page.h"
 
 namespace lazy::cli {
 
@@ -56,6 +57,19 @@ void print_states(const Protocol& protocol, const std::vector<EvidenceState>& st
              human_seconds(seconds));
 }
 
+// Reads the records alone: needs no corpus and no device.
+void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) {
+  if (a.page.empty() && !as_json) fail("repro", "evidence --report: expected FILE.md, - or --json, found none");
+  const Claims claims =
+      a.claims.empty() ? embedded_claims(protocol) : read_claims(read_file(a.claims), a.claims, protocol);
+  const Records records = read_records(a.records, protocol);
+  if (as_json) return fmt::print("{}\n", evidence_json(claims, protocol, records).dump(2));
+  const std::string page = evidence_page(claims, protocol, records);
+  if (a.page == "-") return fmt::print("{}", page);
+  write_file_atomic(a.page, page);
+  log::info("evidence: {} of {} runs are recorded; {}", records.json.size(), protocol.runs().size(), a.page);
+}
+
 }  // namespace
 
 void add_evidence_options(Command command, EvidenceArguments& a) {
@@ -75,10 +89,13 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .group(group);
   command.add_option("--protocol", a.protocol, "A protocol's file (default: configs/evidence.toml, built in)")
       .group(group);
+  command.add_option("--claims", a.claims, "A file of claims for --report (default: configs/evidence-claims.toml)")
+      .group(group);
 }
 
 void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   const Protocol protocol = a.protocol.empty() ? embedded_protocol() : read_protocol(read_file(a.protocol), a.protocol);
+  if (shared.report) return report(protocol, a, shared.json);
   EvidenceOptions options;
   options.corpus = shared.corpus;
   options.data = shared.data;

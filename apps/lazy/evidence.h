@@ -10,7 +10,7 @@ namespace lazy::cli {
 struct EvidenceArguments {
   std::vector<std::string> blocks;
   std::string records = "docs/results/evidence", protocol;  // a file in place of the built-in protocol
-  std::string claims, report;  // a file in place of the built-in claims; the page to write, "-": standard output
+  std::string claims, page;  // a file in place of the built-in claims; the page to write, "-": standard output
   double seconds = 0;
   bool list = false, split = false;
 };
@@ -19,7 +19,7 @@ struct EvidenceArguments {
 struct SharedArguments {
   std::string corpus, data, output, device;
   std::vector<std::string> only;
-  bool json = false;
+  bool json = false, report = false;
 };
 
 void add_evidence_options(Command command, EvidenceArguments& arguments);

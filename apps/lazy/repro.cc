@@ -193,8 +193,10 @@ void check_one_process() {
 }
 
 void evidence(const ReproArguments& a) {
+  if (!a.report && !(a.evidence.page.empty() && a.evidence.claims.empty()))
+    lazy::fail("repro", "evidence: expected --report with a page or --claims, found none");
   check_one_process();
-  lazy::cli::run_evidence(a.evidence, {a.corpus, a.data, a.output, a.device, a.only, a.json});
+  lazy::cli::run_evidence(a.evidence, {a.corpus, a.data, a.output, a.device, a.only, a.json, a.report});
 }
 
 void repro(const ReproArguments& a) {
@@ -202,6 +204,8 @@ void repro(const ReproArguments& a) {
   if (a.recipe == "evidence") return evidence(a);
   if (a.evidence.list || a.evidence.seconds > 0 || !a.evidence.blocks.empty() || !a.evidence.protocol.empty())
     lazy::fail("repro", "--list, --seconds, --block and --protocol belong to evidence, found recipe '{}'", a.recipe);
+  if (!a.evidence.page.empty() || !a.evidence.claims.empty())
+    lazy::fail("repro", "FILE.md and --claims belong to evidence --report, found recipe '{}'", a.recipe);
   RunOptions options;
   options.conditions = conditions(a, find_scale(a.scale));
   options.output = a.output;
@@ -263,6 +267,7 @@ void repro(const ReproArguments& a) {
 LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
   command.add_option("recipe", a->recipe, "list, all, evidence, or a recipe's name").required();
+  command.add_option("page", a->evidence.page, "evidence --report: the page to write, - for standard output");
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
@@ -284,7 +289,8 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();
   command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
-  command.add_flag("--report", a->report, "Run nothing: report on the steps that are done, the others are open");
+  command.add_flag("--report", a->report,
+                   "Run nothing: report on the steps that are done, the others are open; evidence: on its records");
   command.add_flag("--json", a->json, "Print JSON");
   lazy::cli::add_evidence_options(command, a->evidence);
   command.footer(R"(
@@ -298,6 +304,7 @@ Examples:
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
   lazy repro evidence --list
+  lazy repro evidence --report FILE.md
   lazy repro evidence --corpus corpus --data data/eval --seconds 1700
   lazy repro evidence --corpus corpus --data data/eval --block B --only lazy.seed2
 
