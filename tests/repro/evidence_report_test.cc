@@ -1,0 +1,346 @@
+// The claims of the evidence and their verdicts, from synthetic records whose statistics are computed by hand.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "core/file.h"
+#include "repro/evidence/page.h"
+#include "repro/evidence/record.h"
+#include "support/error_of.h"
+#include "support/run_command.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// s: softmax, e: elastic, b: with bias, r: with the larger base.
+constexpr const char* kProtocol = R"(
+[protocol]
+version = 1
+extends = "repro-tiny.toml"
+blocks = ["B", "D", "E"]
+[cells]
+s = []
+sb = []
+sr = []
+sbr = []
+e = []
+eb = []
+er = []
+ebr = []
+[B]
+question = "?"
+cells = ["s", "sb", "sr", "sbr", "e", "eb", "er", "ebr"]
+seeds = [1, 2, 3]
+tokens = 1000
+[D]
+question = "?"
+cells = ["s"]
+seeds = [1, 2, 3]
+tokens = 1000
+[E]
+question = "?"
+cells = ["s", "e"]
+seeds = [1, 2]
+tokens = 3000
+snapshot_every = 1000
+)";
+
+constexpr const char* kDesign = R"(
+[design]
+block = "B"
+factors = ["normalizer", "bias", "base"]
+low = ["softmax", "none", "1e4"]
+high = ["elastic", "128", "1.5e5"]
+[design-cells]
+s = ["softmax", "none", "1e4"]
+sb = ["softmax", "128", "1e4"]
+sr = ["softmax", "none", "1.5e5"]
+sbr = ["softmax", "128", "1.5e5"]
+e = ["elastic", "none", "1e4"]
+eb = ["elastic", "128", "1e4"]
+er = ["elastic", "none", "1.5e5"]
+ebr = ["elastic", "128", "1.5e5"]
+[effects]
+v = ["measures.v"]
+[head-start]
+block = "B"
+tokens = [50, 150]
+over = ["e"]
+under = ["s"]
+)";
+
+// One primary claim, x.
+std::string claim(const std::string& keys) {
+  return std::string(
+             "[report]\nparameters = \"55M\"\nclaims = [\"x\"]\n[x]\ntext = \"t\"\nrule = \"r\"\nprimary = true\n"
+             "block = \"B\"\nmeasure = \"measures.v\"\n") +
+         keys + kDesign;
+}
+
+constexpr const char* kDifference = "form = \"difference\"\nover = [\"e\"]\nunder = [\"s\"]\nside = \"below\"\n";
+
+class EvidenceReport : public testing::Test {
+ protected:
+  const fs::path path_ =
+      fs::path(testing::TempDir()) /
+      fmt::format("evidence_report_{}{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
+  const Protocol protocol_ = read_protocol(kProtocol, "p.toml");
+
+  EvidenceReport() { fs::create_directories(path_); }
+  ~EvidenceReport() override { fs::remove_all(path_); }
+
+  void record(const std::string& id, double v, const Json& more = Json::object(), double earlier = 0) const {
+    for (const EvidenceRun& run : protocol_.runs()) {
+      if (run.id() != id) continue;
+      Json json = {{"format", kEvidenceFormat},
+                   {"protocol", {{"version", 1}}},
+                   {"block", run.block},
+                   {"cell", run.cell},
+                   {"seed", run.seed},
+                   {"overrides", run.overrides},
+                   {"device", "cpu"},
+                   {"tokens", run.tokens},
+                   {"seconds", {{"training", 1}, {"measuring", 1}}},
+                   {"training", {{"loss", {1.0}}}},
+                   {"measures", {{"heldout", {{"loss", 1.0}}}, {"v", v}, {"earlier", earlier}}}};
+      json.update(more);
+      std::ofstream(record_path(path_, run)) << json.dump();
+      return;
+    }
+    FAIL() << id;
+  }
+  // Seeds 1, 2, ... of one cell of B.
+  void seeds(const std::string& cell, const std::vector<double>& values) const {
+    for (size_t i = 0; i < values.size(); ++i) record(fmt::format("B.{}.seed{}", cell, i + 1), values[i]);
+  }
+  Verdict verdict(const std::string& keys) const {
+    return judge(read_claims(claim(keys), "claims.toml", protocol_), protocol_, read_records(path_, protocol_)).at(0);
+  }
+  // All cells of B for a seed, of an additive model with signs -1 and 1: level, effects, interactions.
+  void design(int64_t seed, double normalizer) const {
+    for (const std::string cell : {"s", "sb", "sr", "sbr", "e", "eb", "er", "ebr"}) {
+      const double n = cell[0] == 'e' ? 1 : -1, b = cell.find('b') != std::string::npos ? 1 : -1,
+                   r = cell.find('r') != std::string::npos ? 1 : -1;
+      record(fmt::format("B.{}.seed{}", cell, seed), 10 * static_cast<double>(seed) + normalizer * n + 0.5 * b -
+                                                         0.25 * r + 0.125 * n * b + 0.03125 * n * b * r);
+    }
+  }
+};
+
+// Differences -0.03, -0.04, -0.05: mean -0.04, standard error 0.01 / sqrt(3) = 0.0057735, t(0.975, 2) = 4.302653, half
+// an interval 0.0248414; t = 6.928203, and with two degrees of freedom p = 1 - t / sqrt(2 + t^2) = 0.0202041.
+TEST_F(EvidenceReport, APairedDifferenceOverThreeSeeds) {
+  seeds("s", {3, 4, 5});
+  seeds("e", {2.97, 3.96, 4.95});
+  const Verdict v = verdict(std::string(kDifference) + "bound = 0\n");
+  EXPECT_NEAR(v.effect.value, -0.04, 1e-9);
+  ASSERT_TRUE(v.effect.interval && v.adjusted);
+  EXPECT_NEAR(v.effect.interval->low, -0.0648414, 1e-6);
+  EXPECT_NEAR(v.effect.interval->high, -0.0151586, 1e-6);
+  EXPECT_NEAR(*v.adjusted, 0.0202041, 1e-6);
+  EXPECT_EQ(v.word, "reproduced");
+  EXPECT_THAT(v.note, HasSubstr("55M"));
+  EXPECT_THAT(v.note, HasSubstr("tokens, 3 seeds"));
+  EXPECT_EQ(verdict(std::string(kDifference) + "bound = -0.04\n").word, "open");
+  EXPECT_EQ(verdict(std::string(kDifference) + "bound = -0.1\n").word, "refuted");
+  EXPECT_EQ(verdict(std::string(kDifference) + "bound = 0\nequal_within = 0.065\n").word, "equal");
+  EXPECT_EQ(verdict(std::string(kDifference) + "bound = 0\nequal_within = 0.064\n").word, "reproduced");
+}
+
+TEST_F(EvidenceReport, AShareOfARise) {
+  record("B.s.seed1", 4, Json::object(), 3);    // rises by 1
+  record("B.e.seed1", 3.7, Json::object(), 3);  // 0.7 - 0.75 * 1
+  record("B.s.seed2", 5, Json::object(), 3);    // rises by 2
+  record("B.e.seed2", 4.6, Json::object(), 3);  // 1.6 - 0.75 * 2
+  const Verdict v = verdict(std::string(kDifference) + "bound = 0\nfrom = \"measures.earlier\"\nfactor = 0.75\n");
+  EXPECT_THAT(v.effect.by_seed, ElementsAre(testing::DoubleNear(-0.05, 1e-9), testing::DoubleNear(0.1, 1e-9)));
+  EXPECT_EQ(v.word, "open");
+}
+
+TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
+  const char* ratio =
+      "form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\", \"sb\"]\nside = \"below\"\nbound = 0.25\n";
+  EXPECT_EQ(verdict(ratio).word, "missing");
+  EXPECT_THAT(verdict(ratio).note, HasSubstr("no runs yet"));
+  seeds("s", {0.1});
+  seeds("e", {0.01});
+  seeds("eb", {0.03});
+  EXPECT_EQ(verdict(ratio).word, "missing");
+  EXPECT_THAT(verdict(ratio).note, HasSubstr("no seed has every cell yet"));
+  seeds("sb", {0.3});
+  const Verdict v = verdict(ratio);
+  EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
+  EXPECT_FALSE(v.effect.interval || v.adjusted);
+  EXPECT_EQ(v.word, "open");
+  EXPECT_THAT(v.note, HasSubstr("one seed"));
+}
+
+TEST_F(EvidenceReport, ARatioAcrossBlocks) {
+  record("B.e.seed2", 0.5);
+  record("D.s.seed2", 1.5);
+  Claims claims = read_claims(
+      claim("form = \"ratio\"\nover = [\"e\"]\nunder_block = \"D\"\nunder = [\"s\"]\nside = \"above\"\nbound = 2\n"),
+      "claims.toml", protocol_);
+  EXPECT_NEAR(judge(claims, protocol_, read_records(path_, protocol_)).at(0).effect.value, 1.0 / 3, 1e-9);
+}
+
+// A contrast is twice the coefficient of its signs.
+TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
+  design(1, 1);
+  design(2, 1);
+  record("B.s.seed3", 1);  // an incomplete seed
+  const Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  const Records records = read_records(path_, protocol_);
+  const auto effect = [&](const Names& factors, double expected) {
+    const auto values = contrast(claims.design, factors, {"measures.v", ""}, protocol_, records);
+    ASSERT_EQ(values.size(), 2u);
+    for (const double value : values) EXPECT_NEAR(value, expected, 1e-9);
+  };
+  effect({"normalizer"}, 2);
+  effect({"bias"}, 1);
+  effect({"base"}, -0.5);
+  effect({"normalizer", "bias"}, 0.25);
+  effect({"normalizer", "base"}, 0);
+  effect({"normalizer", "bias", "base"}, 0.0625);
+}
+
+// Main effects -0.06, -0.08, -0.10: t = 0.08 / (0.02 / sqrt(3)) = 6.928203, p = 0.0202041.
+TEST_F(EvidenceReport, TheSignHoldsInAnotherBlock) {
+  const char* effect =
+      "form = \"effect\"\nfactors = [\"normalizer\"]\nside = \"below\"\nbound = 0\n"
+      "sign_block = \"E\"\nsign_over = [\"e\"]\nsign_under = [\"s\"]\n";
+  for (const auto& [seed, coefficient] : {std::pair{1, -0.03}, std::pair{2, -0.04}, std::pair{3, -0.05}})
+    design(seed, coefficient);
+  EXPECT_EQ(verdict(effect).word, "open") << "E is not recorded";
+  record("E.s.seed1", 3);
+  record("E.e.seed1", 2.99);
+  record("E.s.seed2", 3);
+  record("E.e.seed2", 2.98);
+  EXPECT_EQ(verdict(effect).word, "reproduced");
+  EXPECT_NEAR(*verdict(effect).adjusted, 0.0202041, 1e-6);
+  record("E.e.seed2", 3.01);
+  EXPECT_EQ(verdict(effect).word, "open");
+  EXPECT_THAT(verdict(effect).note, HasSubstr("same sign in 1 of 2 pairs of E"));
+}
+
+// 0.001, 0.002, 0.003: mean 0.002, half an interval 0.00248414; against 0.005 t = 5.196152, p = 0.0350987.
+TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
+  const char* bound =
+      "form = \"bound\"\nover = [\"e\"]\nside = \"below\"\nbound = 0.005\n"
+      "slope_block = \"E\"\nslope_cells = [\"e\"]\nslope_measure = \"v\"\n";
+  const auto snapshots = [](double first, double last) {
+    return Json{{"snapshots", {{{"tokens", 1000}, {"v", first}}, {{"tokens", 2000}, {"v", last}}}}};
+  };
+  seeds("e", {0.001, 0.002, 0.003});
+  EXPECT_EQ(verdict(bound).word, "open") << "E is not recorded";
+  record("E.e.seed1", 0, snapshots(0.003, 0.002));
+  record("E.e.seed2", 0, snapshots(0.002, 0.002));
+  const Verdict v = verdict(bound);
+  EXPECT_EQ(v.word, "reproduced");
+  EXPECT_NEAR(v.effect.interval->high, 0.00448414, 1e-7);
+  EXPECT_NEAR(*v.adjusted, 0.0350987, 1e-6);
+  EXPECT_THAT(v.note, HasSubstr("on the rule's side in 3 of 3 seeds"));
+  record("E.e.seed2", 0, snapshots(0.002, 0.0021));
+  EXPECT_EQ(verdict(bound).word, "open");
+  EXPECT_THAT(verdict(bound).note, HasSubstr("upward slope in 1 of 2 runs of E"));
+  record("E.e.seed2", 0);
+  EXPECT_THAT(error_of([&] { verdict(bound); }), HasSubstr("snapshots: expected two or more, found 0"));
+}
+
+TEST_F(EvidenceReport, WithoutASinkThereIsNothingToRemove) {
+  const std::string keys =
+      std::string(kDifference) + "bound = 0\nneeds_measure = \"measures.v\"\nneeds_cells = [\"s\"]\n";
+  seeds("s", {-0.03, -0.04});  // mean -0.035, half an interval 12.7062 * 0.005 = 0.0635: the upper end is above 0
+  EXPECT_EQ(verdict(keys).word, "missing");
+  seeds("s", {-0.03, -0.04, -0.05});  // the upper end is -0.0151586
+  EXPECT_EQ(verdict(keys).word, "not testable");
+}
+
+TEST_F(EvidenceReport, HolmStepsDown) {
+  EXPECT_THAT(holm({0.01, 0.04, 0.03}), ElementsAre(testing::DoubleNear(0.03, 1e-12), testing::DoubleNear(0.06, 1e-12),
+                                                    testing::DoubleNear(0.06, 1e-12)));
+  EXPECT_THAT(holm({1, 0.5}), ElementsAre(1, 1));
+  // p = 0.0202041 beside two claims without a p: three times as much is not below 0.05.
+  seeds("s", {3, 4, 5});
+  seeds("e", {2.97, 3.96, 4.95});
+  Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  Claim other = claims.claims[0];
+  other.over = {"er"};
+  claims.claims.insert(claims.claims.end(), 2, other);
+  const Verdict v = judge(claims, protocol_, read_records(path_, protocol_)).at(0);
+  EXPECT_NEAR(*v.adjusted, 0.0606123, 1e-6);
+  EXPECT_EQ(v.word, "open");
+  EXPECT_THAT(v.note, HasSubstr("the adjusted p is not below 0.05"));
+}
+
+TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
+  const auto curve = [](double first, double last) {
+    return Json{{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {0, 100}}, {"loss", {first, last}}}}}}};
+  };
+  record("B.s.seed1", 1, curve(6, 4));
+  record("B.e.seed1", 1, curve(5, 3.5));
+  const Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  const Records records = read_records(path_, protocol_);
+  EXPECT_THAT(head_start(claims.head_start, 50, protocol_, records), ElementsAre(4.25 - 5));
+  EXPECT_THAT(head_start(claims.head_start, 150, protocol_, records), ElementsAre(-0.5)) << "the last one";
+}
+
+TEST_F(EvidenceReport, MistakesAreNamed) {
+  const auto says = [&](const std::string& keys, const char* words) {
+    EXPECT_THAT(error_of([&] { verdict(keys); }), HasSubstr(words)) << keys;
+  };
+  const std::string good = std::string(kDifference) + "bound = 0\n";
+  says(good + "bond = 1\n", "unknown key 'bond' in [x]; did you mean 'bound'?");
+  says("form = \"bound\"\nover = [\"ebx\"]\nside = \"below\"\nbound = 0\n", "over: expected a cell of block B");
+  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean ratio?");
+  says("form = \"bound\"\nover = [\"e\"]\nside = \"below\"\n", "[x] needs 'bound'");
+  says(good + "sign_block = \"F\"\n", "sign_block: expected a block of the protocol (B, D, E), found 'F'");
+  says("form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\nside = \"below\"\nbound = 0\n",
+       "under: expected as many cells as over has (2), found 1");
+  seeds("s", {1});
+  seeds("e", {1});
+  const std::string error = error_of([&] { verdict(good + "from = \"measures.nothing\"\n"); });
+  EXPECT_THAT(error, HasSubstr("B.e.seed1.json"));
+  EXPECT_THAT(error, HasSubstr("measures.nothing"));
+}
+
+TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
+  const Protocol protocol = embedded_protocol();
+  const Claims claims = embedded_claims(protocol);
+  const Records records = read_records(fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence", protocol);
+  EXPECT_GE(records.json.size(), 5u);
+  const auto verdicts = judge(claims, protocol, records);
+  ASSERT_EQ(verdicts.size(), 7u);
+  for (const Verdict& v : verdicts) {
+    if (v.effect.by_seed.size() > 1) continue;  // more seeds are recorded since
+    EXPECT_TRUE(v.word == "missing" || v.word == "open") << v.word << ": " << v.note;
+    if (v.word == "open") EXPECT_THAT(v.note, HasSubstr("one seed"));
+  }
+  const std::string page = evidence_page(claims, protocol, records);
+  EXPECT_THAT(page, testing::StartsWith(fmt::format("{} of 52 runs are recorded", records.json.size())));
+  EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
+}
+
+TEST(EvidenceReportCommand, WritesAPage) {
+  const fs::path page = fs::path(testing::TempDir()) / fmt::format("evidence_{}.md", ::getpid());
+  const auto [code, output] = lazy("repro evidence --records nowhere --report " + page.string());
+  ASSERT_EQ(code, 0) << output;
+  EXPECT_THAT(read_file(page), testing::StartsWith("0 of 52 runs are recorded; verdicts are for 55M parameters only."));
+  fs::remove(page);
+  EXPECT_THAT(lazy("repro evidence --records nowhere --report -").second, HasSubstr("no runs yet"));
+  const auto [json_code, json] = lazy("repro evidence --records nowhere --report --json");
+  ASSERT_EQ(json_code, 0) << json;
+  EXPECT_EQ(Json::parse(json).at("claims").size(), 7u);
+  EXPECT_THAT(lazy("repro evidence --report").second, HasSubstr("expected FILE.md, - or --json, found none"));
+  EXPECT_THAT(lazy("repro evidence page.md").second, HasSubstr("expected --report"));
+  EXPECT_THAT(lazy("repro fig6 page.md").second, HasSubstr("belong to evidence --report, found recipe 'fig6'"));
+}
+
+}  // namespace
+}  // namespace lazy::repro
