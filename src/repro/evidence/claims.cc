@@ -353,7 +353,7 @@ Records read_records(const fs::path& folder, const Protocol& protocol) {
 
 double number_at(const Json& record, const std::string& path, const std::string& file) {
   OrderedJsonField field("repro", record, file);
-  for (const std::string& key : split(path, '.')) field = field[key];
+  for (const std::string& key : split(path, '.')) field = field.find(key);
   const double value = field.number();
   if (!std::isfinite(value)) field.wrong("a finite number");
   return value;
