@@ -125,8 +125,9 @@ std::string evidence_page(const Claims& claims, const Protocol& protocol, const 
       "two-sided,\nagainst the rule's bound, with one Holm correction over the {} rows of primary claims. A row "
       "without "
       "a p counts as p = 1.\n"
-      "*Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's further "
-      "conditions\nhold. *Refuted*: wholly on the other side. *Open*: neither, or one seed, which has no interval. "
+      "*Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's "
+      "further\n"
+      "conditions hold. *Refuted*: wholly on the other side. *Open*: neither, or one seed, which has no interval. "
       "*Not "
       "testable*: softmax\nshows no excess sink above zero. *Missing*: no seed has every cell that the claim names.\n",
       std::count_if(claims.claims.begin(), claims.claims.end(), [](const Claim& c) { return c.primary; }));
@@ -153,7 +154,8 @@ std::string evidence_page(const Claims& claims, const Protocol& protocol, const 
                         claims.design.high[i]);
   }
   page += fmt::format(
-      ". A contrast is the sum of signs times values, divided by half the number of cells\n(a main effect: the mean at "
+      ".\nA contrast is the sum of signs times values, divided by half the number of cells (a main\neffect: the mean "
+      "at "
       "high minus the mean at low; an interaction of two: half the difference of the effects).\nA seed counts once all "
       "{} cells are recorded. Exploratory, but for the primary claim's.\n",
       claims.design.signs.size());
@@ -165,7 +167,7 @@ std::string evidence_page(const Claims& claims, const Protocol& protocol, const 
   }
   page += table("Head start", rows, "rrrr");
   page +=
-      fmt::format("\nPaired difference of the validation curve in block {}: {} minus {}.\n", claims.head_start.block,
+      fmt::format("\nPaired difference of the validation curve in block {}:\n{}\nminus\n{}.\n", claims.head_start.block,
                   fmt::join(claims.head_start.over, ", "), fmt::join(claims.head_start.under, ", "));
 
   rows = {{"run", "tokens"}};
@@ -178,8 +180,8 @@ std::string evidence_page(const Claims& claims, const Protocol& protocol, const 
   }
   page += table("Runs", rows, "lr");
   page +=
-      "\nLosses are in nats a token, sinks and densities are shares, with BOS first in every sample. Post-hoc: the "
-      "trained softmax\nmodel with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\nlazy repro "
+      "\nLosses are in nats a token, sinks and densities are shares, with BOS first in every sample. Post-hoc: the\n"
+      "trained softmax model with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\nlazy repro "
       "evidence --corpus corpus --data data/eval   # the runs that have no record yet\nlazy repro evidence --report "
       "FILE.md                    # this page\n```\n";
   return page;
