@@ -60,9 +60,9 @@ void print_states(const Protocol& protocol, const std::vector<EvidenceState>& st
 // Reads the records alone: needs no corpus and no device.
 void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) {
   if (a.page.empty() && !as_json) fail("repro", "evidence --report: expected FILE.md, - or --json, found none");
-  const Claims claims =
+  const EvidenceClaims claims =
       a.claims.empty() ? embedded_claims(protocol) : read_claims(read_file(a.claims), a.claims, protocol);
-  const Records records = read_records(a.records, protocol);
+  const EvidenceRecords records = read_records(a.records, protocol);
   if (as_json) return fmt::print("{}\n", evidence_json(claims, protocol, records).dump(2));
   const std::string page = evidence_page(claims, protocol, records);
   if (a.page == "-") return fmt::print("{}", page);

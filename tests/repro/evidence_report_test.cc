@@ -119,8 +119,9 @@ class EvidenceReport : public testing::Test {
   void seeds(const std::string& cell, const std::vector<double>& values) const {
     for (size_t i = 0; i < values.size(); ++i) record(fmt::format("B.{}.seed{}", cell, i + 1), values[i]);
   }
-  Verdict verdict(const std::string& keys) const {
-    return judge(read_claims(claim(keys), "claims.toml", protocol_), protocol_, read_records(path_, protocol_)).at(0);
+  ClaimVerdict verdict(const std::string& keys) const {
+    return judge_claims(read_claims(claim(keys), "claims.toml", protocol_), protocol_, read_records(path_, protocol_))
+        .at(0);
   }
   // All cells of B for a seed, of an additive model with signs -1 and 1: level, effects, interactions.
   void design(int64_t seed, double normalizer) const {
@@ -138,7 +139,7 @@ class EvidenceReport : public testing::Test {
 TEST_F(EvidenceReport, APairedDifferenceOverThreeSeeds) {
   seeds("s", {3, 4, 5});
   seeds("e", {2.97, 3.96, 4.95});
-  const Verdict v = verdict(std::string(kDifference) + "bound = 0\n");
+  const ClaimVerdict v = verdict(std::string(kDifference) + "bound = 0\n");
   EXPECT_NEAR(v.effect.value, -0.04, 1e-9);
   ASSERT_TRUE(v.effect.interval && v.adjusted);
   EXPECT_NEAR(v.effect.interval->low, -0.0648414, 1e-6);
@@ -158,7 +159,7 @@ TEST_F(EvidenceReport, AShareOfARise) {
   record("B.e.seed1", 3.7, Json::object(), 3);  // 0.7 - 0.75 * 1
   record("B.s.seed2", 5, Json::object(), 3);    // rises by 2
   record("B.e.seed2", 4.6, Json::object(), 3);  // 1.6 - 0.75 * 2
-  const Verdict v = verdict(std::string(kDifference) + "bound = 0\nfrom = \"measures.earlier\"\nfactor = 0.75\n");
+  const ClaimVerdict v = verdict(std::string(kDifference) + "bound = 0\nfrom = \"measures.earlier\"\nfactor = 0.75\n");
   EXPECT_THAT(v.effect.by_seed, ElementsAre(testing::DoubleNear(-0.05, 1e-9), testing::DoubleNear(0.1, 1e-9)));
   EXPECT_EQ(v.word, "open");
 }
@@ -174,7 +175,7 @@ TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
   EXPECT_EQ(verdict(ratio).word, "missing");
   EXPECT_THAT(verdict(ratio).note, HasSubstr("no seed has every cell yet"));
   seeds("sb", {0.3});
-  const Verdict v = verdict(ratio);
+  const ClaimVerdict v = verdict(ratio);
   EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
   EXPECT_FALSE(v.effect.interval || v.adjusted);
   EXPECT_EQ(v.word, "open");
@@ -184,10 +185,10 @@ TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
 TEST_F(EvidenceReport, ARatioAcrossBlocks) {
   record("B.e.seed2", 0.5);
   record("D.s.seed2", 1.5);
-  Claims claims = read_claims(
+  EvidenceClaims claims = read_claims(
       claim("form = \"ratio\"\nover = [\"e\"]\nunder_block = \"D\"\nunder = [\"s\"]\nside = \"above\"\nbound = 2\n"),
       "claims.toml", protocol_);
-  EXPECT_NEAR(judge(claims, protocol_, read_records(path_, protocol_)).at(0).effect.value, 1.0 / 3, 1e-9);
+  EXPECT_NEAR(judge_claims(claims, protocol_, read_records(path_, protocol_)).at(0).effect.value, 1.0 / 3, 1e-9);
 }
 
 // A contrast is twice the coefficient of its signs.
@@ -195,8 +196,8 @@ TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
   design(1, 1);
   design(2, 1);
   record("B.s.seed3", 1);  // an incomplete seed
-  const Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
-  const Records records = read_records(path_, protocol_);
+  const EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  const EvidenceRecords records = read_records(path_, protocol_);
   const auto effect = [&](const Names& factors, double expected) {
     const auto values = contrast(claims.design, factors, {"measures.v", ""}, protocol_, records);
     ASSERT_EQ(values.size(), 2u);
@@ -241,7 +242,7 @@ TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
   EXPECT_EQ(verdict(bound).word, "open") << "E is not recorded";
   record("E.e.seed1", 0, snapshots(0.003, 0.002));
   record("E.e.seed2", 0, snapshots(0.002, 0.002));
-  const Verdict v = verdict(bound);
+  const ClaimVerdict v = verdict(bound);
   EXPECT_EQ(v.word, "reproduced");
   EXPECT_NEAR(v.effect.interval->high, 0.00448414, 1e-7);
   EXPECT_NEAR(*v.adjusted, 0.0350987, 1e-6);
@@ -269,11 +270,11 @@ TEST_F(EvidenceReport, HolmStepsDown) {
   // p = 0.0202041 beside two claims without a p: three times as much is not below 0.05.
   seeds("s", {3, 4, 5});
   seeds("e", {2.97, 3.96, 4.95});
-  Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
-  Claim other = claims.claims[0];
+  EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  EvidenceClaim other = claims.claims[0];
   other.over = {"er"};
   claims.claims.insert(claims.claims.end(), 2, other);
-  const Verdict v = judge(claims, protocol_, read_records(path_, protocol_)).at(0);
+  const ClaimVerdict v = judge_claims(claims, protocol_, read_records(path_, protocol_)).at(0);
   EXPECT_NEAR(*v.adjusted, 0.0606123, 1e-6);
   EXPECT_EQ(v.word, "open");
   EXPECT_THAT(v.note, HasSubstr("the adjusted p is not below 0.05"));
@@ -285,8 +286,8 @@ TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
   };
   record("B.s.seed1", 1, curve(6, 4));
   record("B.e.seed1", 1, curve(5, 3.5));
-  const Claims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
-  const Records records = read_records(path_, protocol_);
+  const EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
+  const EvidenceRecords records = read_records(path_, protocol_);
   EXPECT_THAT(head_start(claims.head_start, 50, protocol_, records), ElementsAre(4.25 - 5));
   EXPECT_THAT(head_start(claims.head_start, 150, protocol_, records), ElementsAre(-0.5)) << "the last one";
 }
@@ -312,12 +313,12 @@ TEST_F(EvidenceReport, MistakesAreNamed) {
 
 TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
   const Protocol protocol = embedded_protocol();
-  const Claims claims = embedded_claims(protocol);
-  const Records records = read_records(fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence", protocol);
+  const EvidenceClaims claims = embedded_claims(protocol);
+  const EvidenceRecords records = read_records(fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence", protocol);
   EXPECT_GE(records.json.size(), 5u);
-  const auto verdicts = judge(claims, protocol, records);
+  const auto verdicts = judge_claims(claims, protocol, records);
   ASSERT_EQ(verdicts.size(), 7u);
-  for (const Verdict& v : verdicts) {
+  for (const ClaimVerdict& v : verdicts) {
     if (v.effect.by_seed.size() > 1) continue;  // more seeds are recorded since
     EXPECT_TRUE(v.word == "missing" || v.word == "open") << v.word << ": " << v.note;
     if (v.word == "open") {

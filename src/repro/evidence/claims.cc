@@ -68,9 +68,10 @@ void need_pairs(ConfigSection& s, const char* key, const Names& over, const Name
          under.size());
 }
 
-Claim read_claim(Config& config, const std::string& name, const Design& design, const Protocol& protocol) {
+EvidenceClaim read_claim(Config& config, const std::string& name, const FactorialDesign& design,
+                         const Protocol& protocol) {
   ConfigSection s = config.section(name);
-  Claim c;
+  EvidenceClaim c;
   c.name = name;
   c.text = s.required_string("text");
   c.rule = s.required_string("rule");
@@ -85,7 +86,7 @@ Claim read_claim(Config& config, const std::string& name, const Design& design, 
   if (!s.has("bound")) fail("config", "{}: [{}] needs 'bound'", config.name(), name);
   c.bound = s.number("bound", 0);
   c.measure = {s.required_string("measure"), s.string("from", "")};
-  c.under_measure = s.has("under_measure") ? Measure{s.string("under_measure", ""), ""} : c.measure;
+  c.under_measure = s.has("under_measure") ? RecordMeasure{s.string("under_measure", ""), ""} : c.measure;
   c.equal_within = s.number("equal_within", 0, 0);
   c.factor = s.number("factor", 1);
   c.over = cells_of(s, "over", c.block, protocol);
@@ -121,9 +122,9 @@ Claim read_claim(Config& config, const std::string& name, const Design& design, 
   return c;
 }
 
-Design read_design(Config& config, const Protocol& protocol) {
+FactorialDesign read_design(Config& config, const Protocol& protocol) {
   ConfigSection s = config.section("design"), cells = config.section("design-cells");
-  Design d;
+  FactorialDesign d;
   d.block = s.required_string("block");
   const EvidenceBlock& block = known_block(s, "block", d.block, protocol);
   d.factors = s.strings("factors", {});
@@ -155,29 +156,29 @@ Design read_design(Config& config, const Protocol& protocol) {
   return d;
 }
 
-double value_of(const Json& record, const Measure& m, const std::string& file) {
+double value_of(const Json& record, const RecordMeasure& m, const std::string& file) {
   return number_at(record, m.path, file) - (m.from.empty() ? 0 : number_at(record, m.from, file));
 }
 
 struct Side {
   std::string block;
   Names cells;
-  Measure measure;
+  RecordMeasure measure;
 };
 
-std::string file_of(const Records& records, const EvidenceRun& run) {
+std::string file_of(const EvidenceRecords& records, const EvidenceRun& run) {
   return record_path(records.folder, run).string();
 }
 
 // One run's record, null if it has none.
-const Json* record_of(const std::string& block, const std::string& cell, int64_t seed, const Records& records) {
+const Json* record_of(const std::string& block, const std::string& cell, int64_t seed, const EvidenceRecords& records) {
   EvidenceRun run;
   run.block = block, run.cell = cell, run.seed = seed;
   return records.find(run);
 }
 
 // Values of cells for one seed; none when a cell has no record.
-std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const Records& records) {
+std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const EvidenceRecords& records) {
   std::vector<double> out;
   for (const std::string& cell : side.cells) {
     const Json* record = record_of(side.block, cell, seed, records);
@@ -191,7 +192,7 @@ std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, con
 
 // `combine(values of every side)` for every seed of a block that is complete.
 template <class Combine>
-std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& protocol, const Records& records,
+std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& protocol, const EvidenceRecords& records,
                               Combine&& combine) {
   std::vector<double> out;
   for (const int64_t seed : protocol.block(sides.front().block).seeds) {
@@ -204,8 +205,8 @@ std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& pr
   return out;
 }
 
-std::vector<double> seed_values(const Claim& c, const Design& design, const Protocol& protocol,
-                                const Records& records) {
+std::vector<double> seed_values(const EvidenceClaim& c, const FactorialDesign& design, const Protocol& protocol,
+                                const EvidenceRecords& records) {
   if (c.form == "effect") return contrast(design, c.factors, c.measure, protocol, records);
   const Side over{c.block, c.over, c.measure}, under{c.under_block, c.under, c.under_measure};
   if (c.form == "bound") return each_seed({over}, protocol, records, [](const auto& v) { return mean_of(v[0]); });
@@ -215,7 +216,7 @@ std::vector<double> seed_values(const Claim& c, const Design& design, const Prot
   });
 }
 
-bool right_side(const Claim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
+bool right_side(const EvidenceClaim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
 
 // Whether a condition beyond the interval holds; nothing while records lack.
 struct Condition {
@@ -224,7 +225,7 @@ struct Condition {
 };
 
 // The difference in every pair of the other block has the sign of the claim's side.
-Condition sign_condition(const Claim& c, const Protocol& protocol, const Records& records) {
+Condition sign_condition(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.sign_block.empty()) return {};
   const auto differences = each_seed({{c.sign_block, c.sign_over, c.measure}, {c.sign_block, c.sign_under, c.measure}},
                                      protocol, records, [](const auto& v) { return mean_of(v[0]) - mean_of(v[1]); });
@@ -257,7 +258,7 @@ double slope(const Json& record, const std::string& path, const std::string& fil
   return up / down;
 }
 
-Condition slope_condition(const Claim& c, const Protocol& protocol, const Records& records) {
+Condition slope_condition(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.slope_block.empty()) return {};
   size_t all = 0, found = 0, upward = 0;
   for (const int64_t seed : protocol.block(c.slope_block).seeds) {
@@ -281,7 +282,7 @@ Condition slope_condition(const Claim& c, const Protocol& protocol, const Record
 }
 
 // Whether the cells that have something to remove show it: false when the upper end of its interval is at or below 0.
-bool testable(const Claim& c, const Protocol& protocol, const Records& records) {
+bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.needs_measure.empty()) return true;
   const SeedEstimate e = over_seeds(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
                                               [](const auto& v) { return mean_of(v[0]); }));
@@ -293,7 +294,8 @@ void join(std::string& note, const std::string& more) {
 }
 
 // Word and note, once the adjusted p is known.
-void decide(const Claim& c, const Claims& claims, const Protocol& protocol, const Records& records, Verdict& v) {
+void decide(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
+            const EvidenceRecords& records, ClaimVerdict& v) {
   const size_t seeds = v.effect.by_seed.size();
   const Condition sign = sign_condition(c, protocol, records), slopes = slope_condition(c, protocol, records);
   v.note = fmt::format("{}, {} tokens, {}", claims.parameters,
@@ -336,13 +338,13 @@ void decide(const Claim& c, const Claims& claims, const Protocol& protocol, cons
 
 }  // namespace
 
-const Json* Records::find(const EvidenceRun& run) const {
+const Json* EvidenceRecords::find(const EvidenceRun& run) const {
   const auto found = json.find(run.id());
   return found == json.end() ? nullptr : &found->second;
 }
 
-Records read_records(const fs::path& folder, const Protocol& protocol) {
-  Records out;
+EvidenceRecords read_records(const fs::path& folder, const Protocol& protocol) {
+  EvidenceRecords out;
   out.folder = folder;
   for (const EvidenceRun& run : protocol.runs()) {
     Json record = read_record(folder, protocol, run, "");
@@ -359,10 +361,10 @@ double number_at(const Json& record, const std::string& path, const std::string&
   return value;
 }
 
-Claims read_claims(const std::string& text, const std::string& name, const Protocol& protocol) {
+EvidenceClaims read_claims(const std::string& text, const std::string& name, const Protocol& protocol) {
   Config config = Config::parse(text, name);
   ConfigSection s = config.section("report");
-  Claims out;
+  EvidenceClaims out;
   out.parameters = s.required_string("parameters");
   out.design = read_design(config, protocol);
   for (const std::string& claim : s.strings("claims", {}))
@@ -372,7 +374,7 @@ Claims read_claims(const std::string& text, const std::string& name, const Proto
     const Names paths = effects.strings(key, {});
     if (paths.empty() || paths.size() > 2)
       fail("config", "{}: {}: expected one or two paths, found {}", effects.where(key), key, paths.size());
-    out.effects.emplace_back(key, Measure{paths[0], paths.size() > 1 ? paths[1] : ""});
+    out.effects.emplace_back(key, RecordMeasure{paths[0], paths.size() > 1 ? paths[1] : ""});
   }
   ConfigSection h = config.section("head-start");
   out.head_start.block = h.required_string("block");
@@ -385,7 +387,7 @@ Claims read_claims(const std::string& text, const std::string& name, const Proto
   return out;
 }
 
-Claims embedded_claims(const Protocol& protocol) {
+EvidenceClaims embedded_claims(const Protocol& protocol) {
   for (const auto& [name, text] : embedded_configs()) {
     if (name == kFile) return read_claims(std::string(text), kFile, protocol);
   }
@@ -424,8 +426,8 @@ std::vector<double> holm(const std::vector<double>& p) {
   return out;
 }
 
-std::vector<double> contrast(const Design& design, const Names& factors, const Measure& measure,
-                             const Protocol& protocol, const Records& records) {
+std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
+                             const Protocol& protocol, const EvidenceRecords& records) {
   Side side{design.block, {}, measure};
   std::vector<double> weights;
   for (const auto& [cell, signs] : design.signs) {
@@ -441,7 +443,8 @@ std::vector<double> contrast(const Design& design, const Names& factors, const M
   });
 }
 
-std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol, const Records& records) {
+std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
+                               const EvidenceRecords& records) {
   std::vector<double> out;
   for (const int64_t seed : protocol.block(h.block).seeds) {
     double sum = 0;
@@ -471,11 +474,12 @@ std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol
   return out;
 }
 
-std::vector<Verdict> judge(const Claims& claims, const Protocol& protocol, const Records& records) {
-  std::vector<Verdict> out;
+std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Protocol& protocol,
+                                       const EvidenceRecords& records) {
+  std::vector<ClaimVerdict> out;
   std::vector<double> p;
-  for (const Claim& c : claims.claims) {
-    Verdict v;
+  for (const EvidenceClaim& c : claims.claims) {
+    ClaimVerdict v;
     v.effect = over_seeds(seed_values(c, claims.design, protocol, records), c.bound);
     if (c.primary) p.push_back(v.effect.p.value_or(1));
     out.push_back(std::move(v));
@@ -483,7 +487,7 @@ std::vector<Verdict> judge(const Claims& claims, const Protocol& protocol, const
   const std::vector<double> adjusted = holm(p);
   size_t primary = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    const Claim& c = claims.claims[i];
+    const EvidenceClaim& c = claims.claims[i];
     if (out[i].effect.p) out[i].adjusted = c.primary ? adjusted[primary] : *out[i].effect.p;
     if (c.primary) ++primary;
     decide(c, claims, protocol, records, out[i]);

@@ -16,15 +16,15 @@ namespace lazy::repro {
 using Names = std::vector<std::string>;
 
 // A path in a record, and one whose value is subtracted; empty: none.
-struct Measure {
+struct RecordMeasure {
   std::string path, from;
 };
 
 // configs/evidence-claims.toml describes the keys.
-struct Claim {
+struct EvidenceClaim {
   std::string name, text, rule, block, under_block, form, side;
   bool primary = false;
-  Measure measure, under_measure;
+  RecordMeasure measure, under_measure;
   Names over, under, factors;
   double factor = 1, bound = 0, equal_within = 0;
   std::string needs_measure, sign_block, slope_block, slope_measure;
@@ -32,7 +32,7 @@ struct Claim {
 };
 
 // Two levels of each factor; signs are -1 (low) and 1 (high), by cell.
-struct Design {
+struct FactorialDesign {
   std::string block;
   Names factors, low, high;
   std::map<std::string, std::vector<int>> signs;
@@ -44,25 +44,25 @@ struct HeadStart {
   Names over, under;
 };
 
-struct Claims {
+struct EvidenceClaims {
   std::string parameters;
-  std::vector<Claim> claims;
-  Design design;
-  std::vector<std::pair<std::string, Measure>> effects;
+  std::vector<EvidenceClaim> claims;
+  FactorialDesign design;
+  std::vector<std::pair<std::string, RecordMeasure>> effects;
   HeadStart head_start;
 };
 
 // Error names the place in `name`, and for an unknown key, cell or form the nearest known one.
-Claims read_claims(const std::string& text, const std::string& name, const Protocol& protocol);
-Claims embedded_claims(const Protocol& protocol);
+EvidenceClaims read_claims(const std::string& text, const std::string& name, const Protocol& protocol);
+EvidenceClaims embedded_claims(const Protocol& protocol);
 
 // Records by id, BLOCK.CELL.seedK; runs without a record are absent.
-struct Records {
+struct EvidenceRecords {
   std::map<std::string, Json> json;
   std::filesystem::path folder;
   const Json* find(const EvidenceRun& run) const;
 };
-Records read_records(const std::filesystem::path& folder, const Protocol& protocol);
+EvidenceRecords read_records(const std::filesystem::path& folder, const Protocol& protocol);
 
 // A mean over seeds. Interval and p (two-sided, against a bound) are there from two seeds on.
 struct SeedEstimate {
@@ -75,21 +75,23 @@ SeedEstimate over_seeds(const std::vector<double>& values, double bound = 0);
 // Holm's step-down adjustment, in the order given: (number left) times p, never falling, 1 at most.
 std::vector<double> holm(const std::vector<double>& p);
 
-struct Verdict {
+struct ClaimVerdict {
   std::string word;                // reproduced, refuted, equal, open, not testable, missing
   std::string note;                // why, with scale, tokens and seeds
   SeedEstimate effect;             // by_seed is empty without a complete seed
   std::optional<double> adjusted;  // Holm-adjusted p; of a claim that is not primary, p itself
 };
 // One for each claim. Primary claims share one Holm correction, in which one without a p counts as p = 1.
-std::vector<Verdict> judge(const Claims& claims, const Protocol& protocol, const Records& records);
+std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Protocol& protocol,
+                                       const EvidenceRecords& records);
 
 // The contrast of some factors in the design, a value for every complete seed.
-std::vector<double> contrast(const Design& design, const Names& factors, const Measure& measure,
-                             const Protocol& protocol, const Records& records);
+std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
+                             const Protocol& protocol, const EvidenceRecords& records);
 // The number at a path of a record; Error names file, field, expected and found.
 double number_at(const Json& record, const std::string& path, const std::string& file);
 // The paired mean difference of the validation curve at a number of tokens, a value for every complete seed.
-std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol, const Records& records);
+std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
+                               const EvidenceRecords& records);
 
 }  // namespace lazy::repro

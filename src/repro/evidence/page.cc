@@ -77,14 +77,14 @@ std::string table(const std::string& title, const Rows& rows, std::string_view c
 
 }  // namespace
 
-Json evidence_json(const Claims& claims, const Protocol& protocol, const Records& records) {
+Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
   Json out = {{"runs", protocol.runs().size()}, {"recorded", records.json.size()}, {"parameters", claims.parameters},
               {"claims", Json::array()},        {"effects", Json::array()},        {"head_start", Json::array()},
               {"records", Json::array()}};
-  const std::vector<Verdict> verdicts = judge(claims, protocol, records);
+  const std::vector<ClaimVerdict> verdicts = judge_claims(claims, protocol, records);
   for (size_t i = 0; i < verdicts.size(); ++i) {
-    const Claim& c = claims.claims[i];
-    const Verdict& v = verdicts[i];
+    const EvidenceClaim& c = claims.claims[i];
+    const ClaimVerdict& v = verdicts[i];
     out["claims"].push_back({{"claim", c.name},
                              {"text", c.text},
                              {"rule", c.rule},
@@ -116,21 +116,21 @@ Json evidence_json(const Claims& claims, const Protocol& protocol, const Records
   return out;
 }
 
-std::string evidence_page(const Claims& claims, const Protocol& protocol, const Records& records) {
+std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
   const Json all = evidence_json(claims, protocol, records);
   std::string page = fmt::format("{} of {} runs are recorded; verdicts are for {} parameters only.\n\n# Evidence\n",
                                  all.at("recorded").dump(), all.at("runs").dump(), claims.parameters);
   page += fmt::format(
       "\nThe unit is the seed, and cells of one seed are a pair. Intervals are 95 % Student's t over seeds; p is "
       "two-sided,\nagainst the rule's bound, with one Holm correction over the {} rows of primary claims. A row "
-      "without "
-      "a p counts as p = 1.\n"
-      "*Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's "
-      "further\n"
-      "conditions hold. *Refuted*: wholly on the other side. *Open*: neither, or one seed, which has no interval. "
-      "*Not "
-      "testable*: softmax\nshows no excess sink above zero. *Missing*: no seed has every cell that the claim names.\n",
-      std::count_if(claims.claims.begin(), claims.claims.end(), [](const Claim& c) { return c.primary; }));
+      "without a p counts as p = 1.\n\n"
+      "- *Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's\n"
+      "  further conditions hold\n"
+      "- *Refuted*: the interval lies wholly on the other side\n"
+      "- *Open*: neither, or one seed, which has no interval\n"
+      "- *Not testable*: softmax shows no excess sink above zero\n"
+      "- *Missing*: no seed has every cell that the claim names\n",
+      std::count_if(claims.claims.begin(), claims.claims.end(), [](const EvidenceClaim& c) { return c.primary; }));
   Rows rows{{"claim", "rule", "block", "effect", "95 % interval", "seeds", "adjusted p", "verdict", "note"}};
   for (const Json& c : all.at("claims")) {
     const auto text = [&](const char* key) { return c.at(key).get<std::string>(); };

@@ -6,8 +6,8 @@
 
 namespace lazy::repro {
 
-std::string evidence_page(const Claims& claims, const Protocol& protocol, const Records& records);
+std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
 // The same numbers; null where a record, an interval or a p is missing.
-Json evidence_json(const Claims& claims, const Protocol& protocol, const Records& records);
+Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
 
 }  // namespace lazy::repro
