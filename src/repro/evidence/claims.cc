@@ -166,26 +166,24 @@ struct Side {
   RecordMeasure measure;
 };
 
-std::string file_of(const EvidenceRecords& records, const EvidenceRun& run) {
-  return record_path(records.folder, run).string();
-}
-
-// One run's record, null if it has none.
-const Json* record_of(const std::string& block, const std::string& cell, int64_t seed, const EvidenceRecords& records) {
+// A run's record, null if it has none, and its file.
+struct Found {
+  const Json* record;
+  std::string file;
+};
+Found find_record(const std::string& block, const std::string& cell, int64_t seed, const EvidenceRecords& records) {
   EvidenceRun run;
   run.block = block, run.cell = cell, run.seed = seed;
-  return records.find(run);
+  return {records.find(run), record_path(records.folder, run).string()};
 }
 
 // Values of cells for one seed; none when a cell has no record.
 std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const EvidenceRecords& records) {
   std::vector<double> out;
   for (const std::string& cell : side.cells) {
-    const Json* record = record_of(side.block, cell, seed, records);
+    const auto [record, file] = find_record(side.block, cell, seed, records);
     if (!record) return std::nullopt;
-    EvidenceRun run;
-    run.block = side.block, run.cell = cell, run.seed = seed;
-    out.push_back(value_of(*record, side.measure, file_of(records, run)));
+    out.push_back(value_of(*record, side.measure, file));
   }
   return out;
 }
@@ -264,12 +262,10 @@ Condition slope_condition(const EvidenceClaim& c, const Protocol& protocol, cons
   for (const int64_t seed : protocol.block(c.slope_block).seeds) {
     for (const std::string& cell : c.slope_cells) {
       ++all;
-      EvidenceRun run;
-      run.block = c.slope_block, run.cell = cell, run.seed = seed;
-      const Json* record = records.find(run);
+      const auto [record, file] = find_record(c.slope_block, cell, seed, records);
       if (!record) continue;
       ++found;
-      if (slope(*record, c.slope_measure, file_of(records, run)) > 0) ++upward;
+      if (slope(*record, c.slope_measure, file) > 0) ++upward;
     }
   }
   Condition out{{},
@@ -451,14 +447,12 @@ std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol
     bool complete = !h.over.empty();
     for (const auto& [cells, sign] : {std::pair{&h.over, 1.0}, std::pair{&h.under, -1.0}}) {
       for (const std::string& cell : *cells) {
-        EvidenceRun run;
-        run.block = h.block, run.cell = cell, run.seed = seed;
-        const Json* record = records.find(run);
+        const auto [record, file] = find_record(h.block, cell, seed, records);
         if (!record) {
           complete = false;
           continue;
         }
-        const OrderedJsonField top("repro", *record, file_of(records, run));
+        const OrderedJsonField top("repro", *record, file);
         const OrderedJsonField curve = top["training"]["validation"];
         const std::vector<double> x = curve["tokens"].numbers(), y = curve["loss"].numbers();
         if (x.empty() || x.size() != y.size()) curve.wrong("as many losses as tokens, one or more");
