@@ -1,6 +1,7 @@
 #include "core/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 
@@ -45,6 +46,13 @@ double variance_of(const Values& values) {
   double sum = 0;
   for (const double v : values) sum += (v - mean) * (v - mean);
   return values.size() > 1 ? sum / static_cast<double>(values.size() - 1) : 0;
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return NAN;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 ConfidenceInterval central_interval(Values draws, double confidence) {

@@ -11,6 +11,7 @@ namespace lazy {
 
 double mean_of(const std::vector<double>& values);
 double variance_of(const std::vector<double>& values);  // n - 1 in the denominator; zero for a single value
+double median_of(std::vector<double> values);           // the upper one of two in the middle; NaN without values
 
 struct ConfidenceInterval {
   double low = 0, high = 0;

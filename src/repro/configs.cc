@@ -8,6 +8,13 @@
 namespace lazy::repro {
 namespace fs = std::filesystem;
 
+std::string embedded_config(std::string_view name) {
+  for (const auto& [path, text] : embedded_configs()) {
+    if (path == name) return std::string(text);
+  }
+  fail("repro", "{} is not part of this program", name);
+}
+
 void write_configs(const fs::path& folder) {
   for (const auto& [name, text] : embedded_configs()) {
     const fs::path path = folder / name;

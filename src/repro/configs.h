@@ -14,6 +14,8 @@ namespace lazy::repro {
 
 // (path below configs/, content)
 const std::vector<std::pair<std::string_view, std::string_view>>& embedded_configs();
+// The content of one of them. Error when the program has none of this name.
+std::string embedded_config(std::string_view name);
 // Writes them into `folder`; existing files with equal content are not touched.
 void write_configs(const std::filesystem::path& folder);
 

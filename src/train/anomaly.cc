@@ -5,6 +5,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,17 +14,11 @@ namespace lazy::train {
 
 namespace {
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // A description of the spike, or "".
 std::string describe_spike(const AnomalyOptions& options, const std::vector<double>& window, double value,
                            const char* what) {
   if (options.spike_factor <= 0 || static_cast<int64_t>(window.size()) < options.spike_window) return "";
-  const double usual = median(window);
+  const double usual = median_of(window);
   if (value <= options.spike_factor * usual) return "";
   return fmt::format("{} is {:.4g}, {:.1f} times the median of the last {} steps", what, value, value / usual,
                      options.spike_window);

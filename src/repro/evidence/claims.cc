@@ -384,10 +384,7 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
 }
 
 EvidenceClaims embedded_claims(const Protocol& protocol) {
-  for (const auto& [name, text] : embedded_configs()) {
-    if (name == kFile) return read_claims(std::string(text), kFile, protocol);
-  }
-  fail("repro", "{} is not part of this program", kFile);
+  return read_claims(embedded_config(kFile), kFile, protocol);
 }
 
 SeedEstimate over_seeds(const std::vector<double>& values, double bound) {

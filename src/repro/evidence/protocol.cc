@@ -142,12 +142,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
   return p;
 }
 
-Protocol embedded_protocol() {
-  for (const auto& [name, text] : embedded_configs()) {
-    if (name == kFile) return read_protocol(std::string(text), kFile);
-  }
-  fail("repro", "{} is not part of this program", kFile);
-}
+Protocol embedded_protocol() { return read_protocol(embedded_config(kFile), kFile); }
 
 std::vector<EvidenceRun> Protocol::runs() const {
   std::vector<EvidenceRun> out, exploratory;

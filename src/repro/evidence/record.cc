@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_field.h"
+#include "core/statistics.h"
 #include "core/text.h"
 #include "data/shards/corpus.h"
 #include "repro/evidence/measures.h"
@@ -36,13 +37,6 @@ void expect(const OrderedJsonField& record, const std::string& field, const Json
 double number_or_nan(const Json& line, const char* key) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : NAN;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return NAN;
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace
@@ -117,7 +111,7 @@ Json training_curves(const fs::path& log, int64_t points) {
   out["largest_gradient_norm"] = rounded(largest);
   out["validation"] = std::move(validation);
   out["attention"] = std::move(attention);
-  out["tokens_per_second"] = rounded(median(speed));
+  out["tokens_per_second"] = rounded(median_of(speed));
   out["seconds"] = rounded(number_or_nan(steps.back(), "time"));
   return out;
 }
