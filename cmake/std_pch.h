@@ -1,4 +1,4 @@
-// Precompiled for the rooms without Torch: what most of their files include.
+// Precompiled for every file: what most of them include.
 #pragma once
 #include <fmt/format.h>
 
@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>

@@ -3,4 +3,4 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "std_pch.h"
+#include "json_pch.h"

@@ -1,5 +1,5 @@
 // `lazy info`: what this build can do, or the shapes and parameter counts of a configuration or a model folder.
-#include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/cpu/Utils.h>

@@ -1,5 +1,5 @@
 // `lazy probe MODEL_DIR --text FILE`: named activations of one forward pass, as statistics or whole tensors.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // `lazy sinks MODEL_DIR --text FILE`: attention sink statistics by layer and head.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
