@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "core/random.h"
 #include "support/error_of.h"
+#include "support/test_data.h"
 
 namespace lazy::testing_support {
 
@@ -46,12 +47,6 @@ class Folder {
  private:
   fs::path path_;
 };
-
-// $LAZY_TEST_DATA/NAME, or nothing.
-inline std::string test_data(const std::string& name) {
-  const char* root = std::getenv("LAZY_TEST_DATA");
-  return root && fs::exists(fs::path(root) / name) ? (fs::path(root) / name).string() : std::string();
-}
 
 inline bool python_has(const std::string& modules) {
   return std::system((std::string(LAZY_TEST_PYTHON) + " -c 'import " + modules + "' >/dev/null 2>&1").c_str()) == 0;

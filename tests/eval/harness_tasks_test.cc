@@ -9,6 +9,7 @@
 #include "eval/tasks/prompt.h"
 #include "folder.h"
 #include "harness.h"
+#include "support/test_data.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
@@ -185,8 +186,8 @@ TEST(HarnessTasks, ExamplesAreDrawnAndWrittenAlike) {
 
 TEST(HarnessTasks, StringsOfTheFullSets) {
   LAZY_NEEDS_HARNESS();
-  const char* data = std::getenv("LAZY_TEST_DATA");
-  if (!data) GTEST_SKIP() << "LAZY_TEST_DATA is not set: the real sets were not compared";
+  const std::string data = test_data(".");
+  if (data.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder: the real sets were not compared";
   compare(kTasks, data, 0, false);
 }
 

@@ -9,15 +9,15 @@
 #include "core/random.h"
 #include "eval/length/synthetic.h"
 #include "length_stub.h"
+#include "support/test_data.h"
 
 namespace lazy::eval::length {
 
 // Bytes, and real vocabularies where there are any.
 std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   std::vector<std::shared_ptr<Tokenizer>> all = {load_tokenizer("bytes")};
-  if (const char* data = std::getenv("LAZY_TEST_DATA")) {
-    all.push_back(load_tokenizer(std::string(data) + "/tokenizers/llama2-tokenizer.model"));
-    all.push_back(load_tokenizer(std::string(data) + "/tokenizers/gpt2"));
+  for (const char* name : {"tokenizers/llama2-tokenizer.model", "tokenizers/gpt2"}) {
+    if (const std::string path = test_data(name); !path.empty()) all.push_back(load_tokenizer(path));
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include "eval/tasks/filters.h"
 #include "eval/tasks/prompt.h"
 #include "harness.h"
+#include "support/test_data.h"
 
 namespace lazy::eval {
 namespace fs = std::filesystem;
@@ -53,9 +54,9 @@ TEST(PythonText, SplitCountsEdgeStrings) {
 
 TEST(Wikitext, EqualsTheHarnessOnTheRealTestSet) {
   LAZY_NEEDS_HARNESS();
-  const char* data = std::getenv("LAZY_TEST_DATA");
-  if (!data) GTEST_SKIP() << "LAZY_TEST_DATA is not set: the real WikiText-2 test set was not compared";
-  const std::string raw = read_file(fs::path(data) / "eval/wikitext-2-raw-test.txt");
+  const std::string file = test_data("eval/wikitext-2-raw-test.txt");
+  if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not name a folder with eval/wikitext-2-raw-test.txt";
+  const std::string raw = read_file(file);
   const auto pages = wikitext_pages(raw);
   EXPECT_EQ(pages.size(), 62u);
   nlohmann::json input = pages;
@@ -71,7 +72,7 @@ json.dump(out, open(sys.argv[1], 'w'))
 )",
                                        input.dump());
   const Task task = find_task("wikitext");
-  const auto rows = read_rows(task, data);
+  const auto rows = read_rows(task, test_data("."));
   ASSERT_EQ(rows.size(), expected.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question question = make_question(task, rows[i], "");
