@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "model/device.h"
 #include "repro/evidence/evidence.h"
+#include "repro/evidence/figures.h"
 #include "repro/evidence/page.h"
 
 namespace lazy::cli {
@@ -66,6 +67,8 @@ void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) 
   if (as_json) return fmt::print("{}\n", evidence_json(claims, protocol, records).dump(2));
   const std::string page = evidence_page(claims, protocol, records);
   if (a.page == "-") return fmt::print("{}", page);
+  for (const EvidenceFigure& figure : evidence_figures(claims, protocol, records))
+    write_file_atomic(std::filesystem::path(a.page).parent_path() / figure.file, figure.svg);
   write_file_atomic(a.page, page);
   log::info("evidence: {} of {} runs are recorded; {}", records.json.size(), protocol.runs().size(), a.page);
 }
@@ -95,7 +98,11 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
 
 void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   const Protocol protocol = a.protocol.empty() ? embedded_protocol() : read_protocol(read_file(a.protocol), a.protocol);
-  if (shared.report) return report(protocol, a, shared.json);
+  if (shared.report) {
+    if (a.list || !a.blocks.empty() || !shared.only.empty())
+      fail("repro", "evidence --report: expected no --list, --block or --only, which choose runs: a page is of all");
+    return report(protocol, a, shared.json);
+  }
   EvidenceOptions options;
   options.corpus = shared.corpus;
   options.data = shared.data;

@@ -115,11 +115,7 @@ double round_up(double value) {
   return 10 * power;
 }
 
-namespace {
-
-constexpr double kFont = 14;
-
-void mark(Svg& svg, double x, double y, int shape, const std::string& css_class) {
+void draw_mark(Svg& svg, double x, double y, int shape, const std::string& css_class) {
   if (!std::isfinite(x) || !std::isfinite(y)) return;
   const double r = 4;
   switch (shape) {
@@ -136,6 +132,10 @@ void mark(Svg& svg, double x, double y, int shape, const std::string& css_class)
       return;
   }
 }
+
+namespace {
+
+constexpr double kFont = 14;
 
 std::vector<Tick> x_ticks(const Plot& plot, double width) {
   const int most = std::clamp(static_cast<int>(width / 72), 3, 12);
@@ -199,7 +199,7 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
     svg.open_group(curve.css_class);
     if (curve.line) svg.path(points, "stroke");
     if (curve.marker >= 0) {
-      for (const auto& [px, py] : points) mark(svg, px, py, curve.marker, "mark");
+      for (const auto& [px, py] : points) draw_mark(svg, px, py, curve.marker, "mark");
     }
     svg.close_group();
   }
@@ -215,7 +215,7 @@ std::string swatch(const std::string& css_class, int marker, bool line) {
   Svg svg(26, 12, "", "swatch");
   svg.open_group(css_class);
   if (line) svg.path({{1, 6}, {25, 6}}, "stroke");
-  mark(svg, 13, 6, marker, "mark");
+  draw_mark(svg, 13, 6, marker, "mark");
   svg.close_group();
   return svg.str();
 }

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "report/svg.h"
+
 namespace lazy::report {
 
 // Maps data to coordinates along one axis.
@@ -57,6 +59,9 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
 
 // The three sizes of a full-width figure; the style sheet shows the one that fits.
 std::string draw_responsive(const Plot& plot);
+
+// A filled shape with its middle at (x, y): 0 circle, 1 square, 2 triangle, 3 diamond; none for other numbers.
+void draw_mark(Svg& svg, double x, double y, int shape, const std::string& css_class);
 
 // An inline swatch for a legend: a short line with the marker.
 std::string swatch(const std::string& css_class, int marker, bool line = true);

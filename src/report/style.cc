@@ -74,14 +74,23 @@ Rgb series_color(int index, bool dark) {
 
 std::string series_class(size_t index) { return fmt::format("s{}", index % kSeriesColors); }
 
+namespace {
+
+std::string series_css(bool dark) {
+  std::string css;
+  for (int i = 0; i < kSeriesColors; ++i) css += fmt::format(".s{}{{--s:{}}}", i, hex(series_color(i, dark)));
+  return css + "\n";
+}
+
+}  // namespace
+
 std::string palette_css(bool dark) {
   std::string css;
   for (int level = 0; level < kRampLevels; ++level) {
     const std::string color = hex(ramp(level / double(kRampLevels - 1), dark));
     css += fmt::format(".q{0}{{fill:{1};background-color:{1}}}", level, color);
   }
-  for (int i = 0; i < kSeriesColors; ++i) css += fmt::format(".s{}{{--s:{}}}", i, hex(series_color(i, dark)));
-  return css + "\n";
+  return css + series_css(dark);
 }
 
 namespace {
@@ -94,6 +103,18 @@ constexpr const char* kLight = R"(
 constexpr const char* kDark = R"(
 :root{--page:#15181b;--ink:#e6e3dc;--soft:#a4abb0;--rule:#343a3f;--card:#1d2125;--axis:#7c858b;--grid:#2a2f33;
 --low-ink:#f1eee6;--high-ink:#15181b;--visible:#1b1f22;--mark:#38301a}
+)";
+
+constexpr const char* kDrawingRules = R"(svg text{font-size:14px;fill:var(--ink);font-variant-numeric:tabular-nums}
+svg .tick,svg .axis-name{fill:var(--soft)}
+svg .token{font-size:14px}
+.axis{stroke:var(--axis);stroke-width:1;fill:none}.grid{stroke:var(--grid);stroke-width:1;fill:none}
+.reference{stroke:var(--axis);stroke-width:1;stroke-dasharray:3 4;fill:none}.reference-name{fill:var(--soft)}
+.curve .stroke,.swatch .stroke{stroke:var(--s);stroke-width:2.2;fill:none;stroke-linejoin:round;stroke-linecap:round}
+.curve .mark,.swatch .mark{fill:var(--page);stroke:var(--s);stroke-width:1.8}
+.faint .stroke{stroke-width:1.2;opacity:.5}
+.thin .stroke{stroke-width:1.2;opacity:.55}
+.dots .mark{fill:var(--s);fill-opacity:.5;stroke:none}
 )";
 
 constexpr const char* kRules = R"(
@@ -158,17 +179,8 @@ td.best{font-weight:700}
 
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg.clip{overflow:hidden}
-svg text{font-size:14px;fill:var(--ink);font-variant-numeric:tabular-nums}
-svg .tick,svg .axis-name{fill:var(--soft)}
-svg .token{font-size:14px}
-.axis{stroke:var(--axis);stroke-width:1;fill:none}.grid{stroke:var(--grid);stroke-width:1;fill:none}
-.reference{stroke:var(--axis);stroke-width:1;stroke-dasharray:3 4;fill:none}.reference-name{fill:var(--soft)}
-.curve .stroke,.swatch .stroke{stroke:var(--s);stroke-width:2.2;fill:none;stroke-linejoin:round;stroke-linecap:round}
-.curve .mark,.swatch .mark{fill:var(--page);stroke:var(--s);stroke-width:1.8}
-.faint .stroke{stroke-width:1.2;opacity:.5}
-.thin .stroke{stroke-width:1.2;opacity:.55}
-.dots .mark{fill:var(--s);fill-opacity:.5;stroke:none}
-.visible{fill:var(--visible)}
+)";
+constexpr const char* kMoreRules = R"(.visible{fill:var(--visible)}
 .on-low{fill:var(--low-ink);color:var(--low-ink)}.on-high{fill:var(--high-ink);color:var(--high-ink)}
 svg text.on-low{fill:var(--low-ink)}svg text.on-high{fill:var(--high-ink)}
 svg.swatch{display:inline-block}
@@ -202,7 +214,7 @@ svg.heat,svg.small,svg.bar,svg.at-column{max-width:344px}
 .samples .panel{min-width:0}
 blockquote{margin:10px 0 16px;padding:2px 0 2px 16px;border-left:3px solid var(--rule);white-space:pre-wrap;
 font-family:Charter,"Iowan Old Style",Georgia,"Liberation Serif",serif;font-size:17px;line-height:1.5;)"
-                               R"(break-inside:avoid}
+                                   R"(break-inside:avoid}
 .prompt{font-weight:700}
 @media (max-width:689.98px){
 body{padding:24px 12px 48px}section{margin-top:44px}.lede{font-size:18px}
@@ -234,7 +246,12 @@ std::string style_sheet() {
       ".part-sink{background:" + hex(ramp(0.97, true)) + ";color:#15181b}.part-density{background:" +
           hex(ramp(0.5, true)) + ";color:#fff}.part-released{background:" + hex(ramp(0.12, true)) + ";color:#f1eee6}"};
   return std::string(kLight) + palette_css(false) + parts[0] + "\n@media screen and (prefers-color-scheme:dark){" +
-         kDark + palette_css(true) + parts[1] + "}\n" + kRules;
+         kDark + palette_css(true) + parts[1] + "}\n" + kRules + kDrawingRules + kMoreRules;
+}
+
+std::string drawing_style() {
+  return kLight + series_css(false) + "@media screen and (prefers-color-scheme:dark){" + kDark + series_css(true) +
+         "}\n" + kDrawingRules;
 }
 
 }  // namespace lazy::report

@@ -37,5 +37,7 @@ std::string palette_css(bool dark);
 
 // The style sheet of all pages, palette included.
 std::string style_sheet();
+// The part of it that drawings need, with the colours of series but not of heat maps: for SVG files.
+std::string drawing_style();
 
 }  // namespace lazy::report

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 
 #include "core/file.h"
+#include "repro/evidence/figures.h"
 #include "repro/evidence/page.h"
 #include "repro/evidence/record.h"
 #include "support/error_of.h"
@@ -330,6 +332,51 @@ TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
   EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
 }
 
+// The command: lazy repro evidence --report docs/results/evidence/README.md
+TEST(EvidenceReportOfTheProject, TheCommittedPageIsMadeFromTheCommittedRecords) {
+  const Protocol protocol = embedded_protocol();
+  const EvidenceClaims claims = embedded_claims(protocol);
+  const fs::path folder = fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence";
+  const EvidenceRecords records = read_records(folder, protocol);
+  EXPECT_EQ(read_file(folder / "README.md"), evidence_page(claims, protocol, records));
+  std::set<std::string> drawn, committed;
+  for (const EvidenceFigure& figure : evidence_figures(claims, protocol, records)) {
+    drawn.insert(figure.file);
+    EXPECT_EQ(read_file(folder / figure.file), figure.svg) << figure.file;
+  }
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".svg") committed.insert(entry.path().filename());
+  }
+  EXPECT_EQ(committed, drawn);
+}
+
+TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
+  const EvidenceClaims claims =
+      read_claims(claim("form = \"bound\"\nover = [\"e\", \"eb\"]\nside = \"below\"\nbound = 0.005\n"
+                        "slope_block = \"E\"\nslope_cells = [\"e\"]\nslope_measure = \"v\"\n"),
+                  "claims.toml", protocol_);
+  const auto figures = [&] { return evidence_figures(claims, protocol_, read_records(path_, protocol_)); };
+  const auto count = [](const std::string& text, const std::string& part) {
+    int64_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_TRUE(figures().empty());
+  seeds("e", {0.001, 0.002});
+  ASSERT_EQ(figures().size(), 1u);
+  const EvidenceFigure cells = figures()[0];
+  EXPECT_EQ(cells.file, "claim-x.svg");
+  EXPECT_THAT(cells.svg, testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records keeps its row";
+  EXPECT_THAT(cells.svg, HasSubstr("rule: below 0.005"));
+  EXPECT_EQ(count(cells.svg, "class=\"mark\""), 2);
+  EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "the interval of e";
+  record("E.e.seed1", 0, {{"snapshots", {{{"tokens", 1000}, {"v", 0.1}}, {{"tokens", 2000}, {"v", 0.2}}}}});
+  ASSERT_EQ(figures().size(), 2u);
+  EXPECT_EQ(figures()[1].file, "training-x.svg");
+  EXPECT_EQ(count(figures()[1].svg, "class=\"mark\""), 2);
+}
+
 std::pair<int, std::string> lazy(const std::string& arguments) {
   return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
@@ -345,6 +392,8 @@ TEST(EvidenceReportCommand, WritesAPage) {
   ASSERT_EQ(json_code, 0) << json;
   EXPECT_EQ(Json::parse(json).at("claims").size(), 7u);
   EXPECT_THAT(lazy("repro evidence --report").second, HasSubstr("expected FILE.md, - or --json, found none"));
+  EXPECT_THAT(lazy("repro evidence --report - --list").second, HasSubstr("expected no --list, --block or --only"));
+  EXPECT_THAT(lazy("repro evidence --report - --block B").second, HasSubstr("expected no --list, --block or --only"));
   EXPECT_THAT(lazy("repro evidence page.md").second, HasSubstr("expected --report"));
   EXPECT_THAT(lazy("repro fig6 page.md").second, HasSubstr("belong to evidence --report, found recipe 'fig6'"));
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "repro/evidence/figures.h"
 
 namespace lazy::repro {
 
@@ -140,6 +141,15 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
                     p.is_null() ? "" : fmt::format("{:.3g}", p.get<double>()), text("verdict"), text("note")});
   }
   page += table("Claims", rows, "lllrrrrll");
+  const std::vector<EvidenceFigure> figures = evidence_figures(claims, protocol, records);
+  if (!figures.empty()) {
+    page +=
+        "\n## Pictures\n\nA claim's measure by cell: a mark a seed (circle 1, square 2, triangle 3), a bar the 95 % "
+        "interval of its mean.\nOrange: cells over which the claim is made, blue: those they are compared with. A "
+        "dashed "
+        "line: the rule.\n";
+  }
+  for (const EvidenceFigure& f : figures) page += fmt::format("\n![{}]({})\n", f.title, f.file);
 
   rows = {{"measure", "effect of", "value", "95 % interval", "seeds"}};
   for (const Json& e : all.at("effects")) {

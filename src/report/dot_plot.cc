@@ -1,0 +1,81 @@
+#include "report/dot_plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "report/html.h"
+#include "report/plot.h"
+#include "report/style.h"
+#include "report/svg.h"
+
+namespace lazy::report {
+
+namespace {
+
+constexpr double kFont = 14, kRow = 24, kTop = 26, kBottom = 46;
+
+}  // namespace
+
+double height_of(const DotPlot& plot) { return kTop + kRow * static_cast<double>(plot.rows.size()) + kBottom; }
+
+std::string draw(const DotPlot& plot, double width) {
+  std::vector<double> all;
+  double names = 0;
+  for (const DotRow& row : plot.rows) {
+    names = std::max(names, text_width(row.name, kFont));
+    for (const auto& [mark, value] : row.values) all.push_back(value);
+    if (row.interval) all.insert(all.end(), {row.interval->low, row.interval->high});
+  }
+  if (plot.reference) all.push_back(plot.reference->first);
+  double low = 0, high = 1;
+  if (!all.empty()) {
+    const auto [least, most] = std::minmax_element(all.begin(), all.end());
+    const double room = *most > *least ? (*most - *least) / 20 : 1;
+    low = *least - room, high = *most + room;
+  }
+  const double height = height_of(plot), left = names + 14, right = width - 10, bottom = height - kBottom;
+  const Scale x{Scale::Kind::linear, low, high, left, right};
+
+  Svg svg(width, height, plot.label);
+  double last_end = -1e9;
+  for (const Tick& tick : linear_ticks(low, high, static_cast<int>((right - left) / 80))) {
+    const double at = x(tick.value), half = text_width(tick.label, kFont) / 2;
+    svg.line(at, kTop, at, bottom, "grid");
+    if (at - half < last_end + 4) continue;  // labels never overlap
+    svg.text(at, bottom + 20, tick.label, "middle", "tick");
+    last_end = at + half;
+  }
+  svg.line(left, bottom, right, bottom, "axis");
+  svg.text(right, height - 4, plot.x_label, "end", "axis-name");
+  if (plot.reference) {
+    const auto& [value, words] = *plot.reference;
+    svg.line(x(value), kTop, x(value), bottom, "reference");
+    const double half = text_width(words, kFont) / 2;
+    svg.text(std::clamp(x(value), half, width - half), 14, words, "middle", "reference-name");
+  }
+  for (size_t n = 0; n < plot.rows.size(); ++n) {
+    const DotRow& row = plot.rows[n];
+    const double y = kTop + kRow * (static_cast<double>(n) + 0.5);
+    svg.text(left - 10, y + 5, row.name, "end");
+    svg.open_group("curve " + series_class(row.series));
+    if (row.interval) svg.line(x(row.interval->low), y, x(row.interval->high), y, "stroke");
+    for (const auto& [mark, value] : row.values) draw_mark(svg, x(value), y, mark % kSeriesMarks, "mark");
+    svg.close_group();
+  }
+  return svg.str();
+}
+
+std::string svg_file(const std::string& drawing, double width, double height, const std::string& label) {
+  constexpr double kMargin = 16;
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{0} {0} {1} {2}\" width=\"{1}\" height=\"{2}\" role=\"img\" "
+      "aria-label=\"{3}\" font-family=\"system-ui,-apple-system,Segoe "
+      "UI,Roboto,Arial,sans-serif\">\n<style>{4}</style>\n"
+      "<rect x=\"{0}\" y=\"{0}\" width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n{5}\n</svg>\n",
+      -kMargin, coordinate(width + 2 * kMargin), coordinate(height + 2 * kMargin), html_escape(label), drawing_style(),
+      drawing);
+}
+
+}  // namespace lazy::report

@@ -1,0 +1,144 @@
+#include "repro/evidence/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "report/dot_plot.h"
+#include "report/plot.h"
+#include "report/style.h"
+
+namespace lazy::repro {
+
+namespace {
+
+constexpr double kWidth = 720, kHeight = 360;
+
+std::string measure_name(const RecordMeasure& m) {
+  const auto plain = [](std::string path) { return path.starts_with("measures.") ? path.substr(9) : path; };
+  return m.from.empty() ? plain(m.path) : plain(m.path) + " minus " + plain(m.from);
+}
+
+void add_rows(report::DotPlot& plot, const std::string& block, const Names& cells, const RecordMeasure& measure,
+              size_t series, const std::string& note, const Protocol& protocol, const EvidenceRecords& records) {
+  for (const std::string& cell : cells) {
+    report::DotRow row{cell + note, series, {}, {}};
+    std::vector<double> values;
+    for (const EvidenceRun& run : protocol.runs()) {
+      const Json* record = run.block == block && run.cell == cell ? records.find(run) : nullptr;
+      if (!record) continue;
+      double value = number_at(*record, measure.path, run.id());
+      if (!measure.from.empty()) value -= number_at(*record, measure.from, run.id());
+      values.push_back(value);
+      row.values.emplace_back(static_cast<int>(run.seed) - 1, value);
+    }
+    row.interval = over_seeds(values).interval;
+    plot.rows.push_back(std::move(row));
+  }
+}
+
+// The cells on the high side of an effect, or those on the low side.
+Names cells_of_effect(const FactorialDesign& design, const Names& factors, bool high) {
+  Names out;
+  for (const auto& [cell, signs] : design.signs) {
+    int sign = 1;
+    for (size_t i = 0; i < signs.size(); ++i) {
+      if (std::find(factors.begin(), factors.end(), design.factors[i]) != factors.end()) sign *= signs[i];
+    }
+    if ((sign > 0) == high) out.push_back(cell);
+  }
+  return out;
+}
+
+EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
+                               const EvidenceRecords& records) {
+  const bool effect = c.form == "effect";
+  const Names over = effect ? cells_of_effect(claims.design, c.factors, true) : c.over;
+  const Names under = effect ? cells_of_effect(claims.design, c.factors, false) : c.under;
+  const bool other = c.under_measure.path != c.measure.path;
+  report::DotPlot plot;
+  plot.x_label = measure_name(c.measure);
+  add_rows(plot, c.block, over, c.measure, 0, "", protocol, records);
+  add_rows(plot, c.under_block, under, c.under_measure, 1, other ? ", other measure" : "", protocol, records);
+  if (c.form == "bound") plot.reference = {c.bound, fmt::format("rule: {} {:g}", c.side, c.bound)};
+  const std::string blocks = c.under_block == c.block ? c.block : c.block + " and " + c.under_block;
+  plot.label = fmt::format("{}: {} by cell of block {}, a mark a seed", c.text, measure_name(c.measure), blocks);
+  if (other) plot.label += fmt::format("; other measure: {}", measure_name(c.under_measure));
+  const bool any = std::any_of(plot.rows.begin(), plot.rows.end(), [](const auto& row) { return !row.values.empty(); });
+  return {"claim-" + c.name + ".svg", c.text,
+          any ? report::svg_file(report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label) : ""};
+}
+
+// The axes' ranges from the curves, then the file.
+EvidenceFigure curves(const std::string& file, const std::string& title, report::Plot plot) {
+  bool first = true;
+  for (const report::Curve& curve : plot.curves) {
+    for (const auto& [x, y] : curve.points) {
+      plot.x_low = first ? x : std::min(plot.x_low, x), plot.x_high = first ? x : std::max(plot.x_high, x);
+      plot.y_low = first ? y : std::min(plot.y_low, y), plot.y_high = first ? y : std::max(plot.y_high, y);
+      first = false;
+    }
+  }
+  if (first) return {file, title, ""};
+  plot.x_ticks = report::Plot::XTicks::counts;
+  plot.x_label = "tokens";
+  plot.y_low = std::min(plot.y_low, 0.0), plot.y_high = std::max(plot.y_high, 0.0);
+  const double room = plot.y_high > plot.y_low ? (plot.y_high - plot.y_low) / 20 : 1;
+  plot.y_low -= room, plot.y_high += room;
+  return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label)};
+}
+
+EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, const EvidenceRecords& records) {
+  constexpr int kPoints = 40;
+  report::Plot plot;
+  plot.label = fmt::format(
+      "Head start: validation loss of elastic cells minus softmax cells in block {}, a curve a seed", h.block);
+  plot.y_label = "difference, nats a token";
+  const auto all = static_cast<double>(protocol.block(h.block).tokens);
+  for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would set the axis
+    const double tokens = all * n / kPoints;
+    const std::vector<double> values = head_start(h, tokens, protocol, records);
+    if (plot.curves.empty()) plot.curves.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) plot.curves[i].points.emplace_back(tokens, values[i]);
+  }
+  for (size_t i = 0; i < plot.curves.size(); ++i) {
+    plot.curves[i].css_class = "curve " + report::series_class(0);
+    plot.curves[i].marker = report::series_mark(i);
+  }
+  return curves("head-start.svg", "Head start over training", std::move(plot));
+}
+
+EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
+  report::Plot plot;
+  plot.label = fmt::format("{}: {} over training in block {}, a curve a run", c.text, c.slope_measure, c.slope_block);
+  plot.y_label = c.slope_measure;
+  for (const EvidenceRun& run : protocol.runs()) {
+    const Json* record = run.block == c.slope_block ? records.find(run) : nullptr;
+    if (!record || !record->contains("snapshots")) continue;
+    const bool claimed = std::find(c.slope_cells.begin(), c.slope_cells.end(), run.cell) != c.slope_cells.end();
+    report::Curve curve{{}, "curve " + report::series_class(claimed ? 0 : 1)};
+    curve.marker = report::series_mark(static_cast<size_t>(run.seed - 1));
+    for (const Json& s : record->at("snapshots")) {
+      curve.points.emplace_back(number_at(s, "tokens", run.id()), number_at(s, c.slope_measure, run.id()));
+    }
+    plot.curves.push_back(std::move(curve));
+  }
+  return curves("training-" + c.name + ".svg", c.text + ", over training", std::move(plot));
+}
+
+}  // namespace
+
+std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const Protocol& protocol,
+                                             const EvidenceRecords& records) {
+  std::vector<EvidenceFigure> out;
+  for (const EvidenceClaim& c : claims.claims) {
+    out.push_back(measure_by_cell(c, claims, protocol, records));
+    if (!c.slope_block.empty()) out.push_back(over_training(c, protocol, records));
+  }
+  out.push_back(head_start_curves(claims.head_start, protocol, records));
+  std::erase_if(out, [](const EvidenceFigure& f) { return f.svg.empty(); });
+  return out;
+}
+
+}  // namespace lazy::repro
