@@ -309,6 +309,7 @@ Examples:
   lazy repro cross-domain --scale tiny --domain code=src --domain science=papers
   lazy repro gpt2-gamma --model gpt2
   lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
+  lazy repro my-claims.toml --scale tiny --seeds 3   # docs/recipes.md
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
   lazy repro evidence --list

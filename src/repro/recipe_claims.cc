@@ -23,6 +23,7 @@ struct Page {
   const Conditions& conditions;
   const Results& results;
   std::set<std::string> trained;  // by the plan, first seeds
+  Words known;                    // names that a claim may give
 };
 
 // The values of a model's step; null: not run. A step without a model goes by its own name. Toys are steps themselves.
@@ -199,6 +200,21 @@ std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure)
                      measure.items, e.interval->low, e.interval->high);
 }
 
+// A mistake in a name is an error even while nothing is measured.
+void check_names(const Page& page, const ClaimSpec& c) {
+  for (const std::string* measure : {&c.from, &c.under_measure, &c.needs}) {
+    if (!measure->empty()) measure_at(page, *measure, c.where);
+  }
+  Words names{c.over, c.under};
+  names.insert(names.end(), c.needs_models.begin(), c.needs_models.end());
+  for (const std::string& name : names) {
+    if (name.empty() || std::find(page.known.begin(), page.known.end(), name) != page.known.end()) continue;
+    const std::string near = nearest(name, page.known);
+    fail("config", "{}: expected a model of the recipe ({}), found '{}'{}", c.where, fmt::join(page.known, ", "), name,
+         near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  }
+}
+
 TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& prefix) {
   const MeasureSpec measure = measure_at(page, c.measure, c.where);
   TestedClaim out;
@@ -259,6 +275,7 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
 
 // A claim's models: itself, or one copy for every model of --model that the plan does not train.
 void add_claim(const Page& page, const ClaimSpec& c, std::vector<TestedClaim>& out) {
+  check_names(page, c);
   if (c.over != kGiven) {
     if (applies(page, c)) out.push_back(tested(page, c, ""));
     return;
@@ -323,7 +340,10 @@ std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
       ClaimSpec one = c;
       if (one.measure.empty()) one.measure = column.measure, one.unit = column.unit;
       Variables words = variables_of(data, page.conditions);
-      words.insert({{"row", row.row.name}, {"column", column.words}, {"reference", c.reference}});
+      words.insert({{"value", fmt::format("{:g}", value)},
+                    {"row", row.row.name},
+                    {"column", column.words},
+                    {"reference", c.reference}});
       one.over = model;
       if (order) {
         const double other = reference->row.values[i];
@@ -338,9 +358,9 @@ std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
         one.form = "value";
         one.side = "within";
         one.bound = value * column.factor;
-        one.paper = fmt::format("{} ({})", published_number(value, column), data.source);
+        if (one.paper.empty()) one.paper = fmt::format("{} ({})", published_number(value, column), data.source);
       }
-      for (std::string* text : {&one.text, &one.measure}) *text = fill(*text, words, c.where);
+      for (std::string* text : {&one.text, &one.paper, &one.measure}) *text = fill(*text, words, c.where);
       out.push_back(std::move(one));
     }
   }
@@ -369,11 +389,21 @@ MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const 
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {
-  Page page{data, conditions, results, {}};
+  Page page{data, conditions, results, {}, {kGiven}};
+  const Variables variables = variables_of(data, conditions);
   for (const Step& step : plan_of(data, conditions)) {
     if (step.kind == StepKind::train) page.trained.insert(step.id);
   }
-  const Variables variables = variables_of(data, conditions);
+  for (const ModelSpec& model : data.own_models) {  // of every scale
+    for (const Variables& v : rounds(model.loops, variables, conditions, model.where))
+      page.known.push_back(fill(model.name, v, model.where));
+  }
+  for (const StepSpec& step : data.steps) {
+    if (!step.name.empty()) page.known.push_back(step.name);
+    for (const Variables& v : rounds(step.loops, variables, conditions, step.where)) {
+      if (step.of == "seeds") page.known.push_back(fill(step.id, v, step.where));
+    }
+  }
   std::vector<TestedClaim> claims;
   for (const ClaimSpec& spec : data.claims) {
     if (!spec.from_published.empty()) {

@@ -372,6 +372,9 @@ TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
   says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: kind: ");
   says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
   says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
+  says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");
+  says("under = \"softmax\"", "under = \"sotfmax\"", "found 'sotfmax'; did you mean 'softmax'?");
+  says("under = \"softmax\"", "under = \"softmax\"\nfrom = \"densty\"", "found 'densty'; did you mean 'density'?");
   says("bound = 0", "bond = 0", "[claim 1] needs 'bound', as side is 'below'");
   says("bound = 0", "bound = 0\nfactr = 2", "unknown key 'factr' in [claim 1]; did you mean 'factor'?");
   says("\"c\"", "\"c at {scael}\"", "found '{scael}'");
