@@ -256,7 +256,7 @@ void repro(const ReproArguments& a) {
           recipe->name, run.unfinished, steps);
       continue;
     }
-    run.command = command_line(a, recipe->name);
+    run.command = command_line(a, a.recipe == "all" ? recipe->name : a.recipe);
     const fs::path report = write_report(run, fs::path(a.output) / options.conditions.scale.name);
     if (a.json) {
       all.push_back(to_json(run));
