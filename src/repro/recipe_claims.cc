@@ -202,7 +202,7 @@ std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure)
 
 // A mistake in a name is an error even while nothing is measured.
 void check_names(const Page& page, const ClaimSpec& c) {
-  for (const std::string* measure : {&c.from, &c.under_measure, &c.needs}) {
+  for (const std::string* measure : {&c.from, &c.under_measure, &c.or_measure, &c.needs}) {
     if (!measure->empty()) measure_at(page, *measure, c.where);
   }
   Words names{c.over, c.under};
@@ -257,12 +257,17 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   } else if (c.side == "printed" && !std::isfinite(f.estimate->value)) {
     f.reason = "the effect is not a finite number";
   } else if (c.side == "printed") {
-    const bool same = rounds_to(f.estimate->value, c.printed);
+    bool same = rounds_to(f.estimate->value, c.printed);
+    if (!same && !c.or_measure.empty()) {  // the source does not say which of two it prints
+      const Numbers other = numbers_of(page, measure_at(page, c.or_measure, c.where), c.over, 1);
+      same = !other.items.empty() && rounds_to(mean_of(other.items), c.printed);
+      if (same) f.estimate = over_units(other.items, Region{});
+    }
     f.verdict = same ? Verdict::reproduced : Verdict::refuted;
     f.reason = same ? "it rounds to the printed digits" : "it does not round to the printed digits";
-    if (!same && !c.otherwise.empty() && f.estimate->value < std::stod(c.printed)) {
+    if (!same && !c.less.empty() && f.estimate->value < std::stod(c.printed)) {
       f.verdict = Verdict::not_testable;
-      f.reason = c.otherwise;
+      f.reason = c.less;
     }
   } else if (c.side == "none") {
     f.reason = "no figure is published to compare it with";
@@ -299,7 +304,8 @@ void add_claim(const Page& page, const ClaimSpec& c, std::vector<TestedClaim>& o
 }
 
 ClaimSpec filled(ClaimSpec c, const Variables& v) {
-  for (std::string* text : {&c.text, &c.paper, &c.measure, &c.from, &c.under_measure, &c.over, &c.under, &c.printed})
+  for (std::string* text :
+       {&c.text, &c.paper, &c.measure, &c.from, &c.under_measure, &c.or_measure, &c.over, &c.under, &c.printed})
     *text = fill(*text, v, c.where);
   for (Words* list : {&c.needs_models, &c.when_any, &c.when_none, &c.comparable}) *list = fill(*list, v, c.where);
   return c;

@@ -166,6 +166,8 @@ ClaimSpec read_claim(ConfigSection s) {
   if ((c.side == "within" || c.from_published == "value") && !s.has("within"))
     fail("config", "{} needs 'within', the share of the bound that is called the same", c.where);
   c.printed = c.side == "printed" ? s.required_string("printed") : "";
+  c.or_measure = s.string("or_measure", "");
+  c.less = s.string("less", "");
   c.scales = known_words(s, "scales", scale_names());
   c.otherwise = c.scales.empty() ? s.string("otherwise", "") : s.required_string("otherwise");
   c.comparable = s.strings("comparable", {});

@@ -412,6 +412,28 @@ TEST(Recipes, MinimalOverheadIsAnOverhead) {
   EXPECT_THAT(judged(0.8).reason, HasSubstr("20 % of pairs alive"));
 }
 
+// The study does not say over what its standard deviation is: either is as printed.
+TEST(Recipes, PrintedDigitsOfOneOfTwoMeasures) {
+  const auto judged = [](double by_n, double by_less) {
+    std::vector<Json> layers(
+        12, {{"mean", 0}, {"std", by_n}, {"std_unbiased", by_less}, {"all", std::vector<double>(768)}});
+    const Json top{{{"coordinate", 138}}, {{"coordinate", 447}}};
+    Conditions conditions = at("tiny");
+    conditions.models = {{"gpt2", "folder"}};
+    const Json values{{"gamma", layers},
+                      {"layers", 12},
+                      {"hidden_size", 768},
+                      {"top", {{"literal", top}, {"normed", top}, {"block", top}}}};
+    return about(find_recipe("gpt2-gamma").judge(conditions, Results(1, {{"gpt2.gamma", values}})),
+                 "layer 2: standard deviation");
+  };
+  EXPECT_EQ(judged(6.6204, 6.7).verdict, Verdict::reproduced);
+  EXPECT_EQ(judged(6.61, 6.6204).verdict, Verdict::reproduced);
+  EXPECT_EQ(judged(6.61, 6.6204).estimate->value, 6.6204);
+  EXPECT_EQ(judged(6.61, 6.63).verdict, Verdict::refuted);
+  EXPECT_EQ(judged(6.61, 6.63).models, "gpt2");
+}
+
 TEST(Recipes, Table3KnowsSplitsFromSets) {
   const Json counts{{"piqa", {{"samples", 1838}, {"files", "piqa.jsonl"}}},
                     {"arc", {{"samples", 7787}, {"files", "arc_easy.jsonl"}}},
