@@ -11,6 +11,15 @@ namespace {
 
 constexpr double kConfidence = 0.95, kLevel = 0.05;
 
+// "below 0", "between 0.54 and 0.66"; the other side: "above 0", "outside of 0.54 to 0.66".
+std::string words(const Region& r, bool inside) {
+  if (std::isfinite(r.low) && std::isfinite(r.high))
+    return inside ? fmt::format("between {:g} and {:g}", r.low, r.high)
+                  : fmt::format("outside of {:g} to {:g}", r.low, r.high);
+  const bool above = std::isfinite(r.low);
+  return fmt::format("{} {:g}", above == inside ? "above" : "below", above ? r.low : r.high);
+}
+
 }  // namespace
 
 const char* name(Verdict verdict) {
@@ -71,8 +80,9 @@ Decision decide(const UnitEstimate& e, const Rule& rule, double adjusted_p) {
   if (rule.equal_within > 0 && std::max(std::abs(i.low), std::abs(i.high)) <= rule.equal_within)
     return {Verdict::equal, fmt::format("the interval lies within {:g} of zero", rule.equal_within)};
   if (rule.region.excludes(i) && (certain || !rule.corrected_refutation))
-    return {Verdict::refuted, "the interval lies wholly on the other side"};
-  if (rule.region.contains(i) && certain) return {Verdict::reproduced, "the interval lies wholly on the rule's side"};
+    return {Verdict::refuted, "the interval lies wholly " + words(rule.region, false)};
+  if (rule.region.contains(i) && certain)
+    return {Verdict::reproduced, "the interval lies wholly " + words(rule.region, true)};
   if (rule.region.excludes(i) || rule.region.contains(i)) return {Verdict::open, "the adjusted p is not below 0.05"};
   return {Verdict::open, std::isfinite(rule.region.low) && std::isfinite(rule.region.high)
                              ? "the interval crosses a bound"

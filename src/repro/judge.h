@@ -65,6 +65,7 @@ struct Finding {
   std::string claim;                     // the statement that is tested, in words
   std::string paper;                     // the published value or words, with their place
   std::string models;                    // what was compared: "lazy, softmax"
+  std::string rule;                      // what the effect has to be: "below 0", "within 10 % of 0.5958"
   std::optional<UnitEstimate> estimate;  // what the verdict rests on
   std::string unit;                      // of the estimate: "nats a token", "share of heads"
   std::string over;                      // the units: "seeds", "texts"

@@ -187,6 +187,13 @@ Region region_of(const ClaimSpec& c) {
   return {c.bound - margin, c.bound + margin};
 }
 
+std::string rule_of(const ClaimSpec& c) {
+  if (c.side == "none") return "";
+  if (c.side == "printed") return c.printed + ", as printed";
+  if (c.side == "within") return fmt::format("within {:g} % of {:g}", 100 * c.within, c.bound);
+  return fmt::format("{} {:g}", c.side, c.bound);
+}
+
 void join(std::string& reason, const std::string& more) {
   if (!more.empty()) reason += (reason.empty() ? "" : "; ") + more;
 }
@@ -223,6 +230,7 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   f.paper = c.paper;
   f.unit = c.unit.empty() ? measure.unit : c.unit;
   f.over = c.units;
+  f.rule = rule_of(c);
   f.models = c.under.empty() || c.under == c.over ? c.over : c.over + ", " + c.under;
   std::vector<SeedEffect> effects;
   std::string missing;

@@ -62,6 +62,19 @@ TEST(Judge, AnEffectNoneTooFewAnOutlierAndTies) {
   EXPECT_EQ(decide(over_units({-0.031}, below(0)), {below(0)}, 1).reason, "one seed has no interval");
 }
 
+TEST(Judge, TheReasonNamesTheBound) {
+  const auto reason = [](const std::vector<double>& seeds, const Region& region) {
+    return decide(over_units(seeds, region), {region}, 0).reason;
+  };
+  EXPECT_EQ(reason({-1, -1.1}, below(0.5)), "the interval lies wholly below 0.5");
+  EXPECT_EQ(reason({-1, -1.1}, above(0.5)), "the interval lies wholly below 0.5");
+  EXPECT_EQ(reason({2, 2.1}, above(0.5)), "the interval lies wholly above 0.5");
+  EXPECT_EQ(reason({2, 2.01}, {1, 3}), "the interval lies wholly between 1 and 3");
+  EXPECT_EQ(reason({2, 2.01}, {3, 4}), "the interval lies wholly outside of 3 to 4");
+  EXPECT_EQ(reason({2, 2.1}, above(2)), "the interval contains 2");
+  EXPECT_EQ(reason({2, 2.1}, {2, 9}), "the interval crosses a bound");
+}
+
 TEST(Judge, FewTextsOfOneModelDecideNothing) {
   const Rule rule{.region = below(0), .least = 8, .units = "texts"};
   const std::vector<double> seven{-1, -1.1, -1.2, -0.9, -1, -1.1, -1.2};

@@ -220,6 +220,8 @@ TEST(Recipes, Table2JudgesSyntheticMeasures) {
   EXPECT_THAT(about(findings, "sink ratio of entmax-1.5").reason, HasSubstr("no figure is published"));
   const Finding& value = about(findings, "density of softmax");
   EXPECT_EQ(value.verdict, Verdict::not_testable);
+  EXPECT_EQ(value.rule, "within 10 % of 0.9453");
+  EXPECT_EQ(density.rule, "below 0");
   EXPECT_THAT(value.reason, HasSubstr("another model size"));
   const auto at_paper = find_recipe("table2").judge(at("paper"), Results(4, values));
   EXPECT_EQ(about(at_paper, "density of softmax").verdict, Verdict::reproduced) << "0.94 of 0.9453";
