@@ -125,11 +125,16 @@ void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   Json all = Json::array();
   std::string table =
-      "| recipe | what | reproduces | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
-      "|\n|---|---|---|---|---|---|---|\n";
+      "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
+      "|\n|---|---|---|---|---|---|---|---|\n";
   for (const Recipe& recipe : recipes()) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
-    std::string cells;
+    std::string cells = " – |";
+    item["last_run"] = nullptr;
+    if (const auto last = last_run(recipe.name, a.output)) {
+      item["last_run"] = {{"scale", last->scale}, {"seeds", last->seeds}, {"date", last->date}};
+      cells = fmt::format(" {}, {} seed{}, {} |", last->scale, last->seeds, last->seeds == 1 ? "" : "s", last->date);
+    }
     for (const Scale& scale : scales()) {
       const Cost estimate = cost(recipe, conditions(a, scale), configs.path);
       item["cost"][scale.name] = {{"models", estimate.trainings},
@@ -146,8 +151,10 @@ void list(const ReproArguments& a) {
   }
   if (a.json) return fmt::print("{}\n", all.dump(2));
   fmt::print(
-      "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: {}.\n",
-      table, basis(scales()[0]), basis(scales()[1]));
+      "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: "
+      "{}.\nLast "
+      "run: from the records below {}.\n",
+      table, basis(scales()[0]), basis(scales()[1]), a.output);
 }
 
 void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments& a) {
@@ -249,7 +256,7 @@ void repro(const ReproArguments& a) {
           recipe->name, run.unfinished, steps);
       continue;
     }
-    run.command = command_line(a, recipe->name);
+    run.command = command_line(a, a.recipe == "all" ? recipe->name : a.recipe);
     const fs::path report = write_report(run, fs::path(a.output) / options.conditions.scale.name);
     if (a.json) {
       all.push_back(to_json(run));
@@ -266,7 +273,8 @@ void repro(const ReproArguments& a) {
 
 LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, judge", [](lazy::cli::Command command) {
   auto a = std::make_shared<ReproArguments>();
-  command.add_option("recipe", a->recipe, "list, all, evidence, or a recipe's name").required();
+  command.add_option("recipe", a->recipe, "list, all, evidence, a recipe's name, or a recipe of one's own (FILE.toml)")
+      .required();
   command.add_option("page", a->evidence.page, "evidence --report: the page to write, - for standard output");
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
@@ -301,6 +309,7 @@ Examples:
   lazy repro cross-domain --scale tiny --domain code=src --domain science=papers
   lazy repro gpt2-gamma --model gpt2
   lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
+  lazy repro my-claims.toml --scale tiny --seeds 3   # docs/recipes.md
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
   lazy repro evidence --list

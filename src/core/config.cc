@@ -115,19 +115,28 @@ void collect(const fs::path& path, std::vector<std::pair<std::string, toml::tabl
 
 }  // namespace
 
+void Config::merge_section(const void* table, const std::string& section, const std::string& name, const char* where) {
+  for (const auto& [key, value] : *static_cast<const toml::table*>(table)) {
+    const std::string full = section + "." + std::string(key.str());
+    const std::string value_place = where ? where : at(name, value);
+    entries_[full] = {convert(value, value_place, full), value_place};
+  }
+}
+
 void Config::merge(const void* table, const std::string& name, const char* where) {
   for (const auto& [section, node] : *static_cast<const toml::table*>(table)) {
+    const std::string title(section.str());
+    if (const auto* list = node.as_array(); list && list->is_array_of_tables()) {
+      for (const toml::node& item : *list)
+        merge_section(item.as_table(), fmt::format("{} {}", title, ++arrays_[title]), name, where);
+      continue;
+    }
     const auto* entries = node.as_table();
-    const std::string place = where ? where : at(name, node);
     if (!entries) {
-      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", place,
-           std::string(section.str()));
+      fail("config", "{}: {}: expected a [section]; only `extends` stands outside one", where ? where : at(name, node),
+           title);
     }
-    for (const auto& [key, value] : *entries) {
-      const std::string full = std::string(section.str()) + "." + std::string(key.str());
-      const std::string value_place = where ? where : at(name, value);
-      entries_[full] = {convert(value, value_place, full), value_place};
-    }
+    merge_section(entries, title, name, where);
   }
 }
 
@@ -176,6 +185,14 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
 ConfigSection Config::section(const std::string& name) {
   known_.try_emplace(name);
   return ConfigSection(this, name);
+}
+
+std::vector<ConfigSection> Config::sections(const std::string& name) {
+  std::vector<ConfigSection> out;
+  const auto found = arrays_.find(name);
+  for (size_t i = 1; found != arrays_.end() && i <= found->second; ++i)
+    out.push_back(section(fmt::format("{} {}", name, i)));
+  return out;
 }
 
 // A suggestion for an unknown key: a key of its section, or of another one.
@@ -249,6 +266,8 @@ std::vector<std::string> ConfigSection::keys() const {
   }
   return out;
 }
+
+const std::string& ConfigSection::file() const { return config_->name_; }
 
 std::string ConfigSection::where(const std::string& key) const {
   const auto found = config_->entries_.find(name_ + "." + key);

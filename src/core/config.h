@@ -43,6 +43,8 @@ class ConfigSection {
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);  // also one number
   // Where the key was set, "train.toml:12" or "--set", for messages of the caller.
   std::string where(const std::string& key) const;
+  const std::string& name() const { return name_; }
+  const std::string& file() const;
 
  private:
   friend class Config;
@@ -57,6 +59,8 @@ class Config {
   static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
+  // The tables of an array, `[[name]]`, in the order of the file; in messages they are [name 1], [name 2], ...
+  std::vector<ConfigSection> sections(const std::string& name);
   void check_all_used() const;
   // The merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
@@ -73,7 +77,9 @@ class Config {
   void merge(const void* toml_table, const std::string& name, const char* where);
   std::string name_;
   std::filesystem::path directory_;
+  void merge_section(const void* toml_table, const std::string& section, const std::string& name, const char* where);
   std::map<std::string, Entry> entries_;                // "section.key"
+  std::map<std::string, size_t> arrays_;                // tables of each [[array]]
   std::map<std::string, std::set<std::string>> known_;  // keys read so far, by section
 };
 

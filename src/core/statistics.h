@@ -1,8 +1,7 @@
-// Means, variances and bootstrap confidence intervals: percentiles of a statistic over samples drawn with replacement
-// (Efron 1979). Equal seeds give equal intervals on every machine.
+// Means, variances, and the draws of bootstrap confidence intervals: percentiles of a statistic over samples drawn with
+// replacement (Efron 1979). Equal seeds give equal intervals on every machine.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "core/random.h"
@@ -36,25 +35,5 @@ std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& st
   Random generator(seed);
   return bootstrap_draws_from(generator, draws, statistic);
 }
-
-struct Estimate {
-  double value = 0, low = 0, high = 0;  // the statistic of the data and its 95 % confidence interval
-  int64_t n = 0;                        // sample size (sequences, heads); the smaller one of two samples
-};
-
-Estimate bootstrap(double value, int64_t n, const std::function<double(Random&)>& statistic, int draws = 2000,
-                   uint64_t seed = 1);
-
-using Groups = std::vector<std::vector<double>>;  // [seed][item]; one group when there is one seed
-
-// The mean. With several groups, groups are resampled first and then the items within each, so that the interval also
-// covers the variation between seeds. Throws Error for an empty group or no group.
-Estimate bootstrap_mean(const Groups& groups);
-Estimate bootstrap_mean(const std::vector<double>& values);
-// Two independent samples, such as the heads of two models: mean(a) - mean(b), mean(a) / mean(b) and
-// variance(a) - variance(b).
-Estimate bootstrap_difference(const std::vector<double>& a, const std::vector<double>& b);
-Estimate bootstrap_ratio(const std::vector<double>& a, const std::vector<double>& b);
-Estimate bootstrap_variance_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace lazy

@@ -17,6 +17,7 @@ std::string embedded_config(std::string_view name) {
 
 void write_configs(const fs::path& folder) {
   for (const auto& [name, text] : embedded_configs()) {
+    if (name.starts_with("repro/")) continue;  // recipes: nothing extends them
     const fs::path path = folder / name;
     if (fs::exists(path) && read_file(path) == text) continue;
     fs::create_directories(path.parent_path());

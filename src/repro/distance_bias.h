@@ -9,9 +9,6 @@
 
 namespace lazy::repro {
 
-struct Finding;
-class Results;
-
 using BiasCurve = std::vector<double>;  // bias at distance 0, 1, ..., W - 1 of one head
 
 // The last distance whose |bias| exceeds `share` of the head's largest |bias|; 0 for a curve of zeros.
@@ -49,9 +46,5 @@ std::vector<double> over_heads(const std::vector<std::vector<Head>>& layers, int
   }
   return out;
 }
-
-// Findings about inhibition of return: one for the upper layers (the paper's claim), then the share of heads in each
-// layer.
-std::vector<Finding> inhibition_findings(const Results& results, const std::string& model, const std::string& row);
 
 }  // namespace lazy::repro

@@ -23,13 +23,6 @@ std::string file_name(const std::string& kind) {
 
 }  // namespace
 
-int64_t Scale::context(Budget budget) const {
-  if (name == "tiny") return 256;
-  return name == "small" || budget == Budget::ablation ? 512 : 4096;
-}
-
-int64_t Scale::bias_window(Budget) const { return name == "tiny" ? 256 : 512; }
-
 std::vector<std::string> Scale::files(const std::string& kind, Budget budget) const {
   if (name == "tiny") return {"repro-tiny.toml"};
   if (name == "small") return {"sink-55m.toml"};
@@ -68,26 +61,6 @@ const char* name(StepKind kind) {
                                    "learned", "domain",  "latency", "datasets", "study"};
   return names[static_cast<size_t>(kind)];
 }
-
-Model lazy_model(const Scale& scale, Budget budget) {
-  return {"lazy", "lazy", {fmt::format("model.distance_bias_window={}", scale.bias_window(budget))}, budget};
-}
-
-Model softmax_model(Budget budget) { return {"softmax", "transformer", {}, budget}; }
-Model softmax_twin(Budget budget) { return {"softmax-rope150k", "transformer", {"model.rope_theta=150000"}, budget}; }
-
-Model without_positional(Budget budget) {
-  return {"no-positional", "lazy", {"model.distance_bias_window=0", "model.rope_theta=10000"}, budget};
-}
-
-Model without_elastic(const Scale& scale, Budget budget) {
-  Model model = lazy_model(scale, budget);
-  model.name = "no-elastic";
-  model.overrides.push_back("model.normalizer=\"softmax\"");
-  return model;
-}
-
-Model elastic_alone(Budget budget) { return {"elastic", "transformer", {"model.normalizer=\"elastic\""}, budget}; }
 
 std::string training_id(const std::string& model, int64_t seed) {
   return seed == 1 ? model : fmt::format("{}.seed{}", model, seed);

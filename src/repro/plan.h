@@ -21,8 +21,6 @@ struct Scale {
   bool bos_per_sequence;  // training sequences begin with BOS
   int64_t heldout_sequences, sink_samples, length_blocks;
   bool is_paper() const { return name == "paper"; }
-  int64_t context(Budget budget) const;
-  int64_t bias_window(Budget budget) const;  // of the standard Lazy model
   // Configurations of configs/ that a model extends; later ones override. kind: as in [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;
   // Overrides for attention models only: other mixers lack these keys.
@@ -68,14 +66,6 @@ struct Model {
   std::vector<std::string> files = {};  // configurations that it extends; empty: the scale's
 };
 
-// The models that several recipes share.
-Model lazy_model(const Scale& scale, Budget budget);       // tau from -1, distance bias, RoPE 1.5e5
-Model softmax_model(Budget budget);                        // Transformer++: softmax, RoPE 1e4
-Model softmax_twin(Budget budget);                         // the same at Lazy's RoPE base
-Model without_positional(Budget budget);                   // Elastic-Softmax with plain RoPE
-Model without_elastic(const Scale& scale, Budget budget);  // softmax with the distance bias
-Model elastic_alone(Budget budget);                        // Transformer++ with Elastic-Softmax
-
 // Builds a plan. `measure` adds a step for every seed of every model trained so far. Sinks are measured for models with
 // attention in every layer.
 class Plan {
@@ -105,10 +95,5 @@ class Plan {
 std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.
 std::string training_id(const std::string& model, int64_t seed);
-
-// The systems of Table 1 that are not attention. Below paper scale the seven of the table, the MLP (Mamba2: the depth)
-// such that a model has as many parameters as Transformer++ at that scale, within 3 %. At paper scale the shipped
-// configurations of the sizes that the table has rows of, named after them where they are 760M ("retnet-760m").
-std::vector<Model> mixer_models(const Scale& scale);
 
 }  // namespace lazy::repro

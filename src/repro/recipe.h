@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "repro/judge.h"
 #include "repro/plan.h"
 #include "repro/results.h"
-#include "repro/verdict.h"
 
 namespace lazy::repro {
 
@@ -34,37 +34,9 @@ struct Recipe {
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
 };
 
+// The embedded ones of configs/repro/.
 const std::vector<Recipe>& recipes();
-// Error suggests the nearest.
+// A name, or the path of a file ending in .toml. Error suggests the nearest name.
 const Recipe& find_recipe(const std::string& name);
-
-// Defined in recipes/.
-Recipe table1();
-Recipe table2();
-Recipe table3();
-Recipe figure4();
-Recipe figure5();
-Recipe figure6();
-Recipe figure8();
-Recipe figure9();
-Recipe figure10();
-Recipe ablation();
-Recipe parity();
-Recipe cross_domain();
-Recipe rope_base();
-Recipe offset_start();
-Recipe latency();
-Recipe gpt2_gamma();
-Recipe gpt2_delta();
-Recipe gpt2_positions();
-Recipe gpt2_interventions();
-Recipe toy_unigram();
-Recipe toy_bigram();
-Recipe figure2();
-Recipe figure2a();
-Recipe figure3();
-Recipe figure7();
-Recipe streaming_check();
-std::vector<Recipe> tables4to7();
 
 }  // namespace lazy::repro

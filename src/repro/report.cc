@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/statistics.h"
 #include "core/text.h"
+#include "report/run.h"
 #include "repro/measure.h"
 
 namespace lazy::repro {
@@ -65,15 +66,30 @@ std::string published_markdown(const PublishedTable& table) {
 
 std::string interval_text(const Finding& f) {
   if (!f.estimate) return "–";
-  const Estimate& e = *f.estimate;
+  const UnitEstimate& e = *f.estimate;
   const std::string unit = f.unit.empty() ? "" : " " + f.unit;
-  if (e.low == e.high && e.low == e.value) return figure(e.value) + unit;
-  return fmt::format("{} [{}, {}]{}", figure(e.value), figure(e.low), figure(e.high), unit);
+  if (!e.interval || e.by_unit.size() < 2) return figure(e.value) + unit;
+  return fmt::format("{} [{}, {}]{}", figure(e.value), figure(e.interval->low), figure(e.interval->high), unit);
 }
 
-std::string verdict_text(const Finding& f, const Scale& scale) {
-  if (f.verdict == Verdict::open || scale.is_paper()) return name(f.verdict);
-  return fmt::format("{} at {} scale", name(f.verdict), scale.name);
+std::string over_text(const Finding& f) {
+  if (!f.estimate) return "–";
+  const size_t n = f.estimate->by_unit.size();
+  if (f.over == "seeds" && n == 1) return "one seed";
+  return n == 1 ? f.over : fmt::format("{} {}", n, f.over);
+}
+
+std::string p_text(const Finding& f) { return f.adjusted_p ? fmt::format("{:.3g}", *f.adjusted_p) : "–"; }
+
+std::string verdict_text(const Finding& f, const RecipeRun& run) {
+  std::string about = f.models;
+  if (has_scale(run)) about = run.conditions.scale.name + " scale" + (about.empty() ? "" : ", " + about);
+  return name(f.verdict) + (about.empty() ? "" : " (" + about + ")");
+}
+
+bool trains(const RecipeRun& run) {
+  return std::any_of(run.steps.begin(), run.steps.end(),
+                     [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
 bool has_scale(const RecipeRun& run) {
@@ -83,9 +99,14 @@ bool has_scale(const RecipeRun& run) {
 }
 
 std::string summary(const RecipeRun& run) {
-  int64_t counts[3] = {};
-  for (const Finding& f : run.findings) ++counts[static_cast<int>(f.verdict)];
-  return fmt::format("{} reproduced, {} refuted, {} open", counts[0], counts[1], counts[2]);
+  const auto count = [&](Verdict verdict) {
+    return std::count_if(run.findings.begin(), run.findings.end(),
+                         [&](const Finding& f) { return f.verdict == verdict; });
+  };
+  std::string out = fmt::format("{} reproduced, {} refuted, {} open", count(Verdict::reproduced),
+                                count(Verdict::refuted), count(Verdict::open));
+  if (const auto n = count(Verdict::not_testable); n > 0) out += fmt::format(", {} not testable here", n);
+  return out;
 }
 
 std::string cautions(const RecipeRun& run) {
@@ -94,6 +115,8 @@ std::string cautions(const RecipeRun& run) {
   if (run.unfinished > 0)
     out.push_back(
         fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
+  if (trains(run) && run.conditions.seeds == 1)
+    out.emplace_back("Each model was trained once: no difference between models is a finding; --seeds N trains more.");
   if (has_scale(run) && !scale.is_paper())
     out.push_back(fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name));
   return fmt::format("{}", fmt::join(out, " "));
@@ -148,11 +171,20 @@ Json to_json(const RecipeRun& run) {
            {"unfinished", run.unfinished}};
   out["findings"] = Json::array();
   for (const Finding& f : run.findings) {
-    Json item{{"claim", f.claim}, {"paper", f.paper}, {"verdict", name(f.verdict)}, {"reason", f.reason}};
+    Json item{{"claim", f.claim},           {"paper", f.paper},
+              {"verdict", name(f.verdict)}, {"scale", has_scale(run) ? c.scale.name : ""},
+              {"models", f.models},         {"reason", f.reason}};
     if (f.estimate) {
-      item["ours"] = {{"value", f.estimate->value}, {"low", f.estimate->low}, {"high", f.estimate->high},
-                      {"n", f.estimate->n},         {"unit", f.unit},         {"interval_over", f.over}};
+      const UnitEstimate& e = *f.estimate;
+      item["ours"] = {{"value", e.value},
+                      {"low", e.interval ? Json(e.interval->low) : Json()},
+                      {"high", e.interval ? Json(e.interval->high) : Json()},
+                      {"n", e.by_unit.size()},
+                      {"unit", f.unit},
+                      {"interval_over", f.over}};
+      if (f.over == "seeds") item["ours"]["by_seed"] = e.by_unit;
     }
+    item["adjusted_p"] = f.adjusted_p ? Json(*f.adjusted_p) : Json();
     out["findings"].push_back(item);
   }
   out["published"] = Json::array();
@@ -185,13 +217,17 @@ std::string to_markdown(const RecipeRun& run) {
   for (const auto& [name, folder] : c.models) out += fmt::format("Model {}: {}. ", name, folder.string());
   out += run.date + ".\n";
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
-  out += fmt::format("\n**{}.** Intervals are 95 %.", summary(run));
+  out += fmt::format(
+      "\n**{}.** Intervals are 95 %, Student's t over what the table names; the "
+      "claims of this page share one Holm correction.",
+      summary(run));
   if (const std::string more = cautions(run); !more.empty()) out += " " + more;
-  out += "\n\n| statement tested | paper | here | interval over | verdict | why |\n|---|---|---|---|---|---|\n";
+  out +=
+      "\n\n| statement tested | paper | here | interval over | adjusted p | verdict | why |\n"
+      "|---|---|---|---|---|---|---|\n";
   for (const Finding& f : run.findings) {
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)),
-                       f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
-                       has_scale(run) ? verdict_text(f, c.scale) : name(f.verdict), cell(f.reason));
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", cell(f.claim), cell(f.paper), cell(interval_text(f)),
+                       over_text(f), p_text(f), cell(verdict_text(f, run)), cell(f.reason));
   }
   const auto rows = measured_rows(run);
   if (!rows.empty()) {
@@ -209,6 +245,26 @@ std::string to_markdown(const RecipeRun& run) {
   if (!recipe.notes.empty()) out += "\n## Notes\n\n";
   for (const std::string& note : recipe.notes) out += "- " + note + "\n";
   return out;
+}
+
+std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output) {
+  std::optional<LastRun> last;
+  for (const Scale& scale : scales()) {
+    const std::filesystem::path folder = output / scale.name, path = folder / (recipe + ".json");
+    if (!std::filesystem::exists(path)) continue;
+    const Json report = report::load_json(path);
+    // The report may be newer than what it reports on.
+    std::string date;
+    for (const Json& step : report.value("steps", Json::array())) {
+      const auto name = std::filesystem::path(step.value("folder", std::string())).filename();
+      const std::filesystem::path record = folder / "steps" / name / "record.json";
+      if (!name.empty() && std::filesystem::exists(record))
+        date = std::max(date, report::load_json(record).value("finished", std::string()));
+    }
+    if (date.empty()) date = report.value("date", std::string());
+    if (!last || date > last->date) last = {scale.name, date, report.value("seeds", int64_t{1})};
+  }
+  return last;
 }
 
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder) {

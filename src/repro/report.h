@@ -1,6 +1,7 @@
 // A recipe's report: what was tested, the paper's value, ours, and the verdict, as Markdown, JSON and one HTML page.
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "repro/runner.h"
@@ -23,12 +24,22 @@ inline const std::vector<std::string> kMeasuredColumns = {
     "average score"};
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 
-std::string interval_text(const Finding& finding);                     // "-0.0123 [-0.02, -0.004] nats a token"
-std::string verdict_text(const Finding& finding, const Scale& scale);  // "reproduced at tiny scale"
+std::string interval_text(const Finding& finding);                       // "-0.0123 [-0.02, -0.004] nats a token"
+std::string over_text(const Finding& finding);                           // "3 seeds", "100 texts"
+std::string p_text(const Finding& finding);                              // the adjusted p
+std::string verdict_text(const Finding& finding, const RecipeRun& run);  // "reproduced (tiny scale, lazy, softmax)"
+bool trains(const RecipeRun& run);                                       // whether a model is trained for it
 bool has_scale(const RecipeRun& run);       // experiments on given models and on toys have none
 std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
 std::string cautions(
     const RecipeRun& run);  // what was not run, what a small scale leaves open: sentences; empty: neither
+
+// When a recipe was last run below an output folder, from the records of its reports' steps.
+struct LastRun {
+  std::string scale, date;
+  int64_t seeds = 1;
+};
+std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);
 
 // Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder);

@@ -51,13 +51,12 @@ std::string to_html(const RecipeRun& run) {
       run.date, html_escape(title), html_escape(recipe.source), summary(run), subject);
   std::vector<std::vector<std::string>> rows;
   for (const Finding& f : run.findings) {
-    rows.push_back({f.claim, f.paper, interval_text(f), f.estimate ? fmt::format("{} {}", f.estimate->n, f.over) : "–",
-                    has_scale(run) ? verdict_text(f, scale) : name(f.verdict), f.reason});
+    rows.push_back({f.claim, f.paper, interval_text(f), over_text(f), p_text(f), verdict_text(f, run), f.reason});
   }
-  body +=
-      report::section("verdicts", "Verdicts", cautions(run),
-                      table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Verdict", "Why"},
-                            rows, "statements"));
+  body += report::section(
+      "verdicts", "Verdicts", cautions(run),
+      table({"Statement tested", "Paper", "Here (95 % interval)", "Interval over", "Adjusted p", "Verdict", "Why"},
+            rows, "statements"));
   rows.clear();
   for (const MeasuredRow& row : measured_rows(run)) {
     rows.push_back({row.name});

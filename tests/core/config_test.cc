@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -46,6 +47,22 @@ TEST_F(ConfigTest, ExtendsAList) {
   const auto wrong = file("wrong.toml", "\nextends = [\"shape.toml\", 3]\n");
   EXPECT_EQ(error_of([&] { Config::load(wrong); }),
             "config: " + wrong.string() + ":2: extends: expected a file name or a list of them");
+}
+
+TEST_F(ConfigTest, ArraysOfTablesKeepTheirOrder) {
+  const char* text = "[[claim]]\ntext = \"a\"\n[[claim]]\n[[claim]]\ntext = \"c\"\nbond = 1\n";
+  Config config = Config::parse(text, "a.toml");
+  std::vector<std::string> found;
+  for (ConfigSection claim : config.sections("claim")) {
+    found.push_back(claim.name() + claim.string("text", ""));
+    claim.number("bound", 0);
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"claim 1a", "claim 2", "claim 3c"}));
+  EXPECT_TRUE(config.sections("row").empty());
+  EXPECT_EQ(error_of([&] { config.check_all_used(); }),
+            "config: a.toml:6: unknown key 'bond' in [claim 3]; did you mean 'bound'?");
+  EXPECT_THAT(error_of([] { Config::parse("x = [1, 2]\n", "a.toml"); }),
+              testing::HasSubstr("a.toml:1: x: expected a [section]"));
 }
 
 TEST_F(ConfigTest, UnknownKeysSuggestTheNearest) {

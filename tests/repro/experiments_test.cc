@@ -56,7 +56,8 @@ TEST_F(Studies, GammaRecipeJudgesAnotherShapeAsOpen) {
   const RecipeRun done = run("gpt2-gamma");
   EXPECT_GE(done.findings.size(), 10u);
   for (const Finding& f : done.findings)
-    EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": " << f.reason;  // three layers are too few for a sign, too
+    EXPECT_TRUE(f.verdict == Verdict::open || f.verdict == Verdict::not_testable)
+        << f.claim << ": " << f.reason;  // three layers are too few for a sign, too
   std::ifstream page(folder_ / "report" / "gpt2-gamma.html");
   const std::string html((std::istreambuf_iterator<char>(page)), {});
   const auto has = [&](const char* words) { return html.find(words) != std::string::npos; };  // the page is long
@@ -64,6 +65,57 @@ TEST_F(Studies, GammaRecipeJudgesAnotherShapeAsOpen) {
   EXPECT_TRUE(has("22.226 (GPT-2 study, Table 2)"));
   EXPECT_FALSE(has("Scale tiny")) << "nothing was trained";
   EXPECT_FALSE(has("12.453 (GPT-2 study, Table 1)")) << "three layers: the seventh is not there";
+}
+
+TEST_F(Studies, PagesHaveTheirPictures) {
+  for (const auto& [recipe, heading] : {std::pair{"gpt2-epe", "Effective positional encodings"},
+                                        {"fig3", "Natural text and repetition"},
+                                        {"table4", "V variance"},
+                                        {"table5", "variance, residual stream"}}) {
+    const RecipeRun done = run(recipe);
+    const std::string html = to_html(done);
+    EXPECT_NE(html.find(heading), std::string::npos) << recipe;
+    for (const Finding& f : done.findings) {
+      EXPECT_THAT(f.reason, testing::Not(HasSubstr("not measured"))) << recipe << ": " << f.claim;
+      EXPECT_TRUE(f.estimate) << recipe << ": " << f.claim;
+      EXPECT_EQ(f.models, "model") << recipe << ": the name of a --model without one";
+    }
+  }
+}
+
+// Three seeds of a toy, without its training: the unit is the seed.
+TEST(Toys, ClaimsAreJudgedOverSeeds) {
+  std::map<std::string, Json> values;
+  for (int seed = 0; seed < 4; ++seed) {
+    const double s = 0.01 * seed;
+    std::vector<double> distance(100, 1.0 + s), received(100, 0.2);
+    for (size_t t = 0; t < 50; ++t) distance[t] = 2 + s, received[t] = 0.21 + s;
+    values[fmt::format("unigram.bos.seed{}", seed)] = {{"to_bos", std::vector<double>(8, 0.5 + s)},
+                                                       {"uniform_share", 0.2},
+                                                       {"distance", distance},
+                                                       {"received", received},
+                                                       {"losses", {3.7 + s, 3.8 + s}},
+                                                       {"floor", 3.681}};
+  }
+  const Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
+  std::map<std::string, Finding> found;
+  for (const Finding& f : find_recipe("toy-unigram").judge(conditions, Results(1, values))) found[f.claim] = f;
+  const auto about = [&](const char* words) {
+    for (const auto& [claim, f] : found) {
+      if (claim.find(words) != std::string::npos) return f;
+    }
+    ADD_FAILURE() << words;
+    return Finding{};
+  };
+  const Finding weight = about("with BOS: BOS receives more than an equal share");
+  EXPECT_EQ(weight.verdict, Verdict::reproduced);
+  EXPECT_EQ(weight.estimate->by_unit.size(), 4u) << "at least four seeds, whatever --seeds says";
+  EXPECT_NEAR(weight.estimate->value, 0.315, 1e-12);
+  EXPECT_EQ(about("lie nearer to BOS").verdict, Verdict::reproduced);
+  EXPECT_NEAR(about("lie nearer to BOS").estimate->by_unit.at(0), (2.0 - 1.0) / 1.5, 1e-12);
+  EXPECT_EQ(about("infrequent tokens receive more attention").verdict, Verdict::open);
+  EXPECT_NEAR(about("unigram bos: held-out loss").estimate->value, 3.765 - 3.681, 1e-12);
+  EXPECT_EQ(about("unigram plain: held-out loss").verdict, Verdict::open);
 }
 
 TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
@@ -77,6 +129,33 @@ TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
     for (const Json& n : layer.at("histogram").at("others")) counted += n.get<double>();
     EXPECT_EQ(counted, 9 * 31);
   }
+}
+
+TEST_F(Studies, InterventionsAreComparedTextByText) {
+  const Json values = run_experiment(
+      experiment("interventions", {{"texts", 10}, {"few_texts", 8}, {"length", 24}, {"random_pairs", 2}}));
+  const Recipe& recipe = find_recipe("gpt2-interventions");
+  Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
+  conditions.models = {{"gpt2", "folder"}};
+  const Results results(1, {{"gpt2.interventions", values}});
+  const auto findings = recipe.judge(conditions, results);
+  EXPECT_EQ(findings.size(), 10u);
+  const auto first = [&](const char* condition, size_t text) {
+    return mean_of(values.at("conditions").at(condition).at("first").at(text).get<std::vector<double>>());
+  };
+  for (const Finding& f : findings) {
+    ASSERT_TRUE(f.estimate) << f.claim;
+    const bool control = f.claim.find("control") != std::string::npos;
+    EXPECT_EQ(f.estimate->by_unit.size(), control ? 8u : 10u) << f.claim;
+    EXPECT_EQ(f.models, "gpt2");
+    if (f.claim.starts_with("intervention 1")) {
+      EXPECT_NEAR(f.estimate->by_unit.at(3), first("1", 3) - 0.5 * first("none", 3), 1e-12);
+    }
+  }
+  EXPECT_NE(recipe.pictures(results).find("What each intervention leaves"), std::string::npos);
+  const Results deltas(1, {{"gpt2.delta", run_experiment(experiment("delta", {{"texts", 9}, {"length", 24}}))}});
+  for (const Finding& f : find_recipe("gpt2-delta").judge(conditions, deltas)) EXPECT_TRUE(f.estimate) << f.claim;
+  EXPECT_NE(find_recipe("gpt2-delta").pictures(deltas).find("What the query bias adds"), std::string::npos);
 }
 
 TEST_F(Studies, InterventionsOnRandomWeights) {
@@ -178,16 +257,6 @@ TEST_F(Studies, RecipesOfAModelRunThroughToTheirPages) {
   options.conditions.models = {{"m", folder_ / "nowhere"}};
   EXPECT_THAT(error_of([&] { run_recipe(find_recipe("gpt2-gamma"), options); }),
               HasSubstr("expected a model folder, found none"));
-}
-
-TEST(Verdicts, PrintedDigits) {
-  const Claim claim{"x", "", "", ""};
-  EXPECT_EQ(judge_printed(claim, 17.8464, "17.846", "").verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_printed(claim, 17.8466, "17.846", "").verdict, Verdict::refuted);
-  EXPECT_EQ(judge_printed(claim, 28.0149, "28.01", "").verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_printed(claim, 0.74, "0.7", "").verdict, Verdict::reproduced);
-  EXPECT_EQ(judge_printed(claim, 1, "2", "another model").verdict, Verdict::open);
-  EXPECT_EQ(judge_printed(claim, NAN, "2", "").verdict, Verdict::open);
 }
 
 TEST(Toys, SourcesAndTheirEntropies) {

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "repro/recipe_file.h"
 #include "repro/report.h"
 #include "support/run_command.h"
 #include "support/tiny_corpus.h"
@@ -30,41 +31,66 @@ class ReproRun : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 };
 
-Model small(const char* name, const char* kind, int steps) {
-  return {name,
-          kind,
-          {"model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64",
-           "model.max_position_embeddings=32",
-           "model.distance_bias_window=" + std::string(std::string(kind) == "lazy" ? "16" : "0"), "training.seq_len=32",
-           "training.batch_size=4", "training.steps=" + std::to_string(steps), "checkpoint.every=5",
-           "metrics.log_every=1", "lr_scheduler.warmup_steps=2"},
-          Budget::ablation};
-}
+constexpr const char* kProbe = R"(
+[recipe]
+title = "a probe"
+source = "nothing"
+
+[[model]]
+name = "a"
+kind = "lazy"
+overrides = ["model.distance_bias_window=16", OVERRIDES]
+
+[[model]]
+name = "b"
+kind = "transformer"
+overrides = ["model.distance_bias_window=0", OVERRIDES]
+
+MEASURES
+
+[[claim]]
+text = "a differs"
+paper = "said"
+measure = "loss"
+over = "a"
+under = "b"
+side = "below"
+bound = 0
+without = "missing"
+)";
+
+constexpr const char* kMeasures = R"(
+[[step]]
+kind = "heldout"
+settings = ["sequences=8"]
+[[step]]
+kind = "sinks"
+settings = ["samples=4"]
+[[step]]
+kind = "learned"
+[[step]]
+kind = "lengths"
+settings = ["lengths=[32,64]", "blocks=3"]
+[[step]]
+kind = "domain"
+settings = ["blocks=3"]
+[[step]]
+kind = "latency"
+settings = ["what=\"ever\""]
+)";
 
 // Two models, four measurements, and a step whose work the test provides.
-Recipe recipe(int steps) {
-  Recipe r;
-  r.name = "probe";
-  r.title = "a probe";
-  r.source = "nothing";
-  r.plan = [steps](const Conditions& c) {
-    return Plan(c)
-        .train(small("a", "lazy", steps))
-        .train(small("b", "transformer", steps))
-        .measure(StepKind::heldout, {{"sequences", 8}})
-        .measure(StepKind::sinks, {{"samples", 4}})
-        .measure(StepKind::learned)
-        .measure(StepKind::lengths, {{"lengths", {32, 64}}, {"blocks", 3}})
-        .measure(StepKind::domain, {{"blocks", 3}})
-        .once(StepKind::latency, "latency", {{"what", "ever"}})
-        .steps();
-  };
-  r.judge = [](const Conditions&, const Results& results) {
-    return std::vector<Finding>{judge({"a differs", "said", "nats", "texts"},
-                                      results.paired_difference("a", "b", StepKind::heldout, "loss"),
-                                      ExpectedSign::negative, "missing")};
-  };
-  return r;
+Recipe recipe(int steps, const std::string& measures = kMeasures) {
+  const std::string overrides =
+      R"("model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64",
+  "model.max_position_embeddings=32", "training.seq_len=32", "training.batch_size=4", "checkpoint.every=5",
+  "metrics.log_every=1", "lr_scheduler.warmup_steps=2", "training.steps=)" +
+      std::to_string(steps) + "\"";
+  std::string text = kProbe;
+  for (const auto& [word, value] :
+       {std::pair{"OVERRIDES", overrides}, {"OVERRIDES", overrides}, {"MEASURES", measures}})
+    text.replace(text.find(word), std::string(word).size(), value);
+  return recipe_of(read_recipe(text, "probe.toml"));
 }
 
 RunOptions options(const fs::path& folder, const std::string& output = "out") {
@@ -119,14 +145,10 @@ TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   write("piqa.jsonl", std::string(2000, 'y'));
   std::ofstream(folder_ / "data" / "boolq.jsonl")
       << Json{{"question", "is it"}, {"passage", "It is."}, {"label", 1}}.dump() << "\n";
-  Recipe probe = recipe(2);
-  probe.plan = [](const Conditions& c) {
-    return Plan(c).train(small("a", "lazy", 2)).measure(StepKind::tasks).steps();
-  };
-  probe.judge = [](const Conditions&, const Results&) { return std::vector<Finding>{}; };
+  const Recipe probe = recipe(2, "[[step]]\nkind = \"tasks\"\n");
   RunOptions o = options(folder_);
   o.conditions.data = folder_ / "data";
-  const Json values = run_recipe(probe, o).steps.at(1).record.at("values");
+  const Json values = run_recipe(probe, o).steps.at(2).record.at("values");
   EXPECT_TRUE(values.contains("boolq")) << values;
   EXPECT_FALSE(values.contains("piqa")) << values;
 }
@@ -301,6 +323,67 @@ TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
       EXPECT_GT(item["cost"][scale]["seconds"].get<double>(), 0) << item["recipe"];
   }
   EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | length extrapolation |"));
+}
+
+// `lazy repro list` says at which scale a recipe was run last, from the records below --output.
+TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
+  const fs::path output = fs::path(testing::TempDir()) / ("repro_last_" + std::to_string(::getpid()));
+  const auto write = [&](const char* scale, int seeds, const char* finished) {
+    const fs::path step = output / scale / "steps/lazy-1";
+    fs::create_directories(step);
+    std::ofstream(step / "record.json") << Json{{"finished", finished}, {"values", Json::object()}};
+    std::ofstream(output / scale / "fig10.json")
+        << Json{{"seeds", seeds}, {"date", "2030-01-01"}, {"steps", {{{"folder", step.string()}}}}};
+  };
+  write("small", 3, "2026-02-01");
+  write("tiny", 1, "2026-01-05");
+  const Json list = Json::parse(lazy("repro list --json --output " + output.string()).second);
+  for (const Json& item : list) {
+    if (item["recipe"] == "fig10")
+      EXPECT_EQ(item["last_run"], (Json{{"scale", "small"}, {"seeds", 3}, {"date", "2026-02-01"}}));
+    else
+      EXPECT_TRUE(item["last_run"].is_null()) << item["recipe"];
+  }
+  EXPECT_THAT(lazy("repro list --output " + output.string()).second, HasSubstr("| small, 3 seeds, 2026-02-01 |"));
+  fs::remove_all(output);
+}
+
+// A recipe of one's own is a file; a mistake in it is one line that names the place.
+TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
+  const fs::path file = fs::path(testing::TempDir()) / ("own_" + std::to_string(::getpid()) + ".toml");
+  const std::string good =
+      "[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\", \"softmax\"]\n[[step]]\nkind = \"heldout\"\n"
+      "[[claim]]\ntext = \"c\"\npaper = \"p\"\nmeasure = \"loss\"\nover = \"lazy\"\nunder = \"softmax\"\n"
+      "side = \"below\"\nbound = 0\n";
+  write_file_atomic(file, good);
+  EXPECT_THAT(lazy("repro " + file.string() + " --dry-run --text " LAZY_SOURCE_DIR "/README.md").second,
+              HasSubstr("softmax.heldout"));
+  const auto says = [&](const std::string& from, const std::string& to, const std::string& words) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write_file_atomic(file, text);
+    const auto [code, printed] = lazy("repro " + file.string() + " --dry-run");
+    EXPECT_EQ(code, 2) << printed;
+    EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 1) << printed;
+    EXPECT_THAT(printed, HasSubstr(file.filename().string()));
+    EXPECT_THAT(printed, HasSubstr(words));
+  };
+  says("kind = \"heldout\"", "kind = \"heldoot\"", "expected one of heldout, ");
+  says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: kind: ");
+  says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
+  says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
+  says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");
+  says("under = \"softmax\"", "under = \"sotfmax\"", "found 'sotfmax'; did you mean 'softmax'?");
+  says("under = \"softmax\"", "under = \"softmax\"\nfrom = \"densty\"", "found 'densty'; did you mean 'density'?");
+  says("bound = 0", "bond = 0", "[claim 1] needs 'bound', as side is 'below'");
+  says("bound = 0", "bound = 0\nfactr = 2", "unknown key 'factr' in [claim 1]; did you mean 'factor'?");
+  says("\"c\"", "\"c at {scael}\"", "found '{scael}'");
+  says("under = \"softmax\"\n", "", "form difference: expected 'under' or 'under_measure', found neither");
+  says("bound = 0", "bound = \"0\"", "claim 1.bound: expected a number, found a string");
+  says("side = \"below\"", "side = \"below\"\nscales = [\"huge\"]", "expected one of tiny, small, paper, found 'huge'");
+  says("[[step]]\nkind = \"heldout\"", "[[step]]\nkind = \"lengths\"\nsettings = [\"lengths=512]\"]",
+       "expected NAME=VALUE with a value in JSON, found 'lengths=512]'");
+  fs::remove(file);
 }
 
 TEST(ReproCommand, BadInputIsNamed) {

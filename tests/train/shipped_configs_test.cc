@@ -25,6 +25,7 @@ std::map<std::string, TrainConfig> shipped() {
   const fs::path root = LAZY_SOURCE_DIR "/configs";
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     // A protocol of trainings and its claims (tests/repro).
+    if (entry.path().parent_path().filename() == "repro") continue;  // recipes of `lazy repro`
     if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
     if (entry.path().extension() == ".toml") out.emplace(fs::relative(entry.path(), root).string(), load(entry.path()));
   }

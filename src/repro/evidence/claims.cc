@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
 
@@ -21,7 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFile = "evidence-claims.toml";
-constexpr double kConfidence = 0.95, kLevel = 0.05;
 
 bool contains(const Names& list, const std::string& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -214,6 +212,8 @@ std::vector<double> seed_values(const EvidenceClaim& c, const FactorialDesign& d
   });
 }
 
+Region region_of(const EvidenceClaim& c) { return c.side == "below" ? below(c.bound) : above(c.bound); }
+
 bool right_side(const EvidenceClaim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
 
 // Whether a condition beyond the interval holds; nothing while records lack.
@@ -280,8 +280,9 @@ Condition slope_condition(const EvidenceClaim& c, const Protocol& protocol, cons
 // Whether the cells that have something to remove show it: false when the upper end of its interval is at or below 0.
 bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.needs_measure.empty()) return true;
-  const SeedEstimate e = over_seeds(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
-                                              [](const auto& v) { return mean_of(v[0]); }));
+  const UnitEstimate e = over_units(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
+                                              [](const auto& v) { return mean_of(v[0]); }),
+                                    above(0));
   return !e.interval || e.interval->high > 0;
 }
 
@@ -290,39 +291,31 @@ void join(std::string& note, const std::string& more) {
 }
 
 // Word and note, once the adjusted p is known.
-void decide(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
-            const EvidenceRecords& records, ClaimVerdict& v) {
-  const size_t seeds = v.effect.by_seed.size();
+void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
+              const EvidenceRecords& records, ClaimVerdict& v) {
+  const size_t seeds = v.effect.by_unit.size();
   const Condition sign = sign_condition(c, protocol, records), slopes = slope_condition(c, protocol, records);
   v.note = fmt::format("{}, {} tokens, {}", claims.parameters,
                        human_count(static_cast<double>(protocol.block(c.block).tokens)),
                        seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds));
   if (!testable(c, protocol, records)) {
-    v.word = "not testable";
+    v.verdict = Verdict::not_testable;
     join(v.note, "no excess sink above zero to remove");
   } else if (seeds == 0) {
     const auto any = std::any_of(records.json.begin(), records.json.end(),
                                  [&](const auto& r) { return r.first.starts_with(c.block + "."); });
-    v.word = "missing";
+    v.verdict = Verdict::missing;
     join(v.note, any ? "no seed has every cell yet" : "no runs yet");
-  } else if (!v.effect.interval) {
-    v.word = "open";
   } else {
-    const auto [low, high] = *v.effect.interval;
-    const bool in = right_side(c, low) && right_side(c, high);
-    const bool out = c.side == "below" ? low > c.bound : high < c.bound;
-    if (c.equal_within > 0 && std::max(std::abs(low), std::abs(high)) <= c.equal_within) {
-      v.word = "equal";
-    } else if (out) {
-      v.word = "refuted";
-    } else if (in && v.adjusted && *v.adjusted < kLevel && sign.holds == true && slopes.holds == true) {
-      v.word = "reproduced";
-    } else {
-      v.word = "open";
-      if (in && v.adjusted && *v.adjusted >= kLevel) join(v.note, "the adjusted p is not below 0.05");
-    }
-    if (c.form == "bound") {
-      const auto& values = v.effect.by_seed;
+    // A refutation needs no correction: the protocol's rule is the interval alone.
+    const Rule rule{.region = region_of(c), .equal_within = c.equal_within, .corrected_refutation = false};
+    const double p = v.adjusted.value_or(1);
+    v.verdict = decide(v.effect, rule, p).verdict;
+    if (v.verdict == Verdict::open && decide(v.effect, rule, 0).verdict == Verdict::reproduced)
+      join(v.note, "the adjusted p is not below 0.05");
+    if (v.verdict == Verdict::reproduced && !(sign.holds == true && slopes.holds == true)) v.verdict = Verdict::open;
+    if (c.form == "bound" && v.effect.interval) {
+      const auto& values = v.effect.by_unit;
       join(v.note,
            fmt::format("on the rule's side in {} of {} seeds",
                        std::count_if(values.begin(), values.end(), [&](double x) { return right_side(c, x); }), seeds));
@@ -387,38 +380,6 @@ EvidenceClaims embedded_claims(const Protocol& protocol) {
   return read_claims(embedded_config(kFile), kFile, protocol);
 }
 
-SeedEstimate over_seeds(const std::vector<double>& values, double bound) {
-  SeedEstimate e;
-  e.by_seed = values;
-  if (values.empty()) return e;
-  e.value = mean_of(values);
-  if (values.size() < 2) return e;
-  const auto n = static_cast<double>(values.size());
-  const double error = std::sqrt(variance_of(values) / n);
-  const boost::math::students_t t(n - 1);
-  const double half = error * boost::math::quantile(t, (1 + kConfidence) / 2);
-  e.interval = ConfidenceInterval{e.value - half, e.value + half};
-  const double distance = std::abs(e.value - bound);
-  if (error > 0)
-    e.p = 2 * boost::math::cdf(boost::math::complement(t, distance / error));
-  else
-    e.p = distance > 0 ? 0 : 1;
-  return e;
-}
-
-std::vector<double> holm(const std::vector<double>& p) {
-  std::vector<size_t> order(p.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] < p[b]; });
-  std::vector<double> out(p.size());
-  double most = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    most = std::max(most, std::min(1.0, static_cast<double>(p.size() - i) * p[order[i]]));
-    out[order[i]] = most;
-  }
-  return out;
-}
-
 std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records) {
   Side side{design.block, {}, measure};
@@ -471,7 +432,7 @@ std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Proto
   std::vector<double> p;
   for (const EvidenceClaim& c : claims.claims) {
     ClaimVerdict v;
-    v.effect = over_seeds(seed_values(c, claims.design, protocol, records), c.bound);
+    v.effect = over_units(seed_values(c, claims.design, protocol, records), region_of(c));
     if (c.primary) p.push_back(v.effect.p.value_or(1));
     out.push_back(std::move(v));
   }
@@ -481,7 +442,7 @@ std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Proto
     const EvidenceClaim& c = claims.claims[i];
     if (out[i].effect.p) out[i].adjusted = c.primary ? adjusted[primary] : *out[i].effect.p;
     if (c.primary) ++primary;
-    decide(c, claims, protocol, records, out[i]);
+    conclude(c, claims, protocol, records, out[i]);
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // The claims of the evidence as data (configs/evidence-claims.toml), and their verdicts from the records. The unit is
-// the seed: a claim gives one value a seed, and an interval is Student's t over seeds.
+// the seed: a claim gives one value a seed, which the judge of all recipes tests (judge.h).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/statistics.h"
 #include "repro/evidence/protocol.h"
+#include "repro/judge.h"
 #include "repro/plan.h"
 
 namespace lazy::repro {
@@ -64,21 +64,10 @@ struct EvidenceRecords {
 };
 EvidenceRecords read_records(const std::filesystem::path& folder, const Protocol& protocol);
 
-// A mean over seeds. Interval and p (two-sided, against a bound) are there from two seeds on.
-struct SeedEstimate {
-  double value = 0;
-  std::vector<double> by_seed;
-  std::optional<ConfidenceInterval> interval;
-  std::optional<double> p;
-};
-SeedEstimate over_seeds(const std::vector<double>& values, double bound = 0);
-// Holm's step-down adjustment, in the order given: (number left) times p, never falling, 1 at most.
-std::vector<double> holm(const std::vector<double>& p);
-
 struct ClaimVerdict {
-  std::string word;                // reproduced, refuted, equal, open, not testable, missing
+  Verdict verdict = Verdict::open;
   std::string note;                // why, with scale, tokens and seeds
-  SeedEstimate effect;             // by_seed is empty without a complete seed
+  UnitEstimate effect;             // by_unit is empty without a complete seed
   std::optional<double> adjusted;  // Holm-adjusted p; of a claim that is not primary, p itself
 };
 // One for each claim. Primary claims share one Holm correction, in which one without a p counts as p = 1.

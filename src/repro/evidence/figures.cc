@@ -8,6 +8,7 @@
 #include "report/dot_plot.h"
 #include "report/plot.h"
 #include "report/style.h"
+#include "repro/judge.h"
 
 namespace lazy::repro {
 
@@ -33,7 +34,7 @@ void add_rows(report::DotPlot& plot, const std::string& block, const Names& cell
       values.push_back(value);
       row.values.emplace_back(static_cast<int>(run.seed) - 1, value);
     }
-    row.interval = over_seeds(values).interval;
+    row.interval = over_units(values, {}).interval;
     plot.rows.push_back(std::move(row));
   }
 }

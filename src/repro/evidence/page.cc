@@ -38,11 +38,11 @@ Json number_if_any(const Json& record, const std::string& path) {
   return at->is_number() ? *at : Json();
 }
 
-Json estimate_json(const SeedEstimate& e) {
-  if (e.by_seed.empty()) return nullptr;
+Json estimate_json(const UnitEstimate& e) {
+  if (e.by_unit.empty()) return nullptr;
   return {{"value", e.value},
-          {"seeds", e.by_seed.size()},
-          {"by_seed", e.by_seed},
+          {"seeds", e.by_unit.size()},
+          {"by_seed", e.by_unit},
           {"interval", e.interval ? Json({e.interval->low, e.interval->high}) : Json()},
           {"p", e.p ? Json(*e.p) : Json()}};
 }
@@ -93,19 +93,19 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
                              {"block", c.block},
                              {"effect", estimate_json(v.effect)},
                              {"adjusted_p", v.adjusted ? Json(*v.adjusted) : Json()},
-                             {"verdict", v.word},
+                             {"verdict", name(v.verdict)},
                              {"note", v.note}});
   }
   for (const auto& [name, measure] : claims.effects) {
     for (const Names& factors : factor_sets(claims.design.factors)) {
       const auto values = contrast(claims.design, factors, measure, protocol, records);
       out["effects"].push_back(
-          {{"measure", name}, {"factors", factors}, {"effect", estimate_json(over_seeds(values))}});
+          {{"measure", name}, {"factors", factors}, {"effect", estimate_json(over_units(values, above(0)))}});
     }
   }
   for (const double tokens : claims.head_start.tokens) {
     const auto values = head_start(claims.head_start, tokens, protocol, records);
-    out["head_start"].push_back({{"tokens", tokens}, {"difference", estimate_json(over_seeds(values))}});
+    out["head_start"].push_back({{"tokens", tokens}, {"difference", estimate_json(over_units(values, above(0)))}});
   }
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = records.find(run);

@@ -1,0 +1,51 @@
+#include "repro/pictures.h"
+
+#include <functional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "report/html.h"
+#include "report/sections.h"
+
+namespace lazy::repro {
+namespace {
+
+using Draw = std::function<std::string(const Json& values, int number)>;
+
+// A heading and a drawing for every model with this experiment.
+std::string of_models(const Results& results, const std::string& experiment, const char* section, const char* heading,
+                      const Draw& draw) {
+  std::string body;
+  int number = 0;
+  for (const auto& [model, values] : results.of_kind("." + experiment))
+    body += "<h3>" + html_escape(model) + "</h3>" + draw(*values, ++number);
+  return body.empty() ? "" : report::section(section, heading, "", body);
+}
+
+}  // namespace
+
+std::vector<std::string> picture_names() {
+  return {"delta", "interventions", "gamma",       "epe",        "repetition",
+          "mask",  "variances",     "toy-unigram", "toy-bigram", "vectors"};
+}
+
+std::string draw_picture(const std::string& name, const Results& results, const PublishedTable& published) {
+  if (name == "delta") return of_models(results, "delta", "delta", "What the query bias adds", draw_delta);
+  if (name == "interventions")
+    return of_models(results, name, "interventions", "What each intervention leaves", draw_interventions);
+  if (name == "gamma") return of_models(results, name, "gamma", "gamma where EPE_1 is massive", draw_gamma);
+  if (name == "epe") return of_models(results, "positions", "epe", "Effective positional encodings", draw_positions);
+  if (name == "repetition") return of_models(results, name, "maps", "Natural text and repetition", draw_repetition);
+  if (name == "vectors") {
+    return of_models(results, name, "tables", "The table", [&published](const Json& values, int) {
+      return draw_vectors(values, published.rows.at(0).values);
+    });
+  }
+  if (name == "mask") return draw_masks(results);
+  if (name == "variances") return draw_variances(results);
+  if (name == "toy-unigram") return draw_toys(results, "unigram");
+  if (name == "toy-bigram") return draw_toys(results, "bigram");
+  fail("repro", "expected a picture, found {}", name);
+}
+
+}  // namespace lazy::repro

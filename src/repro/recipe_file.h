@@ -1,0 +1,101 @@
+// A recipe as data: one file of configs/repro/ (docs/recipes.md describes every key), read once and checked at
+// every scale. recipe_plan.cc makes steps of it, recipe_claims.cc findings.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "repro/recipe.h"
+
+namespace lazy::repro {
+
+using Words = std::vector<std::string>;
+// What stands for {name} in a text.
+using Variables = std::map<std::string, std::string>;
+
+// `for_NAME = [...]`: one copy of the section for every value; `each_NAME`: lists of equal length that run together.
+struct Loops {
+  std::vector<std::pair<std::string, Words>> product, together;
+};
+
+struct ModelSpec {
+  std::string where, name, kind, like, budget;
+  Words overrides, files, scales;         // scales: where it is trained; empty: at all
+  std::map<std::string, Words> at_scale;  // further overrides
+  std::map<std::string, Words> files_at;  // configurations that it extends at a scale
+  Loops loops;
+};
+
+struct StepSpec {
+  std::string where, kind, id, experiment, of, model, name, cache, needs;
+  Words models, kinds, settings, settings_cpu, settings_cuda;
+  int64_t seeds = 0;
+  Loops loops;
+};
+
+// A function of a step's values (measure_kinds.h) and its options.
+struct MeasureSpec {
+  std::string where, name, step, kind = "numbers", path, minus, map, of_head, most, unit, items;
+  double factor = 1;
+  std::vector<double> layers;  // first and last, of 24; of a toy's tokens: ranks
+  std::vector<double> row;     // the first published row, for the kind that looks for it
+};
+
+struct ClaimSpec {
+  std::string where, text, paper, form = "difference", measure, from, under_measure, over, under, unit, side, printed;
+  std::string units = "seeds", or_measure, less, otherwise, otherwise_input, needs, needs_side;
+  Words scales, comparable, when_any, when_none, needs_models;
+  double factor = 1, bound = 0, within = 0, needs_bound = 0;
+  bool variance = false;
+  // Claims that follow from the published table.
+  std::string from_published, reference;
+  Words rows, columns;
+  Loops loops;
+};
+
+struct PublishedColumn {
+  std::string title, words, measure, unit;  // words: the title within a claim
+  double factor = 1;                        // from the published unit to the measure's
+  std::string in;                           // "%" behind a published number
+};
+struct PublishedRowSpec {
+  PublishedRow row;
+  std::string model_below_paper;
+};
+
+struct RecipeFile {
+  std::string file, name, title, source, budget;
+  Words models, notes, pictures;
+  std::map<std::string, Words> variables;  // by scale: tiny, small, paper
+  std::vector<ModelSpec> own_models;
+  std::vector<StepSpec> steps;
+  std::vector<MeasureSpec> measures;  // shared ones follow the file's own
+  std::vector<ClaimSpec> claims;
+  PublishedTable published;
+  std::vector<PublishedColumn> columns;
+  std::vector<PublishedRowSpec> rows;
+};
+
+// Error names the file, the line or section, what was expected and what was found.
+RecipeFile read_recipe(const std::string& text, const std::string& file);
+Recipe recipe_of(const RecipeFile& data);
+
+// Replaces {name}; a name that is not a variable is an error at `where`.
+std::string fill(const std::string& text, const Variables& variables, const std::string& where);
+Words fill(const Words& texts, const Variables& variables, const std::string& where);
+// `variables` with those of every round of the loops. A list [@domains] is that of the conditions.
+std::vector<Variables> rounds(const Loops& loops, const Variables& variables, const Conditions& conditions,
+                              const std::string& where);
+Variables variables_of(const RecipeFile& data, const Conditions& conditions);
+
+// recipe_plan.cc
+std::vector<Step> plan_of(const RecipeFile& data, const Conditions& conditions);
+Budget find_budget(const std::string& name, const std::string& where);
+// recipe_claims.cc
+std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
+// A measure by its name, or "STEP:PATH".
+MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where);
+
+}  // namespace lazy::repro
