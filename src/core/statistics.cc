@@ -6,6 +6,12 @@
 namespace lazy {
 using Values = std::vector<double>;
 
+double harmonic_number(int64_t n) {
+  double sum = 0;
+  for (int64_t i = 1; i <= n; ++i) sum += 1 / static_cast<double>(i);
+  return sum;
+}
+
 double mean_of(const Values& values) {
   double sum = 0;
   for (const double v : values) sum += v;

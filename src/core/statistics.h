@@ -8,6 +8,8 @@
 
 namespace lazy {
 
+double harmonic_number(int64_t n);  // 1 + 1/2 + ... + 1/n
+
 double mean_of(const std::vector<double>& values);
 double variance_of(const std::vector<double>& values);  // n - 1 in the denominator; zero for a single value
 double median_of(std::vector<double> values);           // the upper one of two in the middle; NaN without values

@@ -5,24 +5,25 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/statistics.h"
 
 namespace lazy::sinks {
 
 double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, int64_t length) {
   if (length < 1) fail("sinks", "uniform rows: expected a length of at least 1, found {}", length);
-  const auto mean = [length](const auto& first_weight) {
-    double sum = 0;
-    for (int64_t i = 1; i <= length; ++i) sum += first_weight(1 / static_cast<double>(i));
-    return sum / static_cast<double>(length);
-  };
+  const auto queries = static_cast<double>(length);
+  const double even = harmonic_number(length) / queries;
   switch (normalizer) {
     case Normalizer::softmax:
     case Normalizer::sparsemax:
     case Normalizer::entmax15:
-      return mean([](double even) { return even; });
-    case Normalizer::elastic:
-      if (offset == OffsetKind::constant) return mean([tau](double even) { return std::max(0.0, even + tau); });
-      return mean([tau](double even) { return std::max(0.0, 1 + tau) * even; });
+      return even;
+    case Normalizer::elastic: {
+      if (offset != OffsetKind::constant) return std::max(0.0, 1 + tau) * even;
+      double sum = 0;
+      for (int64_t i = 1; i <= length; ++i) sum += std::max(0.0, 1 / static_cast<double>(i) + tau);
+      return sum / queries;
+    }
     case Normalizer::softmax_sink:
     case Normalizer::sigmoid:
     case Normalizer::softpick:

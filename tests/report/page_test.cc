@@ -83,8 +83,17 @@ TEST_F(Page, TheHeadlineIsComputed) {
   EXPECT_EQ(head.title, "Lazy Attention vs softmax: 1.800 against 1.836 bits a byte");
   EXPECT_THAT(head.detail, HasSubstr("0.036 bits a byte better than its softmax twin on held-out text (2.0 %)"));
   EXPECT_THAT(head.detail, HasSubstr("Softmax puts"));
+  EXPECT_THAT(head.detail, HasSubstr("A lead this early is a head start"));
+  a.sinks->length = b.sinks->length = 64;  // H_64 = 4.7439
+  a.sinks->bos = b.sinks->bos = true;
+  EXPECT_THAT(headline({a, b}).detail, HasSubstr("Softmax over equal scores would put 7.4 % there (H_T / T at 64 "
+                                                 "tokens); BOS came first in every sample"));
+  a.tokens = b.tokens = 400e6;
+  EXPECT_THAT(headline({a, b}).detail, Not(HasSubstr("head start")));
+  a.tokens = b.tokens = 1e6;
   std::swap(*a.bits_per_byte, *b.bits_per_byte);
   EXPECT_THAT(headline({a, b}).detail, HasSubstr("0.036 bits a byte worse than its softmax twin"));
+  EXPECT_THAT(headline({a, b}).detail, Not(HasSubstr("head start")));
   b.bits_per_byte = 1.83602;
   EXPECT_THAT(headline({a, b}).detail, HasSubstr("are equal to the printed digits"));
   b.tokens *= 2;

@@ -359,7 +359,9 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
     return found;
   };
   EXPECT_TRUE(figures().empty());
-  seeds("e", {0.001, 0.002});
+  const Json training = {{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {1000.0}}, {"loss", {1.0}}}}}}};
+  record("B.e.seed1", 0.001, training);
+  record("B.e.seed2", 0.002, training);
   ASSERT_EQ(figures().size(), 1u);
   const EvidenceFigure cells = figures()[0];
   EXPECT_EQ(cells.file, "claim-x.svg");
