@@ -65,9 +65,10 @@ void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) 
       a.claims.empty() ? embedded_claims(protocol) : read_claims(read_file(a.claims), a.claims, protocol);
   const EvidenceRecords records = read_records(a.records, protocol);
   if (as_json) return fmt::print("{}\n", evidence_json(claims, protocol, records).dump(2));
-  const std::string page = evidence_page(claims, protocol, records);
+  const std::vector<EvidenceFigure> figures = evidence_figures(claims, protocol, records);
+  const std::string page = evidence_page(claims, protocol, records, figures);
   if (a.page == "-") return fmt::print("{}", page);
-  for (const EvidenceFigure& figure : evidence_figures(claims, protocol, records))
+  for (const EvidenceFigure& figure : figures)
     write_file_atomic(std::filesystem::path(a.page).parent_path() / figure.file, figure.svg);
   write_file_atomic(a.page, page);
   log::info("evidence: {} of {} runs are recorded; {}", records.json.size(), protocol.runs().size(), a.page);

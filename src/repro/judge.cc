@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <numeric>
+#include <utility>
 
 namespace lazy::repro {
 namespace {
@@ -90,6 +91,10 @@ Decision decide(const UnitEstimate& e, const Rule& rule, double adjusted_p) {
                                            std::isfinite(rule.region.low) ? rule.region.low : rule.region.high)};
 }
 
+void add_reason(std::string& text, const std::string& more) {
+  if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
+}
+
 bool rounds_to(double ours, const std::string& printed) {
   const size_t point = printed.find('.');
   const double decimals = point == std::string::npos ? 0 : static_cast<double>(printed.size() - point - 1);
@@ -113,7 +118,8 @@ std::vector<Finding> judge_page(std::vector<TestedClaim> claims) {
         if (c.finding.estimate->p) c.finding.adjusted_p = own;
         const Decision decision = decide(*c.finding.estimate, *c.rule, own);
         c.finding.verdict = decision.verdict;
-        c.finding.reason = decision.reason + (c.finding.reason.empty() ? "" : "; " + c.finding.reason);
+        const std::string before = std::exchange(c.finding.reason, decision.reason);
+        add_reason(c.finding.reason, before);
         if (!std::isfinite(c.finding.estimate->value)) c.finding.estimate.reset();
       }
     }

@@ -57,6 +57,9 @@ struct Decision {
 };
 Decision decide(const UnitEstimate& estimate, const Rule& rule, double adjusted_p);
 
+// Appends another reason after a semicolon; an empty one adds nothing.
+void add_reason(std::string& text, const std::string& more);
+
 // Whether a number has the digits that were printed.
 bool rounds_to(double ours, const std::string& printed);
 

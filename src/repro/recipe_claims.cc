@@ -22,6 +22,7 @@ struct Page {
   const RecipeFile& data;
   const Conditions& conditions;
   const Results& results;
+  Variables variables;            // of the recipe at this scale
   std::set<std::string> trained;  // by the plan, first seeds
   Words known;                    // names that a claim may give
 };
@@ -35,8 +36,7 @@ const Json* step_values(const Page& page, const std::string& step, const std::st
 
 MeasureSpec measure_at(const Page& page, const std::string& name, const std::string& where) {
   MeasureSpec m = find_measure(page.data, name, where);
-  const Variables variables = variables_of(page.data, page.conditions);
-  for (std::string* text : {&m.path, &m.minus, &m.most}) *text = fill(*text, variables, m.where);
+  for (std::string* text : {&m.path, &m.minus, &m.most}) *text = fill(*text, page.variables, m.where);
   return m;
 }
 
@@ -194,10 +194,6 @@ std::string rule_of(const ClaimSpec& c) {
   return fmt::format("{} {:g}", c.side, c.bound);
 }
 
-void join(std::string& reason, const std::string& more) {
-  if (!more.empty()) reason += (reason.empty() ? "" : "; ") + more;
-}
-
 // What one training's texts say, which decides nothing.
 std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure) {
   if (effect.items.size() < kFewestItems || measure.items.empty()) return "";
@@ -281,8 +277,8 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
     f.reason = "no figure is published to compare it with";
   }
   if (effects.size() == 1 && c.units == "seeds" && c.side != "printed")
-    join(f.reason, over_its_texts(effects.front(), measure));
-  join(f.reason, effects.front().note);
+    add_reason(f.reason, over_its_texts(effects.front(), measure));
+  add_reason(f.reason, effects.front().note);
   return out;
 }
 
@@ -353,7 +349,7 @@ std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
       const double value = row.row.values[i];
       ClaimSpec one = c;
       if (one.measure.empty()) one.measure = column.measure, one.unit = column.unit;
-      Variables words = variables_of(data, page.conditions);
+      Variables words = page.variables;
       words.insert({{"value", fmt::format("{:g}", value)},
                     {"row", row.row.name},
                     {"column", column.words},
@@ -403,18 +399,17 @@ MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const 
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {
-  Page page{data, conditions, results, {}, {kGiven}};
-  const Variables variables = variables_of(data, conditions);
+  Page page{data, conditions, results, variables_of(data, conditions), {}, {kGiven}};
   for (const Step& step : plan_of(data, conditions)) {
     if (step.kind == StepKind::train) page.trained.insert(step.id);
   }
   for (const ModelSpec& model : data.own_models) {  // of every scale
-    for (const Variables& v : rounds(model.loops, variables, conditions, model.where))
+    for (const Variables& v : rounds(model.loops, page.variables, conditions, model.where))
       page.known.push_back(fill(model.name, v, model.where));
   }
   for (const StepSpec& step : data.steps) {
     if (!step.name.empty()) page.known.push_back(step.name);
-    for (const Variables& v : rounds(step.loops, variables, conditions, step.where)) {
+    for (const Variables& v : rounds(step.loops, page.variables, conditions, step.where)) {
       if (step.of == "seeds") page.known.push_back(fill(step.id, v, step.where));
     }
   }
@@ -424,7 +419,7 @@ std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditio
       for (const ClaimSpec& c : published_claims(page, spec)) add_claim(page, c, claims);
       continue;
     }
-    for (const Variables& v : rounds(spec.loops, variables, conditions, spec.where))
+    for (const Variables& v : rounds(spec.loops, page.variables, conditions, spec.where))
       add_claim(page, filled(spec, v), claims);
   }
   return judge_page(std::move(claims));

@@ -324,7 +324,7 @@ TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
       EXPECT_THAT(v.note, HasSubstr("one seed"));
     }
   }
-  const std::string page = evidence_page(claims, protocol, records);
+  const std::string page = evidence_page(claims, protocol, records, evidence_figures(claims, protocol, records));
   EXPECT_THAT(page, testing::StartsWith(fmt::format("{} of 52 runs are recorded", records.json.size())));
   EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
 }
@@ -335,7 +335,8 @@ TEST(EvidenceReportOfTheProject, TheCommittedPageIsMadeFromTheCommittedRecords) 
   const EvidenceClaims claims = embedded_claims(protocol);
   const fs::path folder = fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence";
   const EvidenceRecords records = read_records(folder, protocol);
-  EXPECT_EQ(read_file(folder / "README.md"), evidence_page(claims, protocol, records));
+  EXPECT_EQ(read_file(folder / "README.md"),
+            evidence_page(claims, protocol, records, evidence_figures(claims, protocol, records)));
   std::set<std::string> drawn, committed;
   for (const EvidenceFigure& figure : evidence_figures(claims, protocol, records)) {
     drawn.insert(figure.file);

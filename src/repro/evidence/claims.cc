@@ -286,10 +286,6 @@ bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRe
   return !e.interval || e.interval->high > 0;
 }
 
-void join(std::string& note, const std::string& more) {
-  if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
-}
-
 // Word and note, once the adjusted p is known.
 void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
               const EvidenceRecords& records, ClaimVerdict& v) {
@@ -300,29 +296,30 @@ void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protoc
                        seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds));
   if (!testable(c, protocol, records)) {
     v.verdict = Verdict::not_testable;
-    join(v.note, "no excess sink above zero to remove");
+    add_reason(v.note, "no excess sink above zero to remove");
   } else if (seeds == 0) {
     const auto any = std::any_of(records.json.begin(), records.json.end(),
                                  [&](const auto& r) { return r.first.starts_with(c.block + "."); });
     v.verdict = Verdict::missing;
-    join(v.note, any ? "no seed has every cell yet" : "no runs yet");
+    add_reason(v.note, any ? "no seed has every cell yet" : "no runs yet");
   } else {
     // A refutation needs no correction: the protocol's rule is the interval alone.
     const Rule rule{.region = region_of(c), .equal_within = c.equal_within, .corrected_refutation = false};
     const double p = v.adjusted.value_or(1);
     v.verdict = decide(v.effect, rule, p).verdict;
     if (v.verdict == Verdict::open && decide(v.effect, rule, 0).verdict == Verdict::reproduced)
-      join(v.note, "the adjusted p is not below 0.05");
+      add_reason(v.note, "the adjusted p is not below 0.05");
     if (v.verdict == Verdict::reproduced && !(sign.holds == true && slopes.holds == true)) v.verdict = Verdict::open;
     if (c.form == "bound" && v.effect.interval) {
       const auto& values = v.effect.by_unit;
-      join(v.note,
-           fmt::format("on the rule's side in {} of {} seeds",
-                       std::count_if(values.begin(), values.end(), [&](double x) { return right_side(c, x); }), seeds));
+      add_reason(
+          v.note,
+          fmt::format("on the rule's side in {} of {} seeds",
+                      std::count_if(values.begin(), values.end(), [&](double x) { return right_side(c, x); }), seeds));
     }
   }
-  join(v.note, sign.note);
-  join(v.note, slopes.note);
+  add_reason(v.note, sign.note);
+  add_reason(v.note, slopes.note);
 }
 
 }  // namespace
@@ -380,17 +377,21 @@ EvidenceClaims embedded_claims(const Protocol& protocol) {
   return read_claims(embedded_config(kFile), kFile, protocol);
 }
 
+int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Names& factors) {
+  int sign = 1;
+  for (size_t i = 0; i < signs.size(); ++i) {
+    if (contains(factors, design.factors[i])) sign *= signs[i];
+  }
+  return sign;
+}
+
 std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records) {
   Side side{design.block, {}, measure};
   std::vector<double> weights;
   for (const auto& [cell, signs] : design.signs) {
     side.cells.push_back(cell);
-    double weight = 2.0 / static_cast<double>(design.signs.size());
-    for (size_t i = 0; i < signs.size(); ++i) {
-      if (contains(factors, design.factors[i])) weight *= signs[i];
-    }
-    weights.push_back(weight);
+    weights.push_back(2.0 * effect_sign(design, signs, factors) / static_cast<double>(design.signs.size()));
   }
   return each_seed({side}, protocol, records, [&](const auto& v) {
     return std::inner_product(weights.begin(), weights.end(), v[0].begin(), 0.0);

@@ -74,6 +74,8 @@ struct ClaimVerdict {
 std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Protocol& protocol,
                                        const EvidenceRecords& records);
 
+// A cell's side of an effect: the product of its signs of these factors.
+int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Names& factors);
 // The contrast of some factors in the design, a value for every complete seed.
 std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records);

@@ -43,11 +43,7 @@ void add_rows(report::DotPlot& plot, const std::string& block, const Names& cell
 Names cells_of_effect(const FactorialDesign& design, const Names& factors, bool high) {
   Names out;
   for (const auto& [cell, signs] : design.signs) {
-    int sign = 1;
-    for (size_t i = 0; i < signs.size(); ++i) {
-      if (std::find(factors.begin(), factors.end(), design.factors[i]) != factors.end()) sign *= signs[i];
-    }
-    if ((sign > 0) == high) out.push_back(cell);
+    if ((effect_sign(design, signs, factors) > 0) == high) out.push_back(cell);
   }
   return out;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "repro/evidence/figures.h"
 
 namespace lazy::repro {
 
@@ -117,7 +116,8 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
   return out;
 }
 
-std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
+std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
+                          const std::vector<EvidenceFigure>& figures) {
   const Json all = evidence_json(claims, protocol, records);
   std::string page = fmt::format("{} of {} runs are recorded; verdicts are for {} parameters only.\n\n# Evidence\n",
                                  all.at("recorded").dump(), all.at("runs").dump(), claims.parameters);
@@ -141,7 +141,6 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
                     p.is_null() ? "" : fmt::format("{:.3g}", p.get<double>()), text("verdict"), text("note")});
   }
   page += table("Claims", rows, "lllrrrrll");
-  const std::vector<EvidenceFigure> figures = evidence_figures(claims, protocol, records);
   if (!figures.empty()) {
     page +=
         "\n## Pictures\n\nA claim's measure by cell: a mark a seed (circle 1, square 2, triangle 3), a bar the 95 % "

@@ -2,11 +2,13 @@
 #pragma once
 #include <string>
 
-#include "repro/evidence/claims.h"
+#include "repro/evidence/figures.h"
 
 namespace lazy::repro {
 
-std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
+// `figures`: those that stand beside the page.
+std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
+                          const std::vector<EvidenceFigure>& figures);
 // The same numbers; null where a record, an interval or a p is missing.
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
 
