@@ -1,11 +1,7 @@
 #include "report/dot_plot.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "core/text.h"
-#include "report/html.h"
 #include "report/plot.h"
 #include "report/style.h"
 #include "report/svg.h"
@@ -65,17 +61,6 @@ std::string draw(const DotPlot& plot, double width) {
     svg.close_group();
   }
   return svg.str();
-}
-
-std::string svg_file(const std::string& drawing, double width, double height, const std::string& label) {
-  constexpr double kMargin = 16;
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{0} {0} {1} {2}\" width=\"{1}\" height=\"{2}\" role=\"img\" "
-      "aria-label=\"{3}\" font-family=\"system-ui,-apple-system,Segoe "
-      "UI,Roboto,Arial,sans-serif\">\n<style>{4}</style>\n"
-      "<rect x=\"{0}\" y=\"{0}\" width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n{5}\n</svg>\n",
-      -kMargin, coordinate(width + 2 * kMargin), coordinate(height + 2 * kMargin), html_escape(label), drawing_style(),
-      drawing);
 }
 
 }  // namespace lazy::report

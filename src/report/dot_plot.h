@@ -27,7 +27,4 @@ struct DotPlot {
 std::string draw(const DotPlot& plot, double width);
 double height_of(const DotPlot& plot);
 
-// Any drawing as a file of its own: light and dark colours, a margin, a background.
-std::string svg_file(const std::string& drawing, double width, double height, const std::string& label);
-
 }  // namespace lazy::report

@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "report/html.h"
+#include "report/style.h"
 
 namespace lazy::report {
 namespace {
@@ -64,6 +65,17 @@ void Svg::push_clip(double x, double y, double width, double height) {
                   c(x), c(y), c(width), c(height));
 }
 void Svg::pop_clip() { body_ += "</svg>"; }
+
+std::string svg_file(const std::string& drawing, double width, double height, const std::string& label) {
+  constexpr double kMargin = 16;
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{0} {0} {1} {2}\" width=\"{1}\" height=\"{2}\" role=\"img\" "
+      "aria-label=\"{3}\" font-family=\"system-ui,-apple-system,Segoe "
+      "UI,Roboto,Arial,sans-serif\">\n<style>{4}</style>\n"
+      "<rect x=\"{0}\" y=\"{0}\" width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n{5}\n</svg>\n",
+      -kMargin, coordinate(width + 2 * kMargin), coordinate(height + 2 * kMargin), html_escape(label), drawing_style(),
+      drawing);
+}
 
 double text_width(std::string_view text, double font_size) {
   double characters = 0;

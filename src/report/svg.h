@@ -30,6 +30,9 @@ class Svg {
   std::string body_;
 };
 
+// A drawing as a file of its own: light and dark colours, a margin, a background.
+std::string svg_file(const std::string& drawing, double width, double height, const std::string& label);
+
 // Width that a text takes, roughly, for margins: digits of wide fonts take 0.64 em; UTF-8 aware.
 double text_width(std::string_view text, double font_size);
 

@@ -8,6 +8,7 @@
 #include "report/dot_plot.h"
 #include "report/plot.h"
 #include "report/style.h"
+#include "report/svg.h"
 #include "repro/judge.h"
 
 namespace lazy::repro {
