@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
 #pragma unroll
         for (int e = x; e < 4; e += 2) {
           const int key = warp_key + lane / 4 + 8 * (e / 2);
-          float score = s[0][n][e] * c;
-          if (has_bias) score += add[stage * S::bias_entries + column - key + N - 1];
+          // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
+          const float score = fmaf(s[0][n][e], c, has_bias ? add[stage * S::bias_entries + column - key + N - 1] : 0);
           PairWeight pair = pair_weight<F>(score, score - anchor, norm, offset, lowest, squared);
           if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
             pair.factor = 0;

@@ -120,7 +120,7 @@ struct RowSweep {
       for (int n = 0; n < 2 * NT; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          s[m][n][e] = s[m][n][e] * c + (has_bias ? table[16 * m + e / 2 * 8 - 8 * n - e % 2] : 0);
+          s[m][n][e] = fmaf(s[m][n][e], c, has_bias ? table[16 * m + e / 2 * 8 - 8 * n - e % 2] : 0);
         }
       }
     }
