@@ -298,7 +298,7 @@ TEST_F(EvidenceReport, MistakesAreNamed) {
   const std::string good = std::string(kDifference) + "bound = 0\n";
   says(good + "bond = 1\n", "unknown key 'bond' in [x]; did you mean 'bound'?");
   says("form = \"bound\"\nover = [\"ebx\"]\nside = \"below\"\nbound = 0\n", "over: expected a cell of block B");
-  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean ratio?");
+  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean 'ratio'?");
   says("form = \"bound\"\nover = [\"e\"]\nside = \"below\"\n", "[x] needs 'bound'");
   says(good + "sign_block = \"F\"\n", "sign_block: expected a block of the protocol (B, D, E), found 'F'");
   says("form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\nside = \"below\"\nbound = 0\n",

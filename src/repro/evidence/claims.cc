@@ -1,7 +1,6 @@
 #include "repro/evidence/claims.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/json_field.h"
+#include "core/known_names.h"
 #include "core/text.h"
 #include "repro/configs.h"
 #include "repro/evidence/record.h"
@@ -21,23 +21,9 @@ namespace {
 
 constexpr const char* kFile = "evidence-claims.toml";
 
-bool contains(const Names& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-void expect_known(ConfigSection& s, const std::string& key, const std::string& word, const Names& known,
-                  const std::string& what) {
-  if (contains(known, word)) return;
-  const std::string near = nearest(word, known);
-  fail("config", "{}: {}: expected {} ({}), found '{}'{}", s.where(key), key, what, fmt::join(known, ", "), word,
-       near.empty() ? "" : "; did you mean " + near + "?");
-}
-
 const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const std::string& name,
                                  const Protocol& protocol) {
-  Names names;
-  for (const EvidenceBlock& b : protocol.blocks) names.push_back(b.name);
-  expect_known(s, key, name, names, "a block of the protocol");
+  expect_known(s, key, name, names_of(protocol.blocks), "a block of the protocol");
   return protocol.block(name);
 }
 

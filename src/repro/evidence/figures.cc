@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/text.h"
+#include "core/known_names.h"
 #include "report/dot_plot.h"
 #include "report/plot.h"
 #include "report/style.h"
@@ -114,7 +114,7 @@ EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, c
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = run.block == c.slope_block ? records.find(run) : nullptr;
     if (!record || !record->contains("snapshots")) continue;
-    const bool claimed = std::find(c.slope_cells.begin(), c.slope_cells.end(), run.cell) != c.slope_cells.end();
+    const bool claimed = contains(c.slope_cells, run.cell);
     report::Curve curve{{}, "curve " + report::series_class(claimed ? 0 : 1)};
     curve.marker = report::series_mark(static_cast<size_t>(run.seed - 1));
     for (const Json& s : record->at("snapshots")) {

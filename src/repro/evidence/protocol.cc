@@ -8,7 +8,7 @@
 #include "core/checksum.h"
 #include "core/config.h"
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/configs.h"
 
 namespace lazy::repro {
@@ -17,15 +17,6 @@ namespace {
 
 constexpr int64_t kFirstSeed = 42;  // training.seed of seed 1, as in every recipe
 constexpr const char* kFile = "evidence.toml";
-
-bool contains(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? "" : "; did you mean " + near + "?";
-}
 
 // A list of whole numbers of at least `least`; increasing.
 std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, const std::vector<int64_t>& fallback,
@@ -96,17 +87,11 @@ EvidenceBlock read_block(Config& config, const std::string& name, const std::vec
     if (std::find(b.cells.begin(), b.cells.begin() + static_cast<int64_t>(i), cell) !=
         b.cells.begin() + static_cast<int64_t>(i))
       fail("config", "{}: {}.cells: expected each cell once, found '{}' twice", s.where("cells"), name, cell);
-    if (!contains(known_cells, cell))
-      fail("config", "{}: {}.cells: expected cells of [cells], found '{}'{}", s.where("cells"), name, cell,
-           suggestion(cell, known_cells));
+    expect_known(s, "cells", cell, known_cells, "cells of [cells]");
   }
-  const auto check_own = [&](const char* key, const std::string& cell) {
-    if (!contains(b.cells, cell))
-      fail("config", "{}: {}.{}: expected one of the block's cells, found '{}'{}", s.where(key), name, key, cell,
-           suggestion(cell, b.cells));
-  };
-  for (const std::string& cell : b.exploratory) check_own("exploratory", cell);
-  if (!b.condition.empty()) check_own("condition", b.condition);
+  for (const std::string& cell : b.exploratory)
+    expect_known(s, "exploratory", cell, b.cells, "one of the block's cells");
+  if (!b.condition.empty()) expect_known(s, "condition", b.condition, b.cells, "one of the block's cells");
   return b;
 }
 
@@ -162,12 +147,10 @@ std::vector<EvidenceRun> Protocol::runs() const {
 }
 
 const EvidenceBlock& Protocol::block(const std::string& name) const {
-  std::vector<std::string> names;
   for (const EvidenceBlock& b : blocks) {
     if (b.name == name) return b;
-    names.push_back(b.name);
   }
-  fail("repro", "--block: expected one of {}, found '{}'{}", fmt::join(names, ", "), name, suggestion(name, names));
+  fail_unknown("repro", "--block", name, names_of(blocks));
 }
 
 std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vector<std::string>& blocks,
@@ -190,7 +173,7 @@ std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vect
     if (!used[i])
       fail("repro", "--only: expected CELL.seedK or BLOCK.CELL.seedK of a run{}, found '{}'{}",
            blocks.empty() ? "" : fmt::format(" of block {}", fmt::join(blocks, ", ")), only[i],
-           suggestion(only[i], names));
+           did_you_mean(only[i], names));
   }
   return out;
 }
