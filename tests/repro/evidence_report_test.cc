@@ -200,7 +200,7 @@ TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
   record("B.s.seed3", 1);  // an incomplete seed
   const EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
   const EvidenceRecords records = read_records(path_, protocol_);
-  const auto effect = [&](const Names& factors, double expected) {
+  const auto effect = [&](const Words& factors, double expected) {
     const auto values = contrast(claims.design, factors, {"measures.v", ""}, protocol_, records);
     ASSERT_EQ(values.size(), 2u);
     for (const double value : values) EXPECT_NEAR(value, expected, 1e-9);
