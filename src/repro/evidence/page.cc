@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "repro/measure_kinds.h"
 
 namespace lazy::repro {
 
@@ -26,16 +27,6 @@ constexpr std::pair<const char*, const char*> kRunColumns[] = {
 };
 
 std::string number(double value) { return fmt::format("{:.4f}", value); }
-
-// Null where the record has none, such as the post-hoc control of a model that is not softmax.
-Json number_if_any(const Json& record, const std::string& path) {
-  const Json* at = &record;
-  for (const std::string& key : split(path, '.')) {
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &at->at(key);
-  }
-  return at->is_number() ? *at : Json();
-}
 
 Json estimate_json(const UnitEstimate& e) {
   if (e.by_unit.empty()) return nullptr;
@@ -110,7 +101,10 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
     const Json* record = records.find(run);
     if (!record) continue;
     Json row = {{"run", run.id()}, {"exploratory", run.exploratory}, {"tokens", record->at("tokens")}};
-    for (const auto& [name, path] : kRunColumns) row[name] = number_if_any(*record, path);
+    for (const auto& [name, path] : kRunColumns) {
+      const Json found = at_path(*record, path, '.');
+      row[name] = found.is_number() ? found : Json();  // none: the post-hoc control of a model that is not softmax
+    }
     out["records"].push_back(std::move(row));
   }
   return out;
