@@ -42,17 +42,6 @@ Loops read_loops(ConfigSection& s) {
   return loops;
 }
 
-// section.key=value
-Words read_overrides(ConfigSection& s, const std::string& key) {
-  Words out = s.strings(key, {});
-  for (const std::string& item : out) {
-    const size_t dot = item.find('.'), equals = item.find('=');
-    if (dot == std::string::npos || equals == std::string::npos || dot > equals)
-      fail("config", "{}: {}: expected section.key=value, found '{}'", s.where(key), key, item);
-  }
-  return out;
-}
-
 ModelSpec read_model(ConfigSection s) {
   ModelSpec m;
   m.where = place(s);
@@ -353,8 +342,8 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (const std::string& other : with)
     append(data, read_recipe(embedded_config("repro/" + other + ".toml"), "repro/" + other + ".toml"));
   static const RecipeFile common = read_recipe(embedded_config(kSharedFile), kSharedFile);
-  data.own_models.insert(data.own_models.end(), common.own_models.begin(), common.own_models.end());
-  data.measures.insert(data.measures.end(), common.measures.begin(), common.measures.end());
+  append_list(data.own_models, common.own_models);
+  append_list(data.measures, common.measures);
   for (const auto& [name, values] : common.variables) data.variables.emplace(name, values);
   check(data);
   return data;

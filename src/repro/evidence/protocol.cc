@@ -34,17 +34,6 @@ std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, 
   return out;
 }
 
-// A list of section.key=value. A list without elements is one of no overrides.
-std::vector<std::string> overrides_of(ConfigSection& section, const std::string& key) {
-  std::vector<std::string> out = section.strings(key, {});
-  for (const std::string& item : out) {
-    const size_t dot = item.find('.'), equals = item.find('=');
-    if (dot == std::string::npos || equals == std::string::npos || dot > equals)
-      fail("config", "{}: {}: expected section.key=value, found '{}'", section.where(key), key, item);
-  }
-  return out;
-}
-
 EvidenceSizes read_sizes(Config& config) {
   ConfigSection s = config.section("measures");
   EvidenceSizes z;
@@ -75,7 +64,7 @@ EvidenceBlock read_block(Config& config, const std::string& name, const std::vec
   b.exploratory = s.strings("exploratory", {});
   b.seeds = increasing(s, "seeds", {1}, 1);
   b.tokens = s.integer("tokens", 0, 1);
-  b.overrides = overrides_of(s, "overrides");
+  b.overrides = read_overrides(s, "overrides");
   b.snapshot_every = s.integer("snapshot_every", 0, 0);
   b.condition = s.string("condition", "");
   b.condition_seeds = s.integer("condition_seeds", 1, 1);
@@ -108,7 +97,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
   p.version = s.integer("version", 0, 1);
   if (p.version == 0) fail("config", "{}: [protocol] needs 'version'", name);
   p.extends = s.required_string("extends");
-  p.overrides = overrides_of(s, "overrides");
+  p.overrides = read_overrides(s, "overrides");
   const std::vector<std::string> blocks = s.strings("blocks", {});
   if (blocks.empty()) fail("config", "{}: [protocol] needs 'blocks'", name);
   p.curve_points = s.integer("curve_points", p.curve_points, 1);
@@ -121,7 +110,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
       if (other.name == block) fail("config", "{}: blocks: expected each once, found '{}' twice", name, block);
     }
     p.blocks.push_back(read_block(config, block, known));
-    for (const std::string& cell : p.blocks.back().cells) p.cells[cell] = overrides_of(cells, cell);
+    for (const std::string& cell : p.blocks.back().cells) p.cells[cell] = read_overrides(cells, cell);
   }
   config.check_all_used();
   return p;
