@@ -2,11 +2,11 @@
 
 #include <toml++/toml.h>
 
-#include <algorithm>
 #include <sstream>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/known_names.h"
 #include "core/text.h"
 #include "core/toml_text.h"
 
@@ -207,8 +207,7 @@ static std::string suggestion(const std::map<std::string, std::set<std::string>>
   if (const auto same = elsewhere.find(key); same != elsewhere.end())
     return fmt::format("; it belongs to [{}]", same->second);
   const auto& here = known.at(section);
-  const std::string near = nearest(key, {here.begin(), here.end()});
-  if (!near.empty()) return fmt::format("; did you mean '{}'?", near);
+  if (const std::string near = did_you_mean(key, {here.begin(), here.end()}); !near.empty()) return near;
   std::vector<std::string> others;
   for (const auto& [k, name] : elsewhere) others.push_back(k);
   const std::string shared = with_shared_word(key, others);
@@ -334,10 +333,8 @@ std::string ConfigSection::required_string(const std::string& key) {
 std::string ConfigSection::choice(const std::string& key, const std::string& fallback,
                                   const std::vector<std::string>& allowed) {
   const std::string value = string(key, fallback);
-  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return value;
-  const std::string guess = nearest(value, allowed);
-  fail("config", "{}: {}.{}: expected one of {}, found '{}'{}", where(key), name_, key, fmt::join(allowed, ", "), value,
-       guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+  expect_known(*this, key, value, allowed);
+  return value;
 }
 
 std::vector<std::string> ConfigSection::strings(const std::string& key, const std::vector<std::string>& fallback) {

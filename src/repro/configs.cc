@@ -15,6 +15,16 @@ std::string embedded_config(std::string_view name) {
   fail("repro", "{} is not part of this program", name);
 }
 
+Words read_overrides(ConfigSection& section, const std::string& key) {
+  Words out = section.strings(key, {});
+  for (const std::string& item : out) {
+    const size_t dot = item.find('.'), equals = item.find('=');
+    if (dot == std::string::npos || equals == std::string::npos || dot > equals)
+      fail("config", "{}: {}: expected section.key=value, found '{}'", section.where(key), key, item);
+  }
+  return out;
+}
+
 void write_configs(const fs::path& folder) {
   for (const auto& [name, text] : embedded_configs()) {
     if (name.starts_with("repro/")) continue;  // recipes: nothing extends them

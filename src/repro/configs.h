@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/config.h"
 #include "repro/plan.h"
 #include "train/config.h"
 
@@ -18,6 +19,9 @@ const std::vector<std::pair<std::string_view, std::string_view>>& embedded_confi
 std::string embedded_config(std::string_view name);
 // Writes them into `folder`; existing files with equal content are not touched.
 void write_configs(const std::filesystem::path& folder);
+
+// A section's list of section.key=value.
+Words read_overrides(ConfigSection& section, const std::string& key);
 
 // The configuration of a training step. `configs` is where write_configs put them; `output` and `corpus` may not exist
 // yet.

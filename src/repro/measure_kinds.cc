@@ -198,7 +198,9 @@ const std::map<std::string, Function>& functions() {
 
 }  // namespace
 
-Json at_path(const Json& values, const std::string& path) { return at_parts(values, split(path, '/'), 0); }
+Json at_path(const Json& values, const std::string& path, char separator) {
+  return at_parts(values, split(path, separator), 0);
+}
 
 std::vector<double> items_of(const Json& found) {
   Doubles out;

@@ -23,9 +23,9 @@ std::vector<std::string> measure_kinds();
 std::vector<std::string> number_maps();
 std::vector<std::string> head_measures();
 
-// The value at a path: keys and indices between slashes, `*` for every element, `~9` for the tenth or, in a shorter
+// The value at a path: keys and indices between separators, `*` for every element, `~9` for the tenth or, in a shorter
 // list, the last one. Null: there is none.
-Json at_path(const Json& values, const std::string& path);
+Json at_path(const Json& values, const std::string& path, char separator = '/');
 // One number an element of the outermost list: the mean of all numbers within. A single number is one item.
 std::vector<double> items_of(const Json& found);
 

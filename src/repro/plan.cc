@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "model/mixers/registry.h"
 
 namespace lazy::repro {
@@ -46,14 +46,10 @@ const std::vector<Scale>& scales() {
 }
 
 const Scale& find_scale(const std::string& name) {
-  std::vector<std::string> names;
   for (const Scale& scale : scales()) {
     if (scale.name == name) return scale;
-    names.push_back(scale.name);
   }
-  const std::string near = nearest(name, names);
-  fail("repro", "--scale: expected tiny, small or paper, found '{}'{}", name,
-       near.empty() ? "" : "; did you mean " + near + "?");
+  fail("repro", "--scale: expected tiny, small or paper, found '{}'{}", name, did_you_mean(name, names_of(scales())));
 }
 
 const char* name(StepKind kind) {

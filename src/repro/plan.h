@@ -32,6 +32,7 @@ const std::vector<Scale>& scales();
 const Scale& find_scale(const std::string& name);
 
 using Json = nlohmann::ordered_json;
+using Words = std::vector<std::string>;
 
 enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets, experiment };
 const char* name(StepKind kind);  // as recorded in files; experiment is "study" there

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/configs.h"
 #include "repro/recipe_file.h"
 
@@ -30,14 +30,12 @@ const Recipe& find_recipe(const std::string& name) {
     own.push_back(recipe_of(read_recipe(read_file(name), name)));
     return own.back();
   }
-  std::vector<std::string> names;
   for (const Recipe& recipe : recipes()) {
     if (recipe.name == name) return recipe;
-    names.push_back(recipe.name);
   }
-  const std::string near = nearest(name, names);
-  fail("repro", "no recipe '{}'{}; expected list, all, FILE.toml or one of {}", name,
-       near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "));
+  const std::vector<std::string> names = names_of(recipes());
+  fail("repro", "no recipe '{}'{}; expected list, all, FILE.toml or one of {}", name, did_you_mean(name, names),
+       fmt::join(names, ", "));
 }
 
 }  // namespace lazy::repro

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/measure_kinds.h"
 #include "repro/recipe_file.h"
 
@@ -170,8 +170,7 @@ bool testable(const Page& page, const ClaimSpec& c) {
 
 // Why this scale or model cannot test the claim; empty: it can.
 std::string obstacle(const Page& page, const ClaimSpec& c) {
-  const bool here =
-      c.scales.empty() || std::find(c.scales.begin(), c.scales.end(), page.conditions.scale.name) != c.scales.end();
+  const bool here = c.scales.empty() || contains(c.scales, page.conditions.scale.name);
   if (!here || !testable(page, c)) return c.otherwise;
   if (c.comparable.empty()) return "";
   const Json* values = values_of(page, c);
@@ -211,10 +210,7 @@ void check_names(const Page& page, const ClaimSpec& c) {
   Words names{c.over, c.under};
   names.insert(names.end(), c.needs_models.begin(), c.needs_models.end());
   for (const std::string& name : names) {
-    if (name.empty() || std::find(page.known.begin(), page.known.end(), name) != page.known.end()) continue;
-    const std::string near = nearest(name, page.known);
-    fail("config", "{}: expected a model of the recipe ({}), found '{}'{}", c.where, fmt::join(page.known, ", "), name,
-         near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+    if (!name.empty()) expect_known(c.where, name, page.known, "a model of the recipe");
   }
 }
 
@@ -324,9 +320,7 @@ std::string published_number(double value, const PublishedColumn& column) {
   return fmt::format("{:g}{}", value, column.in.empty() ? "" : " " + column.in);
 }
 
-bool wanted(const Words& list, const std::string& word) {
-  return list.empty() || std::find(list.begin(), list.end(), word) != list.end();
-}
+bool wanted(const Words& list, const std::string& word) { return list.empty() || contains(list, word); }
 
 // One claim for every row and column of the published table: the row's order against the reference's, or its value.
 // Each model comes once. {row}, {column}, {reference} and {side} stand for the words.
@@ -380,10 +374,8 @@ std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
 }  // namespace
 
 MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where) {
-  Words names;
   for (const MeasureSpec& m : data.measures) {
     if (m.name == name) return m;
-    names.push_back(m.name);
   }
   if (const size_t colon = name.find(':'); colon != std::string::npos && colon > 0) {
     MeasureSpec m;
@@ -393,9 +385,9 @@ MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const 
     m.path = name.substr(colon + 1);
     return m;
   }
-  const std::string near = nearest(name, names);
+  const Words names = names_of(data.measures);
   fail("config", "{} measure: expected STEP:PATH or one of {}, found '{}'{}", where, fmt::join(names, ", "), name,
-       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+       did_you_mean(name, names));
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {

@@ -8,7 +8,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/configs.h"
 #include "repro/measure_kinds.h"
 #include "repro/pictures.h"
@@ -18,20 +18,7 @@ namespace {
 
 constexpr const char* kSharedFile = "repro/shared.toml";
 
-Words scale_names() {
-  Words out;
-  for (const Scale& scale : scales()) out.push_back(scale.name);
-  return out;
-}
-
 std::string place(ConfigSection& s) { return fmt::format("{}: [{}]", s.file(), s.name()); }
-
-void expect_known(ConfigSection& s, const std::string& key, const std::string& word, const Words& known) {
-  if (std::find(known.begin(), known.end(), word) != known.end()) return;
-  const std::string near = nearest(word, known);
-  fail("config", "{}: {}: expected one of {}, found '{}'{}", s.where(key), key, fmt::join(known, ", "), word,
-       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
-}
 
 Words known_words(ConfigSection& s, const std::string& key, const Words& known) {
   Words out = s.strings(key, {});
@@ -55,17 +42,6 @@ Loops read_loops(ConfigSection& s) {
   return loops;
 }
 
-// section.key=value
-Words read_overrides(ConfigSection& s, const std::string& key) {
-  Words out = s.strings(key, {});
-  for (const std::string& item : out) {
-    const size_t dot = item.find('.'), equals = item.find('=');
-    if (dot == std::string::npos || equals == std::string::npos || dot > equals)
-      fail("config", "{}: {}: expected section.key=value, found '{}'", s.where(key), key, item);
-  }
-  return out;
-}
-
 ModelSpec read_model(ConfigSection s) {
   ModelSpec m;
   m.where = place(s);
@@ -76,11 +52,11 @@ ModelSpec read_model(ConfigSection s) {
   if (!m.budget.empty()) expect_known(s, "budget", m.budget, {"main", "ablation", "large"});
   m.overrides = read_overrides(s, "overrides");
   m.files = s.strings("files", {});
-  for (const std::string& scale : scale_names()) {
+  for (const std::string& scale : names_of(scales())) {
     m.at_scale[scale] = read_overrides(s, scale);
     m.files_at[scale] = s.strings("files_" + scale, {});
   }
-  m.scales = known_words(s, "scales", scale_names());
+  m.scales = known_words(s, "scales", names_of(scales()));
   m.loops = read_loops(s);
   return m;
 }
@@ -168,7 +144,7 @@ ClaimSpec read_claim(ConfigSection s) {
   c.printed = c.side == "printed" ? s.required_string("printed") : "";
   c.or_measure = s.string("or_measure", "");
   c.less = s.string("less", "");
-  c.scales = known_words(s, "scales", scale_names());
+  c.scales = known_words(s, "scales", names_of(scales()));
   c.otherwise = c.scales.empty() ? s.string("otherwise", "") : s.required_string("otherwise");
   c.comparable = s.strings("comparable", {});
   if (!c.comparable.empty() && c.otherwise.empty())
@@ -216,18 +192,10 @@ void read_published(Config& config, RecipeFile& data) {
 }
 
 void check_claim(const RecipeFile& data, const ClaimSpec& c) {
-  Words rows, columns;
-  for (const PublishedRowSpec& r : data.rows) rows.push_back(r.row.name);
-  for (const PublishedColumn& k : data.columns) columns.push_back(k.title);
-  const auto known = [&](const char* key, const std::string& word, const Words& words) {
-    if (std::find(words.begin(), words.end(), word) != words.end()) return;
-    const std::string near = nearest(word, words);
-    fail("config", "{} {}: expected one of {}, found '{}'{}", c.where, key, fmt::join(words, ", "), word,
-         near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
-  };
-  for (const std::string& row : c.rows) known("rows", row, rows);
-  for (const std::string& column : c.columns) known("columns", column, columns);
-  if (c.from_published == "order") known("reference", c.reference, rows);
+  const Words rows = names_of(data.published.rows);
+  for (const std::string& row : c.rows) expect_known(c.where + " rows", row, rows);
+  for (const std::string& column : c.columns) expect_known(c.where + " columns", column, data.published.columns);
+  if (c.from_published == "order") expect_known(c.where + " reference", c.reference, rows);
 }
 
 // Everything that needs no results, at every scale, so that a mistake shows at once.
@@ -238,12 +206,6 @@ void check(const RecipeFile& data) {
     plan_of(data, conditions);
     judge_of(data, conditions, Results(1, {}));
   }
-}
-
-Words names_of(const std::vector<ModelSpec>& models) {
-  Words out;
-  for (const ModelSpec& m : models) out.push_back(m.name);
-  return out;
 }
 
 template <typename T>
@@ -331,7 +293,7 @@ std::vector<Variables> rounds(const Loops& loops, const Variables& variables, co
 }
 
 Variables variables_of(const RecipeFile& data, const Conditions& conditions) {
-  const Words names = scale_names();
+  const Words names = names_of(scales());
   const auto at = static_cast<size_t>(std::find(names.begin(), names.end(), conditions.scale.name) - names.begin());
   Variables out{{"scale", conditions.scale.name}, {"device", conditions.device}};
   for (const auto& [name, values] : data.variables) out[name] = values[at];
@@ -361,7 +323,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
     const std::vector<double> values = variables.numbers(key, {});
     if (values.size() != scales().size())
       fail("config", "{}: {}: expected a number for each scale ({}), found {}", variables.where(key), key,
-           fmt::join(scale_names(), ", "), values.size());
+           fmt::join(names_of(scales()), ", "), values.size());
     for (const double value : values) data.variables[key].push_back(integer_or_number(value));
   }
   for (ConfigSection& model : config.sections("model")) data.own_models.push_back(read_model(model));
@@ -380,8 +342,8 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (const std::string& other : with)
     append(data, read_recipe(embedded_config("repro/" + other + ".toml"), "repro/" + other + ".toml"));
   static const RecipeFile common = read_recipe(embedded_config(kSharedFile), kSharedFile);
-  data.own_models.insert(data.own_models.end(), common.own_models.begin(), common.own_models.end());
-  data.measures.insert(data.measures.end(), common.measures.begin(), common.measures.end());
+  append_list(data.own_models, common.own_models);
+  append_list(data.measures, common.measures);
   for (const auto& [name, values] : common.variables) data.variables.emplace(name, values);
   check(data);
   return data;

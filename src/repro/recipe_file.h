@@ -11,7 +11,6 @@
 
 namespace lazy::repro {
 
-using Words = std::vector<std::string>;
 // What stands for {name} in a text.
 using Variables = std::map<std::string, std::string>;
 

@@ -1,12 +1,11 @@
 // The steps of a recipe file at a scale.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/recipe_file.h"
 
 namespace lazy::repro {
@@ -21,18 +20,14 @@ StepKind find_kind(const std::string& text) {
 }
 
 const ModelSpec& find_model(const RecipeFile& data, const std::string& name, const std::string& where) {
-  Words names;
   for (const ModelSpec& m : data.own_models) {
     if (m.name == name) return m;
-    names.push_back(m.name);
   }
-  const std::string near = nearest(name, names);
-  fail("config", "{}: expected a model ({}), found '{}'{}", where, fmt::join(names, ", "), name,
-       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  fail_unknown("config", where, name, names_of(data.own_models), "a model");
 }
 
 bool at_scale(const ModelSpec& spec, const Scale& scale) {
-  return spec.scales.empty() || std::find(spec.scales.begin(), spec.scales.end(), scale.name) != spec.scales.end();
+  return spec.scales.empty() || contains(spec.scales, scale.name);
 }
 
 Model model_of(const RecipeFile& data, const ModelSpec& spec, const Scale& scale, const Variables& variables,

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 
 namespace lazy::sinks {
 namespace {
@@ -27,9 +27,8 @@ std::vector<std::string> places_of(const ModelConfig& config, const ActivationOp
     for (const std::string& glob : *globs) {
       if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); }))
         continue;
-      const std::string near = nearest(glob, all);
-      fail("probe", "no place '{}' in this model{}", glob,
-           near.empty() ? "; docs/sinks.md lists them" : "; did you mean " + near + "?");
+      const std::string near = did_you_mean(glob, all);
+      fail("probe", "no place '{}' in this model{}", glob, near.empty() ? "; docs/sinks.md lists them" : near);
     }
   }
   std::vector<std::string> out;

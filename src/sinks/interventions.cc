@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/known_names.h"
 #include "core/text.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
@@ -131,11 +132,8 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
       continue;
     }
     const auto weights = weights_like(glob);
-    if (weights.empty()) {
-      const std::string near = nearest(glob, known);
-      fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob,
-           near.empty() ? "" : "; did you mean " + near + "?");
-    }
+    if (weights.empty())
+      fail("sinks", "{}: the model has no tensor or place '{}'{}", change.text, glob, did_you_mean(glob, known));
     require_resident_weights(change);
     for (const Weight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));

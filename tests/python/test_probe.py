@@ -125,7 +125,7 @@ def test_a_wrong_call_is_one_line(tmp_path):
     model = gpt2()
     model.save_pretrained(tmp_path)
     with pytest.raises(
-        ValueError, match=r"^probe: no place 'layers.0.residuel' in this model; did you mean layers.0.residual\?$"
+        ValueError, match=r"^probe: no place 'layers.0.residuel' in this model; did you mean 'layers.0.residual'\?$"
     ):
         lazy_attention.probe(tmp_path, IDS, read=["layers.0.residuel"])
     with pytest.raises(ValueError, match="expected ids below the vocabulary's 61, found 61"):

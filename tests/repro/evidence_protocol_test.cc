@@ -60,7 +60,7 @@ TEST(EvidenceProtocol, MistakesAreNamed) {
   };
   says("curve_points = 4", "curve_point = 4", "unknown key 'curve_point' in [protocol]; did you mean");
   says("sink_tokens", "sink_token", "unknown key 'sink_token' in [measures]; did you mean 'sink_tokens'?");
-  says("[\"softmax\", \"lazy\"]", "[\"sofmax\", \"lazy\"]", "found 'sofmax'; did you mean softmax?");
+  says("[\"softmax\", \"lazy\"]", "[\"sofmax\", \"lazy\"]", "found 'sofmax'; did you mean 'softmax'?");
   says("[\"softmax\", \"lazy\"]", "[\"lazy\", \"lazy\"]", "expected each cell once, found 'lazy' twice");
   says("cells = [\"lazy\"]\n", "", "[S] needs 'cells'");
   says("version = 3", "", "[protocol] needs 'version'");
@@ -80,7 +80,7 @@ TEST(EvidenceProtocol, RunsAreSelectedByName) {
   EXPECT_THAT(ids(selected_runs(p, {"A"}, {"lazy.seed1", "lazy.seed2"})), ElementsAre("A.lazy.seed1", "A.lazy.seed2"));
   EXPECT_THAT(error_of([&] { selected_runs(p, {"X"}, {}); }), HasSubstr("--block: expected one of A, S, found 'X'"));
   EXPECT_THAT(error_of([&] { selected_runs(p, {}, {"A.lazy.seed3"}); }),
-              HasSubstr("found 'A.lazy.seed3'; did you mean A.lazy.seed"));
+              HasSubstr("found 'A.lazy.seed3'; did you mean 'A.lazy.seed"));
   EXPECT_THAT(error_of([&] { selected_runs(p, {"S"}, {"softmax.seed1"}); }), HasSubstr("of a run of block S"));
 }
 

@@ -200,7 +200,7 @@ TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
   record("B.s.seed3", 1);  // an incomplete seed
   const EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
   const EvidenceRecords records = read_records(path_, protocol_);
-  const auto effect = [&](const Names& factors, double expected) {
+  const auto effect = [&](const Words& factors, double expected) {
     const auto values = contrast(claims.design, factors, {"measures.v", ""}, protocol_, records);
     ASSERT_EQ(values.size(), 2u);
     for (const double value : values) EXPECT_NEAR(value, expected, 1e-9);
@@ -298,7 +298,7 @@ TEST_F(EvidenceReport, MistakesAreNamed) {
   const std::string good = std::string(kDifference) + "bound = 0\n";
   says(good + "bond = 1\n", "unknown key 'bond' in [x]; did you mean 'bound'?");
   says("form = \"bound\"\nover = [\"ebx\"]\nside = \"below\"\nbound = 0\n", "over: expected a cell of block B");
-  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean ratio?");
+  says("form = \"ratios\"\nside = \"below\"\nbound = 0\n", "found 'ratios'; did you mean 'ratio'?");
   says("form = \"bound\"\nover = [\"e\"]\nside = \"below\"\n", "[x] needs 'bound'");
   says(good + "sign_block = \"F\"\n", "sign_block: expected a block of the protocol (B, D, E), found 'F'");
   says("form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\nside = \"below\"\nbound = 0\n",

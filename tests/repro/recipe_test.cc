@@ -143,8 +143,8 @@ TEST(Recipes, AGivenModelTakesItsTrainingsPlace) {
 }
 
 TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_THAT(message_of([] { find_recipe("tabel1"); }), HasSubstr("did you mean table1?"));
-  EXPECT_THAT(message_of([] { find_scale("tinny"); }), HasSubstr("did you mean tiny?"));
+  EXPECT_THAT(message_of([] { find_recipe("tabel1"); }), HasSubstr("did you mean 'table1'?"));
+  EXPECT_THAT(message_of([] { find_scale("tinny"); }), HasSubstr("did you mean 'tiny'?"));
 }
 
 TEST(Recipes, Table2IsTheShippedConfigurations) {

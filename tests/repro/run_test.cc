@@ -392,7 +392,7 @@ TEST(ReproCommand, BadInputIsNamed) {
     EXPECT_EQ(code, 2) << printed;
     EXPECT_THAT(printed, HasSubstr(words)) << arguments;
   };
-  says("fig44", "did you mean fig4?");
+  says("fig44", "did you mean 'fig4'?");
   says("fig6 --scale huge", "expected tiny, small or paper");
   says("fig6 --scale small", "expected --corpus DIR, found none");
   says("fig6 --corpus nowhere --output build/repro-test", "--corpus nowhere");

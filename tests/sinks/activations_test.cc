@@ -101,7 +101,7 @@ TEST(ActivationReport, NamesWhatIsWrong) {
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{"layers.0.residuel"}, {}, {}});
               }),
-              HasSubstr("no place 'layers.0.residuel' in this model; did you mean layers.0.residual?"));
+              HasSubstr("no place 'layers.0.residuel' in this model; did you mean 'layers.0.residual'?"));
   EXPECT_THAT(error_of([&] {
                 read_activations(model, kIds, {{}, {"layers.7.*"}, {}});
               }),

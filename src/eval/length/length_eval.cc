@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/known_names.h"
 #include "core/text.h"
 #include "eval/length/measurement.h"
 #include "eval/tasks/documents.h"
@@ -40,11 +41,9 @@ std::vector<std::string> selected_tasks(const LengthEvalOptions& o) {
            "--lengths: nothing to measure: expected --corpus, --text, --data or --tasks passkey,recall, found none");
   }
   for (const std::string& task : tasks) {
-    if (std::find(kTasks.begin(), kTasks.end(), task) == kTasks.end()) {
-      const std::string close = nearest(task, kTasks);
+    if (!contains(kTasks, task))
       fail("eval", "--lengths: task '{}': expected one of {}{}", task, fmt::join(kTasks, ", "),
-           close.empty() ? "" : "; did you mean '" + close + "'?");
-    }
+           did_you_mean(task, kTasks));
     if (std::count(tasks.begin(), tasks.end(), task) > 1)
       fail("eval", "--tasks: expected each task once, found {} twice", task);
     if (task == "heldout" && o.text.empty() == o.corpus.empty()) {

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/text.h"
+#include "core/known_names.h"
 #include "eval/python.h"
 
 namespace lazy::eval {
@@ -166,14 +166,11 @@ std::string wikitext_detokenize(std::string text) {
 }
 
 const Filter& find_filter(const std::string& name) {
-  std::vector<std::string> names;
   for (const Filter& filter : filters()) {
     if (filter.name == name) return filter;
-    names.push_back(filter.name);
   }
-  const std::string close = nearest(name, names);
-  refuse("filter '{}': expected one of {}{}", name, fmt::join(names, ", "),
-         close.empty() ? "" : "; did you mean '" + close + "'?");
+  const std::vector<std::string> names = names_of(filters());
+  refuse("filter '{}': expected one of {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
 }  // namespace lazy::eval

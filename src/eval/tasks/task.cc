@@ -7,7 +7,7 @@
 #include "builtin_tasks.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/text.h"
+#include "core/known_names.h"
 
 namespace lazy::eval {
 
@@ -59,9 +59,7 @@ std::vector<Task> select_tasks(const std::vector<std::string>& names) {
     for (const Task& task : builtin_tasks()) {
       known.push_back(task.name);
       known.insert(known.end(), task.tags.begin(), task.tags.end());
-      if (wanted != "all" && wanted != task.name &&
-          std::find(task.tags.begin(), task.tags.end(), wanted) == task.tags.end())
-        continue;
+      if (wanted != "all" && wanted != task.name && !contains(task.tags, wanted)) continue;
       add(task);
       found = true;
     }
@@ -69,9 +67,8 @@ std::vector<Task> select_tasks(const std::vector<std::string>& names) {
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
     known.push_back("heldout");
-    const std::string close = nearest(wanted, known);
     fail("eval", "task '{}': expected one of {} or a file that ends in .toml{}", wanted, fmt::join(known, ", "),
-         close.empty() ? "" : "; did you mean '" + close + "'?");
+         did_you_mean(wanted, known));
   }
   return selected;
 }

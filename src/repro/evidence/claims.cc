@@ -1,7 +1,6 @@
 #include "repro/evidence/claims.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/json_field.h"
+#include "core/known_names.h"
 #include "core/text.h"
 #include "repro/configs.h"
 #include "repro/evidence/record.h"
@@ -21,29 +21,15 @@ namespace {
 
 constexpr const char* kFile = "evidence-claims.toml";
 
-bool contains(const Names& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-void expect_known(ConfigSection& s, const std::string& key, const std::string& word, const Names& known,
-                  const std::string& what) {
-  if (contains(known, word)) return;
-  const std::string near = nearest(word, known);
-  fail("config", "{}: {}: expected {} ({}), found '{}'{}", s.where(key), key, what, fmt::join(known, ", "), word,
-       near.empty() ? "" : "; did you mean " + near + "?");
-}
-
 const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const std::string& name,
                                  const Protocol& protocol) {
-  Names names;
-  for (const EvidenceBlock& b : protocol.blocks) names.push_back(b.name);
-  expect_known(s, key, name, names, "a block of the protocol");
+  expect_known(s, key, name, names_of(protocol.blocks), "a block of the protocol");
   return protocol.block(name);
 }
 
 // Cells of a block.
-Names cells_of(ConfigSection& s, const std::string& key, const std::string& block, const Protocol& protocol) {
-  Names out = s.strings(key, {});
+Words cells_of(ConfigSection& s, const std::string& key, const std::string& block, const Protocol& protocol) {
+  Words out = s.strings(key, {});
   for (const std::string& cell : out)
     expect_known(s, key, cell, protocol.block(block).cells, "a cell of block " + block);
   return out;
@@ -56,11 +42,11 @@ std::string optional_block(ConfigSection& s, const std::string& key, const std::
   return name;
 }
 
-void need(const Names& list, const std::string& file, const std::string& section, const char* key) {
+void need(const Words& list, const std::string& file, const std::string& section, const char* key) {
   if (list.empty()) fail("config", "{}: [{}] needs '{}'", file, section, key);
 }
 
-void need_pairs(ConfigSection& s, const char* key, const Names& over, const Names& under) {
+void need_pairs(ConfigSection& s, const char* key, const Words& over, const Words& under) {
   if (over.size() != under.size())
     fail("config", "{}: {}: expected as many cells as over has ({}), found {}", s.where(key), key, over.size(),
          under.size());
@@ -136,7 +122,7 @@ FactorialDesign read_design(Config& config, const Protocol& protocol) {
   }
   for (const std::string& cell : cells.keys()) {
     expect_known(cells, cell, cell, block.cells, "a cell of block " + d.block);
-    const Names levels = cells.strings(cell, {});
+    const Words levels = cells.strings(cell, {});
     if (levels.size() != d.factors.size())
       fail("config", "{}: {}: expected {} levels, found {}", cells.where(cell), cell, d.factors.size(), levels.size());
     for (size_t i = 0; i < levels.size(); ++i) {
@@ -160,7 +146,7 @@ double value_of(const Json& record, const RecordMeasure& m, const std::string& f
 
 struct Side {
   std::string block;
-  Names cells;
+  Words cells;
   RecordMeasure measure;
 };
 
@@ -357,7 +343,7 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
     out.claims.push_back(read_claim(config, claim, out.design, protocol));
   ConfigSection effects = config.section("effects");
   for (const std::string& key : effects.keys()) {
-    const Names paths = effects.strings(key, {});
+    const Words paths = effects.strings(key, {});
     if (paths.empty() || paths.size() > 2)
       fail("config", "{}: {}: expected one or two paths, found {}", effects.where(key), key, paths.size());
     out.effects.emplace_back(key, RecordMeasure{paths[0], paths.size() > 1 ? paths[1] : ""});
@@ -377,7 +363,7 @@ EvidenceClaims embedded_claims(const Protocol& protocol) {
   return read_claims(embedded_config(kFile), kFile, protocol);
 }
 
-int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Names& factors) {
+int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Words& factors) {
   int sign = 1;
   for (size_t i = 0; i < signs.size(); ++i) {
     if (contains(factors, design.factors[i])) sign *= signs[i];
@@ -385,7 +371,7 @@ int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, co
   return sign;
 }
 
-std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
+std::vector<double> contrast(const FactorialDesign& design, const Words& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records) {
   Side side{design.block, {}, measure};
   std::vector<double> weights;

@@ -13,8 +13,6 @@
 
 namespace lazy::repro {
 
-using Names = std::vector<std::string>;
-
 // A path in a record, and one whose value is subtracted; empty: none.
 struct RecordMeasure {
   std::string path, from;
@@ -25,23 +23,23 @@ struct EvidenceClaim {
   std::string name, text, rule, block, under_block, form, side;
   bool primary = false;
   RecordMeasure measure, under_measure;
-  Names over, under, factors;
+  Words over, under, factors;
   double factor = 1, bound = 0, equal_within = 0;
   std::string needs_measure, sign_block, slope_block, slope_measure;
-  Names needs_cells, sign_over, sign_under, slope_cells;
+  Words needs_cells, sign_over, sign_under, slope_cells;
 };
 
 // Two levels of each factor; signs are -1 (low) and 1 (high), by cell.
 struct FactorialDesign {
   std::string block;
-  Names factors, low, high;
+  Words factors, low, high;
   std::map<std::string, std::vector<int>> signs;
 };
 
 struct HeadStart {
   std::string block;
   std::vector<double> tokens;
-  Names over, under;
+  Words over, under;
 };
 
 struct EvidenceClaims {
@@ -75,9 +73,9 @@ std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Proto
                                        const EvidenceRecords& records);
 
 // A cell's side of an effect: the product of its signs of these factors.
-int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Names& factors);
+int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Words& factors);
 // The contrast of some factors in the design, a value for every complete seed.
-std::vector<double> contrast(const FactorialDesign& design, const Names& factors, const RecordMeasure& measure,
+std::vector<double> contrast(const FactorialDesign& design, const Words& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records);
 // The number at a path of a record; Error names file, field, expected and found.
 double number_at(const Json& record, const std::string& path, const std::string& file);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/text.h"
+#include "core/known_names.h"
 #include "report/dot_plot.h"
 #include "report/plot.h"
 #include "report/style.h"
@@ -22,7 +22,7 @@ std::string measure_name(const RecordMeasure& m) {
   return m.from.empty() ? plain(m.path) : plain(m.path) + " minus " + plain(m.from);
 }
 
-void add_rows(report::DotPlot& plot, const std::string& block, const Names& cells, const RecordMeasure& measure,
+void add_rows(report::DotPlot& plot, const std::string& block, const Words& cells, const RecordMeasure& measure,
               size_t series, const std::string& note, const Protocol& protocol, const EvidenceRecords& records) {
   for (const std::string& cell : cells) {
     report::DotRow row{cell + note, series, {}, {}};
@@ -41,8 +41,8 @@ void add_rows(report::DotPlot& plot, const std::string& block, const Names& cell
 }
 
 // The cells on the high side of an effect, or those on the low side.
-Names cells_of_effect(const FactorialDesign& design, const Names& factors, bool high) {
-  Names out;
+Words cells_of_effect(const FactorialDesign& design, const Words& factors, bool high) {
+  Words out;
   for (const auto& [cell, signs] : design.signs) {
     if ((effect_sign(design, signs, factors) > 0) == high) out.push_back(cell);
   }
@@ -52,8 +52,8 @@ Names cells_of_effect(const FactorialDesign& design, const Names& factors, bool 
 EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
                                const EvidenceRecords& records) {
   const bool effect = c.form == "effect";
-  const Names over = effect ? cells_of_effect(claims.design, c.factors, true) : c.over;
-  const Names under = effect ? cells_of_effect(claims.design, c.factors, false) : c.under;
+  const Words over = effect ? cells_of_effect(claims.design, c.factors, true) : c.over;
+  const Words under = effect ? cells_of_effect(claims.design, c.factors, false) : c.under;
   const bool other = c.under_measure.path != c.measure.path;
   report::DotPlot plot;
   plot.x_label = measure_name(c.measure);
@@ -114,7 +114,7 @@ EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, c
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = run.block == c.slope_block ? records.find(run) : nullptr;
     if (!record || !record->contains("snapshots")) continue;
-    const bool claimed = std::find(c.slope_cells.begin(), c.slope_cells.end(), run.cell) != c.slope_cells.end();
+    const bool claimed = contains(c.slope_cells, run.cell);
     report::Curve curve{{}, "curve " + report::series_class(claimed ? 0 : 1)};
     curve.marker = report::series_mark(static_cast<size_t>(run.seed - 1));
     for (const Json& s : record->at("snapshots")) {

@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "repro/measure_kinds.h"
 
 namespace lazy::repro {
 
 namespace {
 
-using Rows = std::vector<Names>;
+using Rows = std::vector<Words>;
 
 // Of the table of runs. Losses are in nats a token; the post-hoc control is softmax's alone.
 constexpr std::pair<const char*, const char*> kRunColumns[] = {
@@ -26,16 +27,6 @@ constexpr std::pair<const char*, const char*> kRunColumns[] = {
 };
 
 std::string number(double value) { return fmt::format("{:.4f}", value); }
-
-// Null where the record has none, such as the post-hoc control of a model that is not softmax.
-Json number_if_any(const Json& record, const std::string& path) {
-  const Json* at = &record;
-  for (const std::string& key : split(path, '.')) {
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &at->at(key);
-  }
-  return at->is_number() ? *at : Json();
-}
 
 Json estimate_json(const UnitEstimate& e) {
   if (e.by_unit.empty()) return nullptr;
@@ -57,11 +48,11 @@ std::string interval_text(const Json& e) {
 std::string seeds_text(const Json& e) { return e.is_null() ? "0" : e.at("seeds").dump(); }
 
 // Main effects first, then interactions of two factors, of three.
-std::vector<Names> factor_sets(const Names& factors) {
-  std::vector<Names> out;
+std::vector<Words> factor_sets(const Words& factors) {
+  std::vector<Words> out;
   for (size_t size = 1; size <= factors.size(); ++size) {
     for (size_t mask = 1; mask < size_t{1} << factors.size(); ++mask) {
-      Names set;
+      Words set;
       for (size_t i = 0; i < factors.size(); ++i) {
         if (mask >> i & 1) set.push_back(factors[i]);
       }
@@ -96,7 +87,7 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
                              {"note", v.note}});
   }
   for (const auto& [name, measure] : claims.effects) {
-    for (const Names& factors : factor_sets(claims.design.factors)) {
+    for (const Words& factors : factor_sets(claims.design.factors)) {
       const auto values = contrast(claims.design, factors, measure, protocol, records);
       out["effects"].push_back(
           {{"measure", name}, {"factors", factors}, {"effect", estimate_json(over_units(values, above(0)))}});
@@ -110,7 +101,10 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
     const Json* record = records.find(run);
     if (!record) continue;
     Json row = {{"run", run.id()}, {"exploratory", run.exploratory}, {"tokens", record->at("tokens")}};
-    for (const auto& [name, path] : kRunColumns) row[name] = number_if_any(*record, path);
+    for (const auto& [name, path] : kRunColumns) {
+      const Json found = at_path(*record, path, '.');
+      row[name] = found.is_number() ? found : Json();  // none: the post-hoc control of a model that is not softmax
+    }
     out["records"].push_back(std::move(row));
   }
   return out;
@@ -153,7 +147,7 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   rows = {{"measure", "effect of", "value", "95 % interval", "seeds"}};
   for (const Json& e : all.at("effects")) {
     rows.push_back({e.at("measure").get<std::string>(),
-                    fmt::format("{}", fmt::join(e.at("factors").get<Names>(), " x ")), value_text(e.at("effect")),
+                    fmt::format("{}", fmt::join(e.at("factors").get<Words>(), " x ")), value_text(e.at("effect")),
                     interval_text(e.at("effect")), seeds_text(e.at("effect"))});
   }
   page += table("Effects in block " + claims.design.block, rows, "llrrr");
@@ -182,7 +176,7 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   rows = {{"run", "tokens"}};
   for (const auto& [name, path] : kRunColumns) rows[0].emplace_back(name);
   for (const Json& r : all.at("records")) {
-    Names row{r.at("run").get<std::string>() + (r.at("exploratory").get<bool>() ? " (exploratory)" : ""),
+    Words row{r.at("run").get<std::string>() + (r.at("exploratory").get<bool>() ? " (exploratory)" : ""),
               human_count(r.at("tokens").get<double>())};
     for (const auto& [name, path] : kRunColumns) row.push_back(r.at(name).is_null() ? "" : number(r.at(name)));
     rows.push_back(std::move(row));

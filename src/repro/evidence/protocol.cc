@@ -8,7 +8,7 @@
 #include "core/checksum.h"
 #include "core/config.h"
 #include "core/error.h"
-#include "core/text.h"
+#include "core/known_names.h"
 #include "repro/configs.h"
 
 namespace lazy::repro {
@@ -17,15 +17,6 @@ namespace {
 
 constexpr int64_t kFirstSeed = 42;  // training.seed of seed 1, as in every recipe
 constexpr const char* kFile = "evidence.toml";
-
-bool contains(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
-std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? "" : "; did you mean " + near + "?";
-}
 
 // A list of whole numbers of at least `least`; increasing.
 std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, const std::vector<int64_t>& fallback,
@@ -40,17 +31,6 @@ std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, 
     out.push_back(static_cast<int64_t>(value));
   }
   if (out.empty()) fail("config", "{}: {}: expected at least one number, found none", section.where(key), key);
-  return out;
-}
-
-// A list of section.key=value. A list without elements is one of no overrides.
-std::vector<std::string> overrides_of(ConfigSection& section, const std::string& key) {
-  std::vector<std::string> out = section.strings(key, {});
-  for (const std::string& item : out) {
-    const size_t dot = item.find('.'), equals = item.find('=');
-    if (dot == std::string::npos || equals == std::string::npos || dot > equals)
-      fail("config", "{}: {}: expected section.key=value, found '{}'", section.where(key), key, item);
-  }
   return out;
 }
 
@@ -84,7 +64,7 @@ EvidenceBlock read_block(Config& config, const std::string& name, const std::vec
   b.exploratory = s.strings("exploratory", {});
   b.seeds = increasing(s, "seeds", {1}, 1);
   b.tokens = s.integer("tokens", 0, 1);
-  b.overrides = overrides_of(s, "overrides");
+  b.overrides = read_overrides(s, "overrides");
   b.snapshot_every = s.integer("snapshot_every", 0, 0);
   b.condition = s.string("condition", "");
   b.condition_seeds = s.integer("condition_seeds", 1, 1);
@@ -96,17 +76,11 @@ EvidenceBlock read_block(Config& config, const std::string& name, const std::vec
     if (std::find(b.cells.begin(), b.cells.begin() + static_cast<int64_t>(i), cell) !=
         b.cells.begin() + static_cast<int64_t>(i))
       fail("config", "{}: {}.cells: expected each cell once, found '{}' twice", s.where("cells"), name, cell);
-    if (!contains(known_cells, cell))
-      fail("config", "{}: {}.cells: expected cells of [cells], found '{}'{}", s.where("cells"), name, cell,
-           suggestion(cell, known_cells));
+    expect_known(s, "cells", cell, known_cells, "cells of [cells]");
   }
-  const auto check_own = [&](const char* key, const std::string& cell) {
-    if (!contains(b.cells, cell))
-      fail("config", "{}: {}.{}: expected one of the block's cells, found '{}'{}", s.where(key), name, key, cell,
-           suggestion(cell, b.cells));
-  };
-  for (const std::string& cell : b.exploratory) check_own("exploratory", cell);
-  if (!b.condition.empty()) check_own("condition", b.condition);
+  for (const std::string& cell : b.exploratory)
+    expect_known(s, "exploratory", cell, b.cells, "one of the block's cells");
+  if (!b.condition.empty()) expect_known(s, "condition", b.condition, b.cells, "one of the block's cells");
   return b;
 }
 
@@ -123,7 +97,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
   p.version = s.integer("version", 0, 1);
   if (p.version == 0) fail("config", "{}: [protocol] needs 'version'", name);
   p.extends = s.required_string("extends");
-  p.overrides = overrides_of(s, "overrides");
+  p.overrides = read_overrides(s, "overrides");
   const std::vector<std::string> blocks = s.strings("blocks", {});
   if (blocks.empty()) fail("config", "{}: [protocol] needs 'blocks'", name);
   p.curve_points = s.integer("curve_points", p.curve_points, 1);
@@ -136,7 +110,7 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
       if (other.name == block) fail("config", "{}: blocks: expected each once, found '{}' twice", name, block);
     }
     p.blocks.push_back(read_block(config, block, known));
-    for (const std::string& cell : p.blocks.back().cells) p.cells[cell] = overrides_of(cells, cell);
+    for (const std::string& cell : p.blocks.back().cells) p.cells[cell] = read_overrides(cells, cell);
   }
   config.check_all_used();
   return p;
@@ -162,12 +136,10 @@ std::vector<EvidenceRun> Protocol::runs() const {
 }
 
 const EvidenceBlock& Protocol::block(const std::string& name) const {
-  std::vector<std::string> names;
   for (const EvidenceBlock& b : blocks) {
     if (b.name == name) return b;
-    names.push_back(b.name);
   }
-  fail("repro", "--block: expected one of {}, found '{}'{}", fmt::join(names, ", "), name, suggestion(name, names));
+  fail_unknown("repro", "--block", name, names_of(blocks));
 }
 
 std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vector<std::string>& blocks,
@@ -190,7 +162,7 @@ std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vect
     if (!used[i])
       fail("repro", "--only: expected CELL.seedK or BLOCK.CELL.seedK of a run{}, found '{}'{}",
            blocks.empty() ? "" : fmt::format(" of block {}", fmt::join(blocks, ", ")), only[i],
-           suggestion(only[i], names));
+           did_you_mean(only[i], names));
   }
   return out;
 }

@@ -1,0 +1,36 @@
+#include "core/known_names.h"
+
+#include <gtest/gtest.h>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "support/error_of.h"
+
+namespace lazy {
+
+struct Named {
+  const char* name;
+};
+
+const std::vector<std::string> kKnown = names_of(std::vector<Named>{{"steps"}, {"seed"}});
+
+TEST(KnownNames, SuggestsTheNearest) {
+  EXPECT_EQ(kKnown, (std::vector<std::string>{"steps", "seed"}));
+  EXPECT_TRUE(contains(kKnown, "seed"));
+  EXPECT_FALSE(contains(kKnown, "see"));
+  EXPECT_EQ(did_you_mean("stesp", kKnown), "; did you mean 'steps'?");
+  EXPECT_EQ(did_you_mean("zzzzzz", kKnown), "");
+}
+
+TEST(KnownNames, TheErrorNamesPlaceListAndWord) {
+  EXPECT_EQ(error_of([] { expect_known("a.toml key", "seed", kKnown); }), "");
+  EXPECT_EQ(error_of([] { expect_known("a.toml key", "stesp", kKnown); }),
+            "config: a.toml key: expected one of steps, seed, found 'stesp'; did you mean 'steps'?");
+  EXPECT_EQ(error_of([] { fail_unknown("repro", "--block", "zzzzzz", kKnown, "a block"); }),
+            "repro: --block: expected a block (steps, seed), found 'zzzzzz'");
+  Config config = Config::parse("[model]\nkey = \"sed\"\n", "a.toml");
+  EXPECT_EQ(error_of([&] { expect_known(config.section("model"), "key", "sed", kKnown, "a key"); }),
+            "config: a.toml:2: model.key: expected a key (steps, seed), found 'sed'; did you mean 'seed'?");
+}
+
+}  // namespace lazy
