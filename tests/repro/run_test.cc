@@ -369,7 +369,7 @@ TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
     EXPECT_THAT(printed, HasSubstr(words));
   };
   says("kind = \"heldout\"", "kind = \"heldoot\"", "expected one of heldout, ");
-  says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: kind: ");
+  says("kind = \"heldout\"", "kind = \"heldoot\"", ":6: step 1.kind: ");
   says("[\"lazy\", \"softmax\"]", "[\"lazy\", \"softmx\"]", "found 'softmx'; did you mean 'softmax'?");
   says("measure = \"loss\"", "measure = \"los\"", "[claim 1] measure: expected STEP:PATH or one of loss, ");
   says("under = \"softmax\"", "under = \"sotfmax\"", "[claim 1]: expected a model of the recipe (given, lazy, softmax");
