@@ -88,7 +88,11 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .add_flag("--split", a.split,
                 "With --seconds: begin the first run that does not fit, stop it in time, go on with it the next time")
       .group(group);
-  command.add_option("--records", a.records, "Folder of the records").show_default().group(group);
+  command
+      .add_option("--records", a.records,
+                  "Folder of the records; recipes take from it what they would train and measure")
+      .show_default()
+      .group(group);
   command.add_flag("--list", a.list, "Run nothing: print the runs, what is recorded, and the seconds to expect")
       .group(group);
   command.add_option("--protocol", a.protocol, "A protocol's file (default: configs/evidence.toml, built in)")

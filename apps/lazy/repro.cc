@@ -121,8 +121,14 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
   return c;
 }
 
+constexpr int64_t kRecordedSeeds = 3;  // as many as the protocol of the evidence has
+
 void list(const ReproArguments& a) {
   const TemporaryFolder configs;
+  const RecordedRuns records(a.evidence.records, "", configs.path);
+  Conditions recorded = conditions(a, find_scale("small"));
+  recorded.seeds = kRecordedSeeds;
+  recorded.domains = {{"any", ""}};  // a recipe about them is not run without
   Json all = Json::array();
   std::string table =
       "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
@@ -131,7 +137,9 @@ void list(const ReproArguments& a) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
     std::string cells = " – |";
     item["last_run"] = nullptr;
-    if (const auto last = last_run(recipe.name, a.output)) {
+    auto last = last_run(recipe.name, a.output);
+    if (!last) last = last_run(recipe, recorded, records);
+    if (last) {
       item["last_run"] = {{"scale", last->scale}, {"seeds", last->seeds}, {"date", last->date}};
       cells = fmt::format(" {}, {} seed{}, {} |", last->scale, last->seeds, last->seeds == 1 ? "" : "s", last->date);
     }
@@ -152,9 +160,8 @@ void list(const ReproArguments& a) {
   if (a.json) return fmt::print("{}\n", all.dump(2));
   fmt::print(
       "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: "
-      "{}.\nLast "
-      "run: from the records below {}.\n",
-      table, basis(scales()[0]), basis(scales()[1]), a.output);
+      "{}.\nLast run: from the records below {}, or those of evidence in {}.\n",
+      table, basis(scales()[0]), basis(scales()[1]), a.output, a.evidence.records);
 }
 
 void print_plan(const RecipeRun& run, const Cost& estimate, const ReproArguments& a) {
@@ -218,6 +225,7 @@ void repro(const ReproArguments& a) {
   options.output = a.output;
   options.text = a.text;
   options.latency = latency;
+  options.records = a.evidence.records;
   options.only = a.only;
   if (!a.only.empty() && (a.recipe == "all" || a.dry_run))
     lazy::fail("repro", "--only: expected one recipe to run, found {}", a.dry_run ? "--dry-run" : "all");

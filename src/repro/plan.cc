@@ -31,15 +31,21 @@ std::vector<std::string> Scale::files(const std::string& kind, Budget budget) co
   return {model + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
 }
 
+// Small scale trains as the protocol of the evidence does, so that its records serve (evidence/steps.h).
+std::vector<std::string> Scale::overrides() const {
+  return name == "small" ? std::vector<std::string>{"optimizer.lr=3e-3"} : std::vector<std::string>{};
+}
+
 std::vector<std::string> Scale::attention_overrides() const {
   if (is_paper()) return {};
-  return {name == "tiny" ? "model.num_heads=4" : "model.num_heads=8"};
+  if (name == "tiny") return {"model.num_heads=4"};
+  return {"model.num_heads=8", "model.distance_bias_init_apart=true"};
 }
 
 const std::vector<Scale>& scales() {
   static const std::vector<Scale> all{
       {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32},
-      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 1024, 128, 64},
+      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 16384, 512, 256},
       {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
        false, 2048, 256, 128}};
   return all;
@@ -83,6 +89,9 @@ std::filesystem::path given_folder(const Step& step) {
 Plan& Plan::train(const Model& model) {
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     std::vector<std::string> overrides{fmt::format("model.kind=\"{}\"", model.kind)};
+    if (model.files.empty()) {
+      for (std::string& more : conditions_.scale.overrides()) overrides.push_back(std::move(more));
+    }
     if (!find_mixer(model.kind) && model.files.empty()) {
       for (std::string& more : conditions_.scale.attention_overrides()) overrides.push_back(std::move(more));
     }

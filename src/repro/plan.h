@@ -23,6 +23,7 @@ struct Scale {
   bool is_paper() const { return name == "paper"; }
   // Configurations of configs/ that a model extends; later ones override. kind: as in [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;
+  std::vector<std::string> overrides() const;  // of every model of its configurations
   // Overrides for attention models only: other mixers lack these keys.
   std::vector<std::string> attention_overrides() const;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/file.h"
 #include "core/statistics.h"
@@ -109,12 +110,23 @@ std::string summary(const RecipeRun& run) {
   return out;
 }
 
+std::string devices(const RecipeRun& run) {
+  std::set<std::string> all;
+  for (const StepRun& s : run.steps)
+    if (s.record.is_object()) all.insert(s.record.value("device", run.conditions.device));
+  return all.empty() ? run.conditions.device : fmt::format("{}", fmt::join(all, ", "));
+}
+
 std::string cautions(const RecipeRun& run) {
   std::vector<std::string> out;
   const Scale& scale = run.conditions.scale;
   if (run.unfinished > 0)
     out.push_back(
         fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
+  const auto recorded =
+      std::count_if(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return !s.evidence.empty(); });
+  if (recorded > 0)
+    out.push_back(fmt::format("{} of {} steps are records of `lazy repro evidence`.", recorded, run.steps.size()));
   if (trains(run) && run.conditions.seeds == 1)
     out.emplace_back("Each model was trained once: no difference between models is a finding; --seeds N trains more.");
   if (has_scale(run) && !scale.is_paper())
@@ -158,7 +170,7 @@ Json to_json(const RecipeRun& run) {
            {"reproduces", recipe.source},
            {"scale", c.scale.name},
            {"scale_means", c.scale.means},
-           {"device", c.device},
+           {"device", devices(run)},
            {"seeds", c.seeds},
            {"corpus", c.corpus.string()},
            {"data", c.data.string()},
@@ -200,6 +212,7 @@ Json to_json(const RecipeRun& run) {
   out["steps"] = Json::array();
   for (const StepRun& s : run.steps) {
     Json item{{"id", s.step.id}, {"kind", name(s.step.kind)}, {"folder", s.folder.string()}, {"left_out", s.left_out}};
+    if (!s.evidence.empty()) item["evidence"] = s.evidence;
     if (s.record.is_object()) item["seconds"] = s.record.at("seconds");
     out["steps"].push_back(item);
   }
@@ -212,7 +225,7 @@ std::string to_markdown(const RecipeRun& run) {
   const Conditions& c = run.conditions;
   std::string out = fmt::format("# {}: {}\n\nReproduces {}. ", recipe.name, recipe.title, recipe.source);
   if (has_scale(run))
-    out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, c.device, c.seeds,
+    out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, devices(run), c.seeds,
                        c.seeds == 1 ? "" : "s");
   for (const auto& [name, folder] : c.models) out += fmt::format("Model {}: {}. ", name, folder.string());
   out += run.date + ".\n";
@@ -240,11 +253,34 @@ std::string to_markdown(const RecipeRun& run) {
   for (const StepRun& s : run.steps) {
     out += fmt::format("| {} | {} | {} | {} |\n", s.step.id, name(s.step.kind),
                        s.record.is_object() ? human_seconds(s.record.at("seconds").get<double>()) : "–",
-                       s.left_out.empty() ? s.folder.string() : "left out: " + s.left_out);
+                       !s.left_out.empty()  ? "left out: " + s.left_out
+                       : s.evidence.empty() ? s.folder.string()
+                                            : "record " + s.evidence);
   }
   if (!recipe.notes.empty()) out += "\n## Notes\n\n";
   for (const std::string& note : recipe.notes) out += "- " + note + "\n";
   return out;
+}
+
+std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records) {
+  LastRun last{conditions.scale.name, "", 0};
+  Conditions of_seeds = conditions;
+  std::set<std::string> before;  // steps of the seeds so far
+  for (int64_t seed = 1; seed <= conditions.seeds; ++seed) {
+    of_seeds.seeds = seed;
+    const std::vector<Step> plan = recipe.plan(of_seeds);
+    const auto recorded = records.steps(plan);
+    bool whole = !recorded.empty();
+    std::string date;
+    for (const Step& step : plan) {
+      if (!before.insert(step.id).second || step.needs == "data") continue;
+      const auto found = recorded.find(step.id);
+      whole &= found != recorded.end();
+      if (whole) date = std::max(date, found->second.record.at("finished").get<std::string>());
+    }
+    if (whole) ++last.seeds, last.date = std::max(last.date, date);
+  }
+  return last.seeds > 0 ? std::optional(last) : std::nullopt;
 }
 
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "repro/evidence/steps.h"
 #include "repro/runner.h"
 
 namespace lazy::repro {
@@ -28,6 +29,7 @@ std::string interval_text(const Finding& finding);                       // "-0.
 std::string over_text(const Finding& finding);                           // "3 seeds", "100 texts"
 std::string p_text(const Finding& finding);                              // the adjusted p
 std::string verdict_text(const Finding& finding, const RecipeRun& run);  // "reproduced (tiny scale, lazy, softmax)"
+std::string devices(const RecipeRun& run);                               // of the finished steps
 bool trains(const RecipeRun& run);                                       // whether a model is trained for it
 bool has_scale(const RecipeRun& run);       // experiments on given models and on toys have none
 std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
@@ -39,6 +41,8 @@ struct LastRun {
   std::string scale, date;
   int64_t seeds = 1;
 };
+// From records of `lazy repro evidence`: the seeds of which they have every step, but what needs the benchmarks' files.
+std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);
 
 // Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.

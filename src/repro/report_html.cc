@@ -40,9 +40,9 @@ std::string to_html(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Scale& scale = run.conditions.scale;
   const std::string title = fmt::format("{}: {}", recipe.name, recipe.title);
-  std::string subject =
-      has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means), run.conditions.device)
-                     : "";
+  std::string subject = has_scale(run) ? fmt::format("Scale {}: {}; {}. ", scale.name, html_escape(scale.means),
+                                                     html_escape(devices(run)))
+                                       : "";
   for (const auto& [name, folder] : run.conditions.models)
     subject += fmt::format("Model {}: {}. ", html_escape(name), report::code(folder.string()));
   std::string body = fmt::format(

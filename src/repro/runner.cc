@@ -16,6 +16,7 @@
 #include "model/device.h"
 #include "report/run.h"
 #include "repro/configs.h"
+#include "repro/evidence/steps.h"
 #include "repro/experiments/experiment.h"
 #include "repro/measure.h"
 #include "train/trainer.h"
@@ -145,6 +146,36 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
       fail("repro", "{}: expected a step's record, found no values; remove the folder to run it again",
            (s.folder / "record.json").string());
     s.found = true;
+  }
+}
+
+// Steps that are not finished take what the records have.
+void use_records(RecipeRun& run, const RunOptions& options, const fs::path& configs) {
+  if (options.records.empty()) return;
+  std::vector<Step> steps;
+  for (const StepRun& s : run.steps) steps.push_back(s.step);
+  auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps);
+  for (StepRun& s : run.steps) {
+    const auto found = recorded.find(s.step.id);
+    if (s.found || !s.left_out.empty() || found == recorded.end()) continue;
+    s.record = std::move(found->second.record);
+    s.evidence = found->second.run;
+    s.found = true;
+  }
+}
+
+// A record keeps no model: where another step needs it, it is trained.
+void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
+  for (StepRun& training : run.steps) {
+    if (training.evidence.empty() || training.step.kind != StepKind::train) continue;
+    for (size_t n = 0; n < run.steps.size(); ++n) {
+      const StepRun& s = run.steps[n];
+      if (s.step.model != training.step.id || s.found || !s.left_out.empty() || !wanted[n]) continue;
+      training.record = Json();
+      training.evidence.clear();
+      training.found = false;
+      break;
+    }
   }
 }
 
@@ -295,6 +326,8 @@ RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options) {
   } else {
     for (StepRun& s : run.steps) s.left_out = missing(s.step, options);
   }
+  use_records(run, options, TemporaryFolder().path);
+  train_again(run, std::vector<bool>(run.steps.size(), true));
   return run;
 }
 
@@ -309,12 +342,17 @@ Results results_of(const RecipeRun& run) {
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = plan_recipe(recipe, options);
   bool any = false;
+  std::string last;  // day on which a step was finished
   for (StepRun& s : run.steps) {
     any |= s.found;
     if (s.found || !s.left_out.empty()) continue;
     s.left_out = "not run yet";
     ++run.unfinished;
   }
+  for (const StepRun& s : run.steps) {
+    if (s.found) last = std::max(last, s.record.value("finished", std::string()));
+  }
+  if (!last.empty()) run.date = last;
   if (any) run.findings = recipe.judge(run.conditions, results_of(run));
   return run;
 }
@@ -346,6 +384,8 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     }
   }
   place_steps(run, options, corpus, scale_folder(options) / "configs");
+  use_records(run, options, scale_folder(options) / "configs");
+  train_again(run, wanted);
   for (size_t n = 0; n < run.steps.size(); ++n) {
     StepRun& s = run.steps[n];
     if (!s.left_out.empty()) {
@@ -359,9 +399,10 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     check_stop(run);
     const fs::path given = given_folder(s.step);
     log::info("{} {}/{} {}{}", recipe.name, n + 1, run.steps.size(), s.step.id,
-              s.found         ? ": done before"
-              : given.empty() ? ""
-                              : ": " + given.string());
+              !s.evidence.empty() ? ": record " + s.evidence
+              : s.found           ? ": done before"
+              : given.empty()     ? ""
+                                  : ": " + given.string());
     if (!s.found) run_step(s, run, options, corpus);
   }
   if (run.unfinished == 0) run.findings = recipe.judge(run.conditions, results_of(run));

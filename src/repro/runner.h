@@ -16,6 +16,8 @@ namespace lazy::repro {
 struct RunOptions {
   Conditions conditions;
   std::filesystem::path output = "repro";
+  // Records of `lazy repro evidence` (evidence/steps.h), which stand for steps; empty or no folder: none.
+  std::filesystem::path records;
   std::vector<std::string> text;  // files or folders to make a corpus of where none is given (tiny scale)
   std::vector<std::string> only;  // ids of steps: run these and the trainings that they measure; empty: all
   bool progress = true;
@@ -29,6 +31,7 @@ struct StepRun {
   Json record;                   // of record.json; null while it is not finished
   std::string left_out;          // why
   bool found = false;            // it was finished before this run
+  std::string evidence;          // the run of `lazy repro evidence` whose record stands for it
 };
 
 struct RecipeRun {

@@ -59,6 +59,8 @@ EvidenceClaim read_claim(Config& config, const std::string& name, const Factoria
   c.name = name;
   c.text = s.required_string("text");
   c.rule = s.required_string("rule");
+  c.paper = s.string("paper", "");
+  c.differs = s.string("differs", "");
   c.primary = s.boolean("primary", false);
   c.block = s.required_string("block");
   known_block(s, "block", c.block, protocol);
@@ -325,12 +327,31 @@ EvidenceRecords read_records(const fs::path& folder, const Protocol& protocol) {
   return out;
 }
 
+namespace {
+
+// Sum and count of a number, or of the numbers of a list, of its lists, ...
+std::pair<double, size_t> sum_and_count(const OrderedJsonField& field) {
+  if (!field.present() || !field.json().is_array()) {
+    const double value = field.number();
+    if (!std::isfinite(value)) field.wrong("a finite number");
+    return {value, 1};
+  }
+  if (field.size() == 0) field.wrong("a number or a list of numbers");
+  std::pair<double, size_t> all{0, 0};
+  for (size_t i = 0; i < field.size(); ++i) {
+    const auto part = sum_and_count(field.at(i));
+    all.first += part.first, all.second += part.second;
+  }
+  return all;
+}
+
+}  // namespace
+
 double number_at(const Json& record, const std::string& path, const std::string& file) {
   OrderedJsonField field("repro", record, file);
   for (const std::string& key : split(path, '.')) field = field.find(key);
-  const double value = field.number();
-  if (!std::isfinite(value)) field.wrong("a finite number");
-  return value;
+  const auto [sum, count] = sum_and_count(field);
+  return sum / static_cast<double>(count);
 }
 
 EvidenceClaims read_claims(const std::string& text, const std::string& name, const Protocol& protocol) {
@@ -338,6 +359,8 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
   ConfigSection s = config.section("report");
   EvidenceClaims out;
   out.parameters = s.required_string("parameters");
+  out.differs = s.strings("differs", {});
+  out.pages = s.strings("pages", {});
   out.design = read_design(config, protocol);
   for (const std::string& claim : s.strings("claims", {}))
     out.claims.push_back(read_claim(config, claim, out.design, protocol));

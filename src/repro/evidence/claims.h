@@ -20,7 +20,7 @@ struct RecordMeasure {
 
 // configs/evidence-claims.toml describes the keys.
 struct EvidenceClaim {
-  std::string name, text, rule, block, under_block, form, side;
+  std::string name, text, rule, paper, differs, block, under_block, form, side;
   bool primary = false;
   RecordMeasure measure, under_measure;
   Words over, under, factors;
@@ -44,6 +44,8 @@ struct HeadStart {
 
 struct EvidenceClaims {
   std::string parameters;
+  Words differs;  // from the paper, in all claims
+  Words pages;    // list items of Markdown: pages of other results
   std::vector<EvidenceClaim> claims;
   FactorialDesign design;
   std::vector<std::pair<std::string, RecordMeasure>> effects;
@@ -77,7 +79,7 @@ int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, co
 // The contrast of some factors in the design, a value for every complete seed.
 std::vector<double> contrast(const FactorialDesign& design, const Words& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records);
-// The number at a path of a record; Error names file, field, expected and found.
+// The number at a path of a record, of a list the mean of its numbers; Error names file, field, expected and found.
 double number_at(const Json& record, const std::string& path, const std::string& file);
 // The paired mean difference of the validation curve at a number of tokens, a value for every complete seed.
 std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,

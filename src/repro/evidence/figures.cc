@@ -65,7 +65,7 @@ EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& cla
   if (other) plot.label += fmt::format("; other measure: {}", measure_name(c.under_measure));
   const bool any = std::any_of(plot.rows.begin(), plot.rows.end(), [](const auto& row) { return !row.values.empty(); });
   return {"claim-" + c.name + ".svg", c.text,
-          any ? report::svg_file(report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label) : ""};
+          any ? report::svg_file(report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label) : "", ""};
 }
 
 // The axes' ranges from the curves, then the file.
@@ -78,13 +78,13 @@ EvidenceFigure curves(const std::string& file, const std::string& title, report:
       first = false;
     }
   }
-  if (first) return {file, title, ""};
+  if (first) return {file, title, "", ""};
   plot.x_ticks = report::Plot::XTicks::counts;
   plot.x_label = "tokens";
   plot.y_low = std::min(plot.y_low, 0.0), plot.y_high = std::max(plot.y_high, 0.0);
   const double room = plot.y_high > plot.y_low ? (plot.y_high - plot.y_low) / 20 : 1;
   plot.y_low -= room, plot.y_high += room;
-  return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label)};
+  return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), ""};
 }
 
 EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, const EvidenceRecords& records) {
@@ -132,7 +132,10 @@ std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const
   std::vector<EvidenceFigure> out;
   for (const EvidenceClaim& c : claims.claims) {
     out.push_back(measure_by_cell(c, claims, protocol, records));
-    if (!c.slope_block.empty()) out.push_back(over_training(c, protocol, records));
+    out.back().claim = c.name;
+    if (c.slope_block.empty()) continue;
+    out.push_back(over_training(c, protocol, records));
+    out.back().claim = c.name;
   }
   out.push_back(head_start_curves(claims.head_start, protocol, records));
   std::erase_if(out, [](const EvidenceFigure& f) { return f.svg.empty(); });

@@ -11,6 +11,7 @@ struct EvidenceFigure {
   std::string file;   // "claim-sparsity.svg"
   std::string title;  // on the page; the file's own label says what is drawn
   std::string svg;
+  std::string claim;  // its name; empty: of no claim
 };
 
 // For each claim its measure by cell and seed; the head start over training by seed; for a claim with a slope its

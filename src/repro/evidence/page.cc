@@ -62,6 +62,22 @@ std::vector<Words> factor_sets(const Words& factors) {
   return out;
 }
 
+// Wrapped at 120 columns.
+std::string bullet(const std::string& text) {
+  constexpr size_t kColumns = 120;
+  std::string out = "-";
+  size_t column = 1;
+  for (const std::string& word : split(text, ' ')) {
+    if (column + 1 + word.size() > kColumns) out += "\n ", column = 1;
+    out += ' ' + word, column += 1 + word.size();
+  }
+  return out + '\n';
+}
+
+std::string claim_title(const Json& c) {
+  return c.at("text").get<std::string>() + (c.at("primary").get<bool>() ? "" : " (exploratory)");
+}
+
 std::string table(const std::string& title, const Rows& rows, std::string_view columns) {
   return fmt::format("\n## {}\n\n{}", title, markdown_table(rows, columns));
 }
@@ -79,6 +95,8 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
     out["claims"].push_back({{"claim", c.name},
                              {"text", c.text},
                              {"rule", c.rule},
+                             {"paper", c.paper},
+                             {"differs", c.differs},
                              {"primary", c.primary},
                              {"block", c.block},
                              {"effect", estimate_json(v.effect)},
@@ -113,10 +131,14 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
 std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
                           const std::vector<EvidenceFigure>& figures) {
   const Json all = evidence_json(claims, protocol, records);
-  std::string page = fmt::format("{} of {} runs are recorded; verdicts are for {} parameters only.\n\n# Evidence\n",
+  std::string page = fmt::format("# Results\n\n{} of {} runs are recorded; verdicts are for {} parameters only.\n",
                                  all.at("recorded").dump(), all.at("runs").dump(), claims.parameters);
   page += fmt::format(
-      "\nThe unit is the seed, and cells of one seed are a pair. Intervals are 95 % Student's t over seeds; p is "
+      "\nThe claims of the paper (arXiv 2601.00919), by a protocol that was fixed before the runs\n"
+      "([configs/evidence.toml](../../configs/evidence.toml); rules:\n"
+      "[configs/evidence-claims.toml](../../configs/evidence-claims.toml)). Below the paper's scale no verdict is one "
+      "on\nits models.\n\n"
+      "The unit is the seed, and cells of one seed are a pair. Intervals are 95 % Student's t over seeds; p is "
       "two-sided,\nagainst the rule's bound, with one Holm correction over the {} rows of primary claims. A row "
       "without a p counts as p = 1.\n\n"
       "- *Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's\n"
@@ -126,23 +148,40 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
       "- *Not testable*: softmax shows no excess sink above zero\n"
       "- *Missing*: no seed has every cell that the claim names\n",
       std::count_if(claims.claims.begin(), claims.claims.end(), [](const EvidenceClaim& c) { return c.primary; }));
-  Rows rows{{"claim", "rule", "block", "effect", "95 % interval", "seeds", "adjusted p", "verdict", "note"}};
+  Rows rows{{"claim", "effect", "95 % interval", "seeds", "adjusted p", "verdict"}};
   for (const Json& c : all.at("claims")) {
-    const auto text = [&](const char* key) { return c.at(key).get<std::string>(); };
     const Json& p = c.at("adjusted_p");
-    rows.push_back({text("text") + (c.at("primary").get<bool>() ? "" : " (exploratory)"), text("rule"), text("block"),
-                    value_text(c.at("effect")), interval_text(c.at("effect")), seeds_text(c.at("effect")),
-                    p.is_null() ? "" : fmt::format("{:.3g}", p.get<double>()), text("verdict"), text("note")});
+    rows.push_back({claim_title(c), value_text(c.at("effect")), interval_text(c.at("effect")),
+                    seeds_text(c.at("effect")), p.is_null() ? "" : fmt::format("{:.3g}", p.get<double>()),
+                    c.at("verdict").get<std::string>()});
   }
-  page += table("Claims", rows, "lllrrrrll");
+  page += table("Claims", rows, "lrrrrl");
+  if (!claims.differs.empty()) {
+    page += "\nWhat differs from the paper in all of them:\n\n";
+    for (const std::string& text : claims.differs) page += bullet(text);
+  }
   if (!figures.empty()) {
     page +=
-        "\n## Pictures\n\nA claim's measure by cell: a mark a seed (circle 1, square 2, triangle 3), a bar the 95 % "
-        "interval of its mean.\nOrange: cells over which the claim is made, blue: those they are compared with. A "
-        "dashed "
-        "line: the rule.\n";
+        "\nPictures show a claim's measure by cell: a mark a seed (circle 1, square 2, triangle 3), a bar the 95 % "
+        "interval\nof its mean. Orange: cells over which the claim is made, blue: those they are compared with. A "
+        "dashed line: the\nrule.\n";
   }
-  for (const EvidenceFigure& f : figures) page += fmt::format("\n![{}]({})\n", f.title, f.file);
+  const auto add_figures = [&](const std::string& claim) {
+    for (const EvidenceFigure& f : figures)
+      if (f.claim == claim) page += fmt::format("\n![{}]({})\n", f.title, f.file);
+  };
+  for (const Json& c : all.at("claims")) {
+    const auto text = [&](const char* key) { return c.at(key).get<std::string>(); };
+    page += fmt::format("\n### {}\n\n", claim_title(c));
+    const std::string interval = interval_text(c.at("effect"));
+    page += bullet(fmt::format("Rule: {} (block {})", text("rule"), text("block")));
+    page += bullet(fmt::format("Found: {}{} ({}): **{}**",
+                               c.at("effect").is_null() ? "nothing" : value_text(c.at("effect")),
+                               interval.empty() ? "" : ", " + interval, text("note"), text("verdict")));
+    if (!text("paper").empty()) page += bullet("Paper: " + text("paper"));
+    if (!text("differs").empty()) page += bullet("Differs: " + text("differs"));
+    add_figures(text("claim"));
+  }
 
   rows = {{"measure", "effect of", "value", "95 % interval", "seeds"}};
   for (const Json& e : all.at("effects")) {
@@ -169,6 +208,7 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
                     interval_text(h.at("difference")), seeds_text(h.at("difference"))});
   }
   page += table("Head start", rows, "rrrr");
+  add_figures("");
   page +=
       fmt::format("\nPaired difference of the validation curve in block {}:\n{}\nminus\n{}.\n", claims.head_start.block,
                   fmt::join(claims.head_start.over, ", "), fmt::join(claims.head_start.under, ", "));
@@ -184,9 +224,11 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   page += table("Runs", rows, "lr");
   page +=
       "\nLosses are in nats a token, sinks and densities are shares, with BOS first in every sample. Post-hoc: the\n"
-      "trained softmax model with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\nlazy repro "
-      "evidence --corpus corpus --data data/eval   # the runs that have no record yet\nlazy repro evidence --report "
-      "FILE.md                    # this page\n```\n";
+      "trained softmax model with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\n"
+      "lazy repro evidence --corpus corpus --data data/eval       # the runs that have no record yet\n"
+      "lazy repro evidence --report docs/results/README.md        # this page, from the records\n```\n";
+  if (!claims.pages.empty()) page += "\n## Other results\n\n";
+  for (const std::string& text : claims.pages) page += bullet(text);
   return page;
 }
 
