@@ -167,7 +167,8 @@ Plan& Plan::experiment_on_trained(const std::string& experiment, const Json& set
   return *this;
 }
 
-Plan& Plan::experiment_on(const std::string& model, const std::string& experiment, const Json& settings) {
+Plan& Plan::experiment_on(const std::string& model, const std::string& experiment, const Json& settings,
+                          const std::vector<std::string>& beside) {
   Plan alone(conditions_);
   for (int64_t seed = 1; seed <= conditions_.seeds; ++seed) {
     for (const Step& step : steps_) {
@@ -175,8 +176,15 @@ Plan& Plan::experiment_on(const std::string& model, const std::string& experimen
     }
   }
   alone.experiment_on_trained(experiment, settings);
+  int64_t seed = 0;
   for (Step& step : alone.steps_) {
-    if (step.kind == StepKind::experiment) steps_.push_back(std::move(step));
+    if (step.kind != StepKind::experiment) continue;
+    ++seed;
+    for (const std::string& other : beside) {
+      step.beside.push_back(training_id(other, seed));
+      step.settings["beside"].push_back(other);
+    }
+    steps_.push_back(std::move(step));
   }
   return *this;
 }

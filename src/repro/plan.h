@@ -45,6 +45,8 @@ struct Step {
   std::string model;  // id of the training step that it measures; empty for training steps and for steps without model
   Json settings;  // everything that decides the outcome except data and model; "given": a folder instead of training
   std::string needs;  // "", "data", "domain" or "model": the step is skipped without it, and the report says so
+  std::vector<std::string> beside =
+      {};  // ids of further trainings that it measures, in the order of settings' "beside"
 };
 
 // The inputs of a recipe.
@@ -79,7 +81,9 @@ class Plan {
   // "NAME.EXPERIMENT"; on every model trained so far; on one of these.
   Plan& experiment(const std::string& experiment, const Json& settings);
   Plan& experiment_on_trained(const std::string& experiment, const Json& settings);
-  Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings);
+  // `beside`: models measured in the same step, each trained by the plan with the seed of `model`.
+  Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings,
+                      const std::vector<std::string>& beside = {});
   // Measures a trained model again, as `name`, with a streaming cache ("streaming:4+508").
   Plan& streaming(const std::string& name, const std::string& model, const std::string& cache,
                   const std::vector<StepKind>& kinds);

@@ -23,6 +23,13 @@ struct PublishedTable {
   std::vector<PublishedRow> rows;
 };
 
+// A table of the report, ready to print.
+struct ResultTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
+
 struct Recipe {
   std::string name;    // "table1"
   std::string title;   // what it is about, in a few words
@@ -32,6 +39,7 @@ struct Recipe {
   PublishedTable published;
   std::vector<std::string> notes;                            // caveats for the reader
   std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
+  std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // if there are any
 };
 
 // The embedded ones of configs/repro/.

@@ -75,6 +75,8 @@ StepSpec read_step(ConfigSection s) {
   step.id = step.of == "seeds" ? s.required_string("id") : s.string("id", "");
   step.seeds = s.integer("seeds", 0, 0);
   step.models = s.strings("models", {});
+  step.beside = s.strings("beside", {});
+  if (!step.beside.empty() && step.models.empty()) fail("config", "{} needs 'models', as it has 'beside'", step.where);
   step.name = streaming ? s.required_string("name") : "";
   step.model = streaming ? s.required_string("model") : "";
   step.cache = streaming ? s.required_string("cache") : "";
@@ -163,6 +165,21 @@ ClaimSpec read_claim(ConfigSection s) {
   return c;
 }
 
+TableSpec read_table(ConfigSection s) {
+  TableSpec t;
+  t.where = place(s);
+  t.title = s.required_string("title");
+  t.over = s.string("over", "");
+  t.columns = s.strings("columns", {});
+  t.names = s.strings("names", {});
+  t.cells = s.strings("cells", {});
+  if (t.cells.empty() || t.columns.size() != t.names.size() + t.cells.size())
+    fail("config", "{}: expected as many columns as names and cells, found {} for {} and {}", t.where, t.columns.size(),
+         t.names.size(), t.cells.size());
+  t.loops = read_loops(s);
+  return t;
+}
+
 void read_published(Config& config, RecipeFile& data) {
   ConfigSection s = config.section("published");
   data.published.title = s.string("title", "");
@@ -205,6 +222,7 @@ void check(const RecipeFile& data) {
     const Conditions conditions{scale, {}, {}, {{"any", ""}}, 1, "cpu"};
     plan_of(data, conditions);
     judge_of(data, conditions, Results(1, {}));
+    tables_of(data, conditions, Results(1, {}));
   }
 }
 
@@ -213,13 +231,15 @@ void append_list(std::vector<T>& to, const std::vector<T>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// `with = ["fig2a"]`: the models, steps, measures, claims, pictures and notes of another recipe after the own ones.
+// `with = ["fig2a"]`: the models, steps, measures, claims, tables, pictures and notes of another recipe after the own
+// ones.
 void append(RecipeFile& data, const RecipeFile& other) {
   append_list(data.models, other.models);
   append_list(data.own_models, other.own_models);
   append_list(data.steps, other.steps);
   append_list(data.measures, other.measures);
   append_list(data.claims, other.claims);
+  append_list(data.tables, other.tables);
   append_list(data.pictures, other.pictures);
   append_list(data.notes, other.notes);
   if (data.rows.empty()) {
@@ -330,6 +350,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (ConfigSection& step : config.sections("step")) data.steps.push_back(read_step(step));
   for (ConfigSection& measure : config.sections("measure")) data.measures.push_back(read_measure(measure));
   for (ConfigSection& claim : config.sections("claim")) data.claims.push_back(read_claim(claim));
+  for (ConfigSection& table : config.sections("table")) data.tables.push_back(read_table(table));
   read_published(config, data);
   for (MeasureSpec& m : data.measures) {
     if (m.kind != "nearest_row") continue;
@@ -357,6 +378,8 @@ Recipe recipe_of(const RecipeFile& data) {
                 [data](const Conditions& c, const Results& results) { return judge_of(data, c, results); },
                 data.published,
                 data.notes};
+  if (!data.tables.empty())
+    recipe.tables = [data](const Conditions& c, const Results& results) { return tables_of(data, c, results); };
   if (!data.pictures.empty()) {
     recipe.pictures = [names = data.pictures, published = data.published](const Results& results) {
       std::string out;

@@ -1,5 +1,5 @@
 // A recipe as data: one file of configs/repro/ (docs/recipes.md describes every key), read once and checked at
-// every scale. recipe_plan.cc makes steps of it, recipe_claims.cc findings.
+// every scale. recipe_plan.cc makes steps of it, recipe_claims.cc findings, recipe_tables.cc tables.
 #pragma once
 #include <map>
 #include <optional>
@@ -29,7 +29,7 @@ struct ModelSpec {
 
 struct StepSpec {
   std::string where, kind, id, experiment, of, model, name, cache, needs;
-  Words models, kinds, settings, settings_cpu, settings_cuda;
+  Words models, beside, kinds, settings, settings_cpu, settings_cuda;
   int64_t seeds = 0;
   Loops loops;
 };
@@ -54,6 +54,13 @@ struct ClaimSpec {
   Loops loops;
 };
 
+// A table of the report: a row for every round of the loops, first words, then a measure of model `over` in each cell.
+struct TableSpec {
+  std::string where, title, over;
+  Words columns, names, cells;
+  Loops loops;
+};
+
 struct PublishedColumn {
   std::string title, words, measure, unit;  // words: the title within a claim
   double factor = 1;                        // from the published unit to the measure's
@@ -72,6 +79,7 @@ struct RecipeFile {
   std::vector<StepSpec> steps;
   std::vector<MeasureSpec> measures;  // shared ones follow the file's own
   std::vector<ClaimSpec> claims;
+  std::vector<TableSpec> tables;
   PublishedTable published;
   std::vector<PublishedColumn> columns;
   std::vector<PublishedRowSpec> rows;
@@ -94,6 +102,8 @@ std::vector<Step> plan_of(const RecipeFile& data, const Conditions& conditions);
 Budget find_budget(const std::string& name, const std::string& where);
 // recipe_claims.cc
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
+// recipe_tables.cc: those of which something is measured
+std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // A measure by its name, or "STEP:PATH".
 MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where);
 

@@ -65,6 +65,17 @@ Json settings_of(const StepSpec& spec, const Conditions& c, const Variables& var
   return out;
 }
 
+void expect_trained(const Plan& plan, const std::string& model, const std::string& where) {
+  Words names;
+  for (const Step& step : plan.steps()) {
+    if (step.kind == StepKind::train) names.push_back(step.id);
+  }
+  if (std::find(names.begin(), names.end(), model) != names.end()) return;
+  const std::string near = nearest(model, names);
+  fail("config", "{} beside: expected a model that the recipe trains ({}), found '{}'{}", where, fmt::join(names, ", "),
+       model, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
+
 void add_experiment(Plan& plan, const RecipeFile& data, const StepSpec& spec, const Conditions& c,
                     const Variables& variables) {
   const Json settings = settings_of(spec, c, variables);
@@ -82,8 +93,10 @@ void add_experiment(Plan& plan, const RecipeFile& data, const StepSpec& spec, co
   } else if (spec.models.empty()) {
     plan.experiment_on_trained(spec.experiment, settings);
   } else {
+    const Words beside = fill(spec.beside, variables, spec.where);
+    for (const std::string& other : beside) expect_trained(plan, other, spec.where);
     for (const std::string& model : fill(spec.models, variables, spec.where))
-      plan.experiment_on(model, spec.experiment, settings);
+      plan.experiment_on(model, spec.experiment, settings, beside);
   }
 }
 

@@ -158,6 +158,10 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
   return rows;
 }
 
+std::vector<ResultTable> result_tables(const RecipeRun& run) {
+  return run.recipe->tables ? run.recipe->tables(run.conditions, results_of(run)) : std::vector<ResultTable>();
+}
+
 Json to_json(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
@@ -199,6 +203,9 @@ Json to_json(const RecipeRun& run) {
     item["adjusted_p"] = f.adjusted_p ? Json(*f.adjusted_p) : Json();
     out["findings"].push_back(item);
   }
+  if (recipe.tables) out["tables"] = Json::array();
+  for (const ResultTable& table : result_tables(run))
+    out["tables"].push_back({{"title", table.title}, {"columns", table.columns}, {"rows", table.rows}});
   out["published"] = Json::array();
   for (const PublishedRow& row : recipe.published.rows) {
     Json values = Json::object();
@@ -247,6 +254,11 @@ std::string to_markdown(const RecipeRun& run) {
     out += fmt::format("\n## Measured\n\n| model | {} |\n|---|{}\n", fmt::join(kMeasuredColumns, " | "),
                        fmt::join(std::vector<std::string>(kMeasuredColumns.size(), "---|"), ""));
     for (const MeasuredRow& row : rows) out += fmt::format("| {} | {} |\n", row.name, fmt::join(row.cells, " | "));
+  }
+  for (const ResultTable& table : result_tables(run)) {
+    out += fmt::format("\n## {}\n\n| {} |\n|{}\n", table.title, fmt::join(table.columns, " | "),
+                       fmt::join(std::vector<std::string>(table.columns.size(), "---|"), ""));
+    for (const auto& row : table.rows) out += fmt::format("| {} |\n", fmt::join(row, " | "));
   }
   out += published_markdown(recipe.published);
   out += "\n## Steps\n\n| step | kind | time | folder |\n|---|---|---|---|\n";

@@ -24,6 +24,7 @@ inline const std::vector<std::string> kMeasuredColumns = {
     "released mass", "alive fraction", "WikiText, perplexity a word",
     "average score"};
 std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
+std::vector<ResultTable> result_tables(const RecipeRun& run);  // the recipe's own
 
 std::string interval_text(const Finding& finding);                       // "-0.0123 [-0.02, -0.004] nats a token"
 std::string over_text(const Finding& finding);                           // "3 seeds", "100 texts"

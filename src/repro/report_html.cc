@@ -65,6 +65,9 @@ std::string to_html(const RecipeRun& run) {
   std::vector<std::string> head{"Model"};
   head.insert(head.end(), kMeasuredColumns.begin(), kMeasuredColumns.end());
   if (!rows.empty()) body += report::section("measured", "Measured", "", table(head, rows));
+  int number = 0;
+  for (const ResultTable& t : result_tables(run))
+    body += report::section(fmt::format("table-{}", ++number), html_escape(t.title), "", table(t.columns, t.rows));
   const auto learned = learned_runs(run);
   if (!learned.empty()) {
     body += report::section("offsets", "Learned offsets", "", report::learned_offsets(learned));

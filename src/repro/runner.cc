@@ -130,6 +130,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
       text += trained_by(s.step, options, configs, corpus) + read_file(corpus / "corpus.json");
     }
     if (!s.step.model.empty()) text += keys.at(s.step.model);
+    for (const std::string& other : s.step.beside) text += keys.at(other);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets)
       text += data;
     if (s.step.needs == "model" && !options.conditions.models.empty())
@@ -216,6 +217,18 @@ Json train_step(const StepRun& s, const RunOptions& options, const fs::path& cor
   return values;
 }
 
+// name -> folder of the models that a step measures beside its own.
+Json folders_beside(const Step& step, const RecipeRun& run) {
+  Json out = Json::object();
+  for (size_t n = 0; n < step.beside.size(); ++n) {
+    for (const StepRun& other : run.steps) {
+      if (other.step.id == step.beside[n])
+        out[step.settings.at("beside").at(n).get<std::string>()] = model_folder(other).string();
+    }
+  }
+  return out;
+}
+
 Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& options, const fs::path& corpus) {
   const Conditions& c = options.conditions;
   MeasureInputs inputs{{}, corpus, c.data, {}, c.device, options.progress};
@@ -246,6 +259,7 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
       ExperimentInputs experiment{s.step.settings, c.device, options.progress};
       if (!s.step.model.empty())
         experiment.settings["model"] = inputs.model.string(), experiment.settings["corpus"] = corpus.string();
+      if (!s.step.beside.empty()) experiment.settings["beside"] = folders_beside(s.step, run);
       return run_experiment(experiment);
     }
   }
@@ -268,6 +282,7 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
     }
     wanted[n] = true;
     if (!run.steps[n].step.model.empty()) wanted[static_cast<size_t>(named(run.steps[n].step.model))] = true;
+    for (const std::string& other : run.steps[n].step.beside) wanted[static_cast<size_t>(named(other))] = true;
   }
   return wanted;
 }

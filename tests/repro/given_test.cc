@@ -2,65 +2,18 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "core/file.h"
 #include "core/statistics.h"
-#include "data/tokenizer.h"
+#include "given_models.h"
 #include "model/activation_hooks.h"
-#include "repro/experiments/experiment.h"
 #include "repro/report.h"
 #include "support/error_of.h"
-#include "support/tiny_corpus.h"
 
 namespace lazy::repro {
 namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-constexpr int64_t kContext = 24;
-
-// A corpus, and two models with RoPE and random weights that fit it.
-class GivenModels : public testing::Test {
- protected:
-  const fs::path folder_ = fs::path(testing::TempDir()) / ("given_" + std::to_string(::getpid()));
-  void SetUp() override {
-    write_tiny_corpus(folder_);
-    const auto tokenizer = load_tokenizer("bytes");
-    for (const char* name : {"softmax", "lazy"}) {
-      ModelConfig c;
-      c.vocab_size = tokenizer->vocab_size();
-      c.hidden_size = 32;
-      c.num_layers = 2;
-      c.attention.num_heads = c.attention.num_kv_heads = 4;
-      c.attention.head_dim = 8;
-      c.mlp.intermediate_size = 48;
-      c.max_length = kContext;
-      c.init_std = 0.2;
-      if (name == std::string("lazy"))
-        c.attention.normalizer = Normalizer::elastic, c.attention.distance_bias_window = 8;
-      LanguageModel model(c, 5);
-      fs::create_directories(folder_ / name);
-      model.save(folder_ / name);
-      tokenizer->save(folder_ / name);
-    }
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  RunOptions options(std::vector<std::pair<std::string, fs::path>> models) const {
-    RunOptions o;
-    o.conditions = {find_scale("tiny"), folder_ / "corpus", {}, {}, 1, "cpu", std::move(models)};
-    o.output = folder_ / "out";
-    o.progress = false;
-    return o;
-  }
-  // An experiment as a recipe runs it on a trained model.
-  Json experiment(const char* name, const char* model, Json settings) const {
-    settings.update(
-        {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});
-    return run_experiment({settings, "cpu", false});
-  }
-};
 
 TEST_F(GivenModels, RecipesRunToTheirEnds) {
   const fs::path softmax = folder_ / "softmax", lazy = folder_ / "lazy";

@@ -26,6 +26,7 @@ const std::map<std::string, KnownExperiment>& known_experiments() {
                                                           {"repetition", {repetition_experiment, 60}},
                                                           {"vectors", {vectors_experiment, 10}},
                                                           {"streaming", {streaming_experiment, 60}},
+                                                          {"model_latency", {model_latency_experiment, 60}},
                                                           {"spread", {spread_experiment, 10}},
                                                           {"mask", {mask_experiment, 10}}};
   return all;

@@ -1,0 +1,318 @@
+// Time and liveness of trained models by context length, on held-out text: prefill and decode of the whole model, and
+// the calls of attention alone on the queries, keys and values of that text.
+#include "repro/experiments/latency.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/statistics.h"
+#include "core/stop.h"
+#include "model/activation_hooks.h"
+#include "ops/decode.h"
+#include "repro/experiments/experiment.h"
+#include "sinks/measures.h"
+#include "sinks/text_source.h"
+
+namespace lazy::repro {
+namespace fs = std::filesystem;
+
+std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::map<std::string, fs::path>& beside,
+                                             const std::string& device, const std::string& dtype) {
+  if (dtype != "fp32" && dtype != "bf16") fail("repro", "model_latency: dtype: expected fp32 or bf16, found {}", dtype);
+  const at::NoGradGuard guard;
+  std::vector<LatencyVariant> out;
+  out.push_back({kAsTrained, LanguageModel::load(folder)});
+  const ModelConfig config = out.front().model.config();
+  if (config.attention.normalizer != Normalizer::elastic)
+    fail("repro", "model_latency: {}: expected a model of Elastic-Softmax, found {}", folder.string(),
+         name(config.attention.normalizer));
+  out.push_back({kAllAlive, LanguageModel::load(folder)});
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) out.back().model.tau(layer).zero_();
+  ModelConfig softmax = config;
+  softmax.attention.normalizer = Normalizer::softmax;
+  out.push_back({kOnePass, LanguageModel(softmax, 0)});
+  const auto& trained = out.front().model.stored();
+  const std::map<std::string, at::Tensor> weights(trained.begin(), trained.end());
+  for (const auto& [stored, tensor] : out.back().model.stored()) tensor.copy_(weights.at(stored));
+  for (const auto& [model, place] : beside) out.push_back({model, LanguageModel::load(place)});
+  for (LatencyVariant& variant : out) {
+    if (!variant.model.config().all_attention())
+      fail("repro", "model_latency: {}: expected attention in every layer, found {}", variant.name,
+           name(variant.model.config().mixer.type));
+    if (device == "cuda") variant.model.to(at::Device(at::kCUDA, 0));
+    variant.model.set_compute_dtype(dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+  }
+  return out;
+}
+
+namespace {
+
+using Doubles = std::vector<double>;
+
+struct Sizes {
+  int64_t texts, rounds;  // rounds for each text
+  int64_t decoded;        // tokens decoded one after another
+  int64_t batch;          // sequences that decode at once, copies of the text
+};
+
+double milliseconds(at::Device device, const std::function<void()>& work) {
+  const auto wait = [&] {
+    if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  };
+  wait();
+  const auto begin = Clock::now();
+  work();
+  wait();
+  return 1e3 * seconds_since(begin);
+}
+
+// Queries, keys and values of every layer, as the operator receives them.
+struct AttentionInputs {
+  std::vector<at::Tensor> q, k, v;  // [layer] (batch, length, heads, head_dim)
+};
+
+AttentionInputs prefill_inputs(LanguageModel& model, const at::Tensor& ids) {
+  AttentionInputs out;
+  ActivationHooks hooks;
+  hooks.read("layers.*.attention.v", [&](const std::string&, const at::Tensor& v) { out.v.push_back(v); });
+  ForwardOptions options;
+  options.activation_hooks = &hooks;
+  options.on_attention_input = [&](int64_t, const at::Tensor& q, const at::Tensor& k) {
+    out.q.push_back(q), out.k.push_back(k);
+  };
+  model.forward(ids, options);
+  return out;
+}
+
+// Logits after the last token.
+at::Tensor next_logits(LanguageModel& model, const at::Tensor& ids, KVCache& cache) {
+  const at::Tensor hidden = model.forward(ids, {.cache = &cache}).hidden;
+  return model.logits(hidden.select(1, hidden.size(1) - 1));
+}
+
+// The cache after `ids` (1, length), for `batch` copies of the text, with room for `more` tokens.
+KVCache filled_cache(LanguageModel& model, const at::Tensor& ids, int64_t batch, int64_t more) {
+  KVCache cache;
+  next_logits(model, ids, cache);
+  for (auto* tensors : {&cache.keys, &cache.values}) {
+    for (at::Tensor& t : *tensors) {
+      const at::Tensor room = at::empty({batch, cache.length + more, t.size(2), t.size(3)}, t.options());
+      room.narrow(1, 0, cache.length).copy_(t.narrow(1, 0, cache.length));
+      t = room;
+    }
+  }
+  return cache;
+}
+
+// The shared storage behind a copy's length is written again by every decoding from here.
+void decode_all(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
+  for (int64_t n = 0; n < tokens.size(1); ++n)
+    next_logits(model, tokens.narrow(1, n, 1), cache).argmax(-1).to(at::kCPU);  // a sampler waits for every token
+}
+
+double alive_in_prefill(LanguageModel& model, const at::Tensor& ids) {
+  ForwardOptions options;
+  options.return_stats = true;
+  sinks::MeasureSum sum(sinks::segments_of(model.config()));
+  sum.add(model.forward(ids, options).stats, sinks::layer_windows(model.config()));
+  return sinks::mean(sum.result().alive_fraction);
+}
+
+// Mean over the decoded tokens, layers and heads.
+double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
+  const auto windows = sinks::layer_windows(model.config());
+  ForwardOptions options;
+  options.return_stats = true;
+  options.cache = &cache;
+  double sum = 0;
+  for (int64_t n = 0; n < tokens.size(1); ++n) {
+    const auto stats = model.forward(tokens.narrow(1, n, 1), options).stats;
+    for (size_t layer = 0; layer < stats.size(); ++layer) {
+      const int64_t visible = windows[layer] > 0 ? std::min(cache.length, windows[layer]) : cache.length;
+      sum += stats[layer].select(0, 2).mean().item<double>() / double(visible) / double(stats.size());
+    }
+  }
+  return sum / static_cast<double>(tokens.size(1));
+}
+
+// What is measured of a variant at a length, over texts and rounds.
+struct Found {
+  Doubles prefill, decode, attention_prefill, attention_decode;  // ms; decode: a token
+  Doubles alive_prefill, alive_decode;
+};
+
+Json spread(const Doubles& times) {
+  const ConfidenceInterval quartiles = central_interval(times, 0.5);
+  return {{"median", median_of(times)}, {"quartiles", {quartiles.low, quartiles.high}}};
+}
+
+Json to_json(const Found& f) {
+  return {{"prefill_ms", spread(f.prefill)},
+          {"decode_ms", spread(f.decode)},
+          {"attention_prefill_ms", spread(f.attention_prefill)},
+          {"attention_decode_ms", spread(f.attention_decode)},
+          {"alive_prefill", mean_of(f.alive_prefill)},
+          {"alive_decode", mean_of(f.alive_decode)}};
+}
+
+// The forms of the model, which come first, share the attention's inputs and the cache of the trained one: of the
+// others only the times are of interest.
+constexpr size_t kForms = 3;
+size_t source(size_t variant) { return variant < kForms ? 0 : variant; }
+
+struct Timer {
+  std::vector<LatencyVariant>& variants;
+  const Sizes& sizes;
+  std::vector<Found>& found;  // [variant]
+
+  LanguageModel& model(size_t v) const { return variants[v].model; }
+  // One run of every variant's work that is not counted, then rounds in which each runs once, begun by another one
+  // every time, so that a slowdown of the machine meets all of them. The time of a work is divided by `each`.
+  void time(Doubles Found::*where, int64_t each, const std::function<void(size_t)>& work) const {
+    for (size_t v = 0; v < variants.size(); ++v) work(v);
+    for (int64_t round = 0; round < sizes.rounds; ++round) {
+      end_if_stopped("repro");
+      for (size_t n = 0; n < variants.size(); ++n) {
+        const size_t v = (n + static_cast<size_t>(round)) % variants.size();
+        (found[v].*where).push_back(milliseconds(model(v).device(), [&] { work(v); }) / static_cast<double>(each));
+      }
+    }
+  }
+  std::vector<std::vector<ops::AttentionTerms>> terms() const {  // [variant][layer]
+    std::vector<std::vector<ops::AttentionTerms>> out;
+    for (size_t v = 0; v < variants.size(); ++v) {
+      out.emplace_back();
+      for (int64_t layer = 0; layer < model(v).config().num_layers; ++layer)
+        out.back().push_back(model(v).attention_terms(layer));
+    }
+    return out;
+  }
+};
+
+void time_prefill(const Timer& timer, const at::Tensor& ids) {
+  timer.time(&Found::prefill, 1, [&](size_t v) {
+    KVCache cache;
+    next_logits(timer.model(v), ids, cache);
+  });
+  std::vector<AttentionInputs> inputs(timer.variants.size());
+  for (size_t v = 0; v < inputs.size(); ++v) {
+    timer.found[v].alive_prefill.push_back(alive_in_prefill(timer.model(v), ids));
+    if (source(v) == v) inputs[v] = prefill_inputs(timer.model(v), ids);
+  }
+  const auto terms = timer.terms();
+  timer.time(&Found::attention_prefill, 1, [&](size_t v) {
+    const AttentionInputs& in = inputs[source(v)];
+    for (size_t layer = 0; layer < in.q.size(); ++layer) {
+      const ops::AttentionTerms& own = terms[v][layer];
+      ops::attention(in.q[layer], in.k[layer], in.v[layer], own.distance_bias, own.tau, own.options);
+    }
+  });
+}
+
+// Queries of a model's layers for the first of `tokens`, whose keys are in the cache afterwards.
+std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
+  std::vector<at::Tensor> out;
+  ForwardOptions options;
+  options.cache = &cache;
+  options.on_attention_input = [&](int64_t, const at::Tensor& q, const at::Tensor&) { out.push_back(q); };
+  model.forward(tokens.narrow(1, 0, 1), options);
+  return out;
+}
+
+// `tokens` (1, decoded) follow `ids` (1, length).
+void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& tokens) {
+  const int64_t batch = timer.sizes.batch, decoded = timer.sizes.decoded;
+  const at::Tensor each = tokens.expand({batch, decoded}).contiguous();
+  std::vector<KVCache> caches(timer.variants.size());
+  for (size_t v = 0; v < caches.size(); ++v) {
+    if (source(v) == v) caches[v] = filled_cache(timer.model(v), ids, batch, decoded);
+    timer.found[v].alive_decode.push_back(alive_in_decode(timer.model(v), caches[source(v)], each));
+  }
+  timer.time(&Found::decode, decoded, [&](size_t v) { decode_all(timer.model(v), caches[source(v)], each); });
+  std::vector<std::vector<at::Tensor>> queries(caches.size());
+  for (size_t v = 0; v < caches.size(); ++v) {
+    if (source(v) == v) queries[v] = decode_queries(timer.model(v), caches[v], each);
+  }
+  const auto terms = timer.terms();
+  const at::Tensor lengths = at::full({batch}, ids.size(1) + 1, each.options());
+  timer.time(&Found::attention_decode, decoded, [&](size_t v) {
+    const KVCache& cache = caches[source(v)];
+    for (int64_t n = 0; n < decoded; ++n) {
+      for (size_t layer = 0; layer < cache.keys.size(); ++layer) {
+        const ops::AttentionTerms& own = terms[v][layer];
+        ops::decode(queries[source(v)][layer], cache.keys[layer], cache.values[layer], lengths, own.distance_bias,
+                    own.tau, own.options);
+      }
+    }
+  });
+}
+
+using Texts = std::vector<std::vector<int64_t>>;
+
+// For every length texts with BOS first, and `decoded` tokens more.
+std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector<int64_t>& lengths,
+                                  const Sizes& sizes) {
+  const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
+  const auto corpus = run.settings.at("corpus").get<std::string>();
+  const auto ids = sinks::corpus_source(*tokenizer, corpus, "validation").ids;
+  std::map<int64_t, Texts> out;
+  for (const int64_t length : lengths) {
+    Texts texts = sinks::spread_samples(ids, length + sizes.decoded, sizes.texts, tokenizer->bos_id());
+    if (texts.empty())
+      fail("repro",
+           "model_latency: {}: expected at least {} tokens of held-out text ({} and {} that are decoded), found {}",
+           corpus, length + sizes.decoded, length, sizes.decoded, ids.size());
+    out[length] = std::move(texts);
+  }
+  return out;
+}
+
+}  // namespace
+
+Json model_latency_experiment(const ExperimentInputs& run) {
+  const Json& s = run.settings;
+  for (const char* name : {"lengths", "texts", "rounds", "decoded", "batch", "dtype"}) {
+    if (!s.contains(name)) fail("repro", "model_latency: settings: expected '{}', found none", name);
+  }
+  const auto size = [&s](const char* name) {
+    const auto value = s.at(name).get<int64_t>();
+    if (value < 1) fail("repro", "model_latency: {}: expected at least 1, found {}", name, value);
+    return value;
+  };
+  const Sizes sizes{size("texts"), size("rounds"), size("decoded"), size("batch")};
+  const auto lengths = s.at("lengths").get<std::vector<int64_t>>();
+  if (lengths.empty() || *std::min_element(lengths.begin(), lengths.end()) < 1)
+    fail("repro", "model_latency: lengths: expected numbers of at least 1, found {}", s.at("lengths").dump());
+  const auto texts = held_out(run, lengths, sizes);
+  std::map<std::string, fs::path> beside;
+  const Json others = s.value("beside", Json::object());
+  for (const auto& [other, folder] : others.items()) beside[other] = folder.get<std::string>();
+  const auto dtype = s.at("dtype").get<std::string>();
+  const at::NoGradGuard guard;
+  auto variants = latency_variants(s.at("model").get<std::string>(), beside, run.device, dtype);
+  Json out{{"dtype", dtype}, {"batch", sizes.batch}};
+  std::optional<Progress> progress;
+  uint64_t done = 0, total = 0;
+  for (const auto& [length, of_length] : texts) total += of_length.size();
+  if (run.progress) progress.emplace("latency", total, "texts");
+  for (const int64_t length : lengths) {
+    std::vector<Found> found(variants.size());
+    for (const auto& text : texts.at(length)) {
+      const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0).to(variants.front().model.device());
+      time_prefill({variants, sizes, found}, ids.narrow(1, 0, length));
+      time_decode({variants, sizes, found}, ids.narrow(1, 0, length), ids.narrow(1, length, sizes.decoded));
+      if (progress) progress->update(++done);
+    }
+    for (size_t v = 0; v < variants.size(); ++v) out[variants[v].name][std::to_string(length)] = to_json(found[v]);
+  }
+  if (progress) progress->finish();
+  return out;
+}
+
+}  // namespace lazy::repro

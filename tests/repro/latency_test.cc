@@ -1,0 +1,236 @@
+// The latency of trained models: the forms of a model against their definitions, what is measured of them, and the
+// recipe to its end.
+#include "repro/experiments/latency.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/file.h"
+#include "given_models.h"
+#include "model/activation_hooks.h"
+#include "repro/recipe_file.h"
+#include "repro/report.h"
+#include "sinks/measures.h"
+#include "sinks/text_source.h"
+#include "support/error_of.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Latency : public GivenModels {
+ protected:
+  std::vector<LatencyVariant> variants() const {
+    return latency_variants(folder_ / "lazy", {{"softmax", folder_ / "softmax"}}, "cpu", "fp32");
+  }
+  Json settings(std::vector<int64_t> lengths) const {
+    return {{"lengths", std::move(lengths)},
+            {"texts", 2},
+            {"rounds", 3},
+            {"decoded", 3},
+            {"dtype", "fp32"},
+            {"batch", 2},
+            {"beside", {{"softmax", (folder_ / "softmax").string()}}}};
+  }
+};
+
+at::Tensor some_text() { return at::arange(40).remainder(7).add(80).unsqueeze(0); }
+
+// Scores and weights of the first layer, whose input is equal in all forms of a model.
+std::pair<at::Tensor, at::Tensor> first_layer(LanguageModel& model) {
+  std::pair<at::Tensor, at::Tensor> out;
+  ActivationHooks hooks;
+  hooks.read("layers.0.attention.scores", [&](const std::string&, const at::Tensor& t) { out.first = t; });
+  hooks.read("layers.0.attention.weights", [&](const std::string&, const at::Tensor& t) { out.second = t; });
+  ForwardOptions options;
+  options.activation_hooks = &hooks;
+  model.forward(some_text(), options);
+  return out;
+}
+
+TEST_F(Latency, VariantsAreWhatTheySay) {
+  const at::NoGradGuard guard;
+  auto all = variants();
+  ASSERT_EQ(all.size(), 4u);
+  LanguageModel trained = LanguageModel::load(folder_ / "lazy"), twin = LanguageModel::load(folder_ / "softmax");
+  const auto hidden = [](LanguageModel& model) { return model.forward(some_text()).hidden; };
+  EXPECT_EQ(all[0].name, kAsTrained);
+  EXPECT_TRUE(at::equal(hidden(all[0].model), hidden(trained)));
+  EXPECT_EQ(all[3].name, "softmax");
+  EXPECT_TRUE(at::equal(hidden(all[3].model), hidden(twin)));
+
+  const auto [scores, weights] = first_layer(all[0].model);
+  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "visible, not alive";
+  for (const size_t n : {size_t{1}, size_t{2}}) {
+    SCOPED_TRACE(all[n].name);
+    const auto [same, softmax] = first_layer(all[n].model);
+    EXPECT_TRUE(at::equal(same, scores)) << "the same queries, keys and distance bias";
+    EXPECT_TRUE(at::allclose(softmax, at::softmax(scores, -1), 1e-5, 1e-7));
+  }
+  EXPECT_EQ(all[1].name, kAllAlive);
+  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic) << "it computes the second pass";
+  EXPECT_EQ(all[2].name, kOnePass);
+  EXPECT_EQ(all[2].model.config().attention.normalizer, Normalizer::softmax);
+  EXPECT_FALSE(all[2].model.tau(0).defined());
+  EXPECT_TRUE(at::allclose(hidden(all[1].model), hidden(all[2].model), 1e-4, 1e-5)) << "an offset of 0 adds nothing";
+  EXPECT_FALSE(at::allclose(hidden(all[0].model), hidden(all[2].model), 1e-2, 1e-2));
+}
+
+TEST_F(Latency, LivenessAgainstAWholePass) {
+  const Json values = experiment("model_latency", "lazy", settings({32, 64}));
+  LanguageModel model = LanguageModel::load(folder_ / "lazy");
+  const auto tokenizer = load_tokenizer((folder_ / "lazy").string());
+  const auto ids = sinks::corpus_source(*tokenizer, (folder_ / "corpus").string(), "validation").ids;
+  const at::NoGradGuard guard;
+  ForwardOptions options;
+  options.return_stats = true;
+  for (const int64_t length : {32, 64}) {
+    double prefill = 0, decode = 0;
+    for (const auto& text : sinks::spread_samples(ids, length + 3, 2, tokenizer->bos_id())) {
+      const auto stats = model.forward(at::tensor(text, at::kLong).unsqueeze(0), options).stats;
+      for (const at::Tensor& layer : stats) {
+        const at::Tensor alive = layer.select(0, 2).to(at::kDouble).mean(1)[0];  // (length), mean over heads
+        const at::Tensor visible = at::arange(1, length + 4, at::kDouble);
+        prefill += (alive.slice(0, 0, length).sum() / visible.slice(0, 0, length).sum()).item<double>() / 4;
+        decode += (alive / visible).slice(0, length).mean().item<double>() / 4;
+      }
+    }
+    const auto at_length = [&](const char* variant) { return values.at(variant).at(std::to_string(length)); };
+    EXPECT_NEAR(at_length("as trained").at("alive_prefill").get<double>(), prefill, 1e-6);
+    EXPECT_NEAR(at_length("as trained").at("alive_decode").get<double>(), decode, 1e-6);
+    EXPECT_LT(prefill, 1);
+    EXPECT_LT(decode, 1);
+    for (const char* variant : {"all alive", "one pass", "softmax"}) {
+      EXPECT_EQ(at_length(variant).at("alive_prefill"), 1) << variant;
+      EXPECT_EQ(at_length(variant).at("alive_decode"), 1) << variant;
+    }
+    for (const char* variant : {"as trained", "all alive", "one pass", "softmax"}) {
+      for (const char* what : {"prefill_ms", "decode_ms", "attention_prefill_ms", "attention_decode_ms"}) {
+        const Json found = at_length(variant).at(what);
+        EXPECT_GT(found.at("quartiles").at(0).get<double>(), 0);
+        EXPECT_LE(found.at("quartiles").at(0), found.at("median"));
+        EXPECT_LE(found.at("median").get<double>(), found.at("quartiles").at(1).get<double>() * (1 + 1e-9) + 1)
+            << "the median is the upper one of two in the middle";
+      }
+    }
+  }
+}
+
+TEST_F(Latency, BadInputIsNamed) {
+  const auto says = [&](const char* model, const Json& more, const std::string& words) {
+    const std::string found = error_of([&] { experiment("model_latency", model, more); });
+    EXPECT_THAT(found, HasSubstr(words));
+    EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 0) << found;
+  };
+  says("lazy", settings({32, 1 << 20}),
+       "expected at least 1048579 tokens of held-out text (1048576 and 3 that are decoded), found ");
+  says("softmax", settings({32}), "expected a model of Elastic-Softmax, found softmax");
+  Json none = settings({32});
+  none["rounds"] = 0;
+  says("lazy", none, "rounds: expected at least 1, found 0");
+  says("lazy", settings({0}), "lengths: expected numbers of at least 1, found [0]");
+  none.erase("rounds");
+  says("lazy", none, "settings: expected 'rounds', found none");
+  Json wide = settings({32});
+  wide["dtype"] = "fp64";
+  says("lazy", wide, "dtype: expected fp32 or bf16, found fp64");
+}
+
+TEST_F(Latency, TheRecipeRunsToItsEnd) {
+  RunOptions o = options({{"lazy", folder_ / "lazy"}, {"softmax", folder_ / "softmax"}});
+  o.latency = [](const Json&) { return Json::object(); };
+  const RecipeRun run = run_recipe(find_recipe("latency"), o);
+  EXPECT_EQ(run.unfinished, 0);
+  size_t timed = 0;
+  for (const Finding& f : run.findings) {
+    EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": one training decides nothing";
+    timed += f.estimate.has_value();
+  }
+  EXPECT_EQ(timed, run.findings.size() - 3) << "all but the synthetic part";
+  const std::string report = read_file(write_report(run, folder_ / "report"));
+  EXPECT_THAT(report, HasSubstr("## Trained models by context length"));
+  EXPECT_THAT(report, HasSubstr("| 1024 | as trained | "));
+  const Json table = to_json(run).at("tables").at(0);
+  EXPECT_EQ(table.at("rows").size(), 4u * 4u);
+  for (const Json& row : table.at("rows")) EXPECT_EQ(row.size(), table.at("columns").size());
+  EXPECT_EQ(table.at("rows").at(1).at(6), "1") << "all alive";
+  EXPECT_THAT(to_html(run), HasSubstr("Trained models by context length"));
+  // Other weights beside it are another measurement.
+  const auto other = options({{"lazy", folder_ / "lazy"}, {"softmax", folder_ / "lazy"}});
+  for (const StepRun& s : plan_recipe(find_recipe("latency"), other).steps)
+    EXPECT_FALSE(s.found && s.step.id == "lazy.model_latency");
+}
+
+TEST(LatencyRecipe, MeasuresModelsOfOneSeedTogether) {
+  const Conditions conditions{find_scale("small"), "corpus", {}, {}, 2, "cuda"};
+  std::vector<std::vector<std::string>> found;
+  for (const Step& step : find_recipe("latency").plan(conditions)) {
+    if (step.kind != StepKind::experiment) continue;
+    found.push_back({step.model, step.beside.at(0)});
+    EXPECT_EQ(step.settings.at("beside"), Json{"softmax"});
+    EXPECT_EQ(step.settings.at("lengths"), (Json{512, 2048, 8192, 32768}));
+    EXPECT_EQ(step.settings.at("dtype"), "bf16");
+  }
+  EXPECT_EQ(found, (std::vector<std::vector<std::string>>{{"lazy", "softmax"}, {"lazy.seed2", "softmax.seed2"}}));
+}
+
+// Values of the step for three seeds; `trained` and `all`: prefill of Lazy as trained and with every pair alive, where
+// one pass takes 100 ms and the softmax model 100 ms.
+std::vector<Finding> judged(double trained, int64_t seeds) {
+  std::map<std::string, Json> values;
+  for (int64_t seed = 1; seed <= seeds; ++seed) {
+    Json step;
+    for (const auto& [variant, ms] :
+         {std::pair{"as trained", trained + 0.01 * double(seed)}, {"one pass", 100.0}, {"softmax", 100.0}})
+      step[variant]["8192"]["prefill_ms"] = {{"median", ms}, {"quartiles", {ms, ms}}};
+    values[training_id("lazy", seed) + ".model_latency"] = step;
+  }
+  return find_recipe("latency").judge({find_scale("small"), {}, {}, {}, seeds, "cpu"}, Results(seeds, values));
+}
+
+TEST(LatencyRecipe, AnswersTheQuestion) {
+  const auto verdict = [](double trained, int64_t seeds, const char* words) {
+    for (const Finding& f : judged(trained, seeds)) {
+      if (f.claim.find("8192 tokens, prefill: " + std::string(words)) == 0) return f.verdict;
+    }
+    return Verdict::missing;
+  };
+  const char *tenth = "trained Lazy", *covers = "what sparsity gives back";
+  EXPECT_EQ(verdict(105, 3, tenth), Verdict::reproduced);
+  EXPECT_EQ(verdict(120, 3, tenth), Verdict::refuted);
+  EXPECT_EQ(verdict(105, 1, tenth), Verdict::open) << "a single training decides nothing";
+  EXPECT_EQ(verdict(105, 3, covers), Verdict::refuted);
+  EXPECT_EQ(verdict(95, 3, covers), Verdict::reproduced);
+}
+
+TEST(LatencyRecipe, MistakesInTheFileAreNamed) {
+  const std::string good =
+      "[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\", \"softmax\"]\n[[step]]\nkind = \"experiment\"\n"
+      "experiment = \"model_latency\"\nof = \"trained\"\nmodels = [\"lazy\"]\nbeside = [\"softmax\"]\n[[table]]\n"
+      "title = \"times\"\nfor_length = [\"512\"]\nover = \"lazy\"\ncolumns = [\"tokens\", \"ms\"]\n"
+      "names = [\"{length}\"]\ncells = [\"model_latency:as trained/{length}/prefill_ms\"]\n";
+  EXPECT_EQ(error_of([&] { read_recipe(good, "own.toml"); }), "");
+  const auto says = [&](const std::string& from, const std::string& to, const std::string& words) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    const std::string found = error_of([&] { read_recipe(text, "own.toml"); });
+    EXPECT_THAT(found, HasSubstr("own.toml"));
+    EXPECT_THAT(found, HasSubstr(words));
+  };
+  says("beside = [\"softmax\"]", "beside = [\"sotfmax\"]",
+       "[step 1] beside: expected a model that the recipe trains (lazy, softmax), found");
+  says("beside = [\"softmax\"]", "beside = [\"sotfmax\"]", "did you mean 'softmax'?");
+  says("beside = [\"softmax\"]", "beside = [\"elastic\"]", "found 'elastic'");
+  says("models = [\"lazy\"]\n", "", "needs 'models', as it has 'beside'");
+  says("over = \"lazy\"", "over = \"lzy\"", "over: expected a model of the recipe (");
+  says("[\"tokens\", \"ms\"]", "[\"tokens\"]", "expected as many columns as names and cells, found 1 for 1 and 1");
+  says("model_latency:as", "model_latency as", "measure: expected STEP:PATH or one of ");
+  says("{length}/prefill", "{size}/prefill", "found '{size}'");
+}
+
+}  // namespace
+}  // namespace lazy::repro
