@@ -12,6 +12,7 @@
 #include "benchmarks/benchmarks.h"
 #include "command.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/text.h"
@@ -197,6 +198,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
+  if (!a.evidence.page.empty()) return line + " --report " + a.evidence.page;
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }
 
@@ -218,8 +220,11 @@ void repro(const ReproArguments& a) {
   if (a.recipe == "evidence") return evidence(a);
   if (a.evidence.list || a.evidence.seconds > 0 || !a.evidence.blocks.empty() || !a.evidence.protocol.empty())
     lazy::fail("repro", "--list, --seconds, --block and --protocol belong to evidence, found recipe '{}'", a.recipe);
-  if (!a.evidence.page.empty() || !a.evidence.claims.empty())
-    lazy::fail("repro", "FILE.md and --claims belong to evidence --report, found recipe '{}'", a.recipe);
+  if (!a.evidence.claims.empty())
+    lazy::fail("repro", "--claims belongs to evidence --report, found recipe '{}'", a.recipe);
+  if (!a.evidence.page.empty() && (!a.report || a.recipe == "all"))
+    lazy::fail("repro", "{}: a page is of one recipe's --report, found {}", a.evidence.page,
+               a.report ? "all" : "no --report");
   RunOptions options;
   options.conditions = conditions(a, find_scale(a.scale));
   options.output = a.output;
@@ -265,6 +270,15 @@ void repro(const ReproArguments& a) {
       continue;
     }
     run.command = command_line(a, a.recipe == "all" ? recipe->name : a.recipe);
+    if (a.evidence.page == "-") {
+      fmt::print("{}", to_markdown(run));
+      continue;
+    }
+    if (!a.evidence.page.empty()) {
+      lazy::write_file_atomic(a.evidence.page, to_markdown(run));
+      lazy::log::info("{}: {}; {}", recipe->name, summary(run), a.evidence.page);
+      continue;
+    }
     const fs::path report = write_report(run, fs::path(a.output) / options.conditions.scale.name);
     if (a.json) {
       all.push_back(to_json(run));
@@ -283,7 +297,8 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   auto a = std::make_shared<ReproArguments>();
   command.add_option("recipe", a->recipe, "list, all, evidence, a recipe's name, or a recipe of one's own (FILE.toml)")
       .required();
-  command.add_option("page", a->evidence.page, "evidence --report: the page to write, - for standard output");
+  command.add_option("page", a->evidence.page,
+                     "--report: the page to write in place of the reports below --output, - for standard output");
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option(
@@ -320,6 +335,7 @@ Examples:
   lazy repro my-claims.toml --scale tiny --seeds 3   # docs/recipes.md
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
+  lazy repro fig6 --scale small --seeds 3 --report fig6.md   # from the records of evidence, see --records
   lazy repro evidence --list
   lazy repro evidence --report FILE.md
   lazy repro evidence --corpus corpus --data data/eval --seconds 1700

@@ -110,6 +110,22 @@ std::string summary(const RecipeRun& run) {
   return out;
 }
 
+std::string wrapped(const std::string& text, const std::string& indent) {
+  constexpr size_t kColumns = 120;
+  std::string out;
+  size_t column = 0;
+  for (const std::string& word : split(text, ' ')) {
+    if (!out.empty()) {
+      const bool fits = column + 1 + word.size() <= kColumns;
+      out += fits ? " " : "\n" + indent;
+      column = fits ? column + 1 : indent.size();
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
+
 std::string devices(const RecipeRun& run) {
   std::set<std::string> all;
   for (const StepRun& s : run.steps)
@@ -230,18 +246,19 @@ Json to_json(const RecipeRun& run) {
 std::string to_markdown(const RecipeRun& run) {
   const Recipe& recipe = *run.recipe;
   const Conditions& c = run.conditions;
-  std::string out = fmt::format("# {}: {}\n\nReproduces {}. ", recipe.name, recipe.title, recipe.source);
+  std::string head = fmt::format("Reproduces {}. ", recipe.source);
   if (has_scale(run))
-    out += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, devices(run), c.seeds,
-                       c.seeds == 1 ? "" : "s");
-  for (const auto& [name, folder] : c.models) out += fmt::format("Model {}: {}. ", name, folder.string());
-  out += run.date + ".\n";
+    head += fmt::format("Scale {}: {}; {}, {} training seed{}. ", c.scale.name, c.scale.means, devices(run), c.seeds,
+                        c.seeds == 1 ? "" : "s");
+  for (const auto& [name, folder] : c.models) head += fmt::format("Model {}: {}. ", name, folder.string());
+  std::string out = fmt::format("# {}: {}\n\n{}\n", recipe.name, recipe.title, wrapped(head + run.date + "."));
   if (!run.command.empty()) out += "\n    " + run.command + "\n";
-  out += fmt::format(
-      "\n**{}.** Intervals are 95 %, Student's t over what the table names; the "
-      "claims of this page share one Holm correction.",
+  head = fmt::format(
+      "**{}.** Intervals are 95 %, Student's t over what the table names; the claims of this page share one Holm "
+      "correction.",
       summary(run));
-  if (const std::string more = cautions(run); !more.empty()) out += " " + more;
+  if (const std::string more = cautions(run); !more.empty()) head += " " + more;
+  out += "\n" + wrapped(head);
   out +=
       "\n\n| statement tested | paper | here | interval over | adjusted p | verdict | why |\n"
       "|---|---|---|---|---|---|---|\n";
@@ -270,7 +287,7 @@ std::string to_markdown(const RecipeRun& run) {
                                             : "record " + s.evidence);
   }
   if (!recipe.notes.empty()) out += "\n## Notes\n\n";
-  for (const std::string& note : recipe.notes) out += "- " + note + "\n";
+  for (const std::string& note : recipe.notes) out += wrapped("- " + note, "  ") + "\n";
   return out;
 }
 

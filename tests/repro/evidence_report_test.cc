@@ -368,10 +368,17 @@ TEST_F(EvidenceReport, AClaimStandsBesideThePaper) {
     return evidence_page(claims, protocol_, records, evidence_figures(claims, protocol_, records));
   };
   EXPECT_THAT(page(), HasSubstr("- Found: nothing (55M"));
-  seeds("s", {3, 4, 5});
-  seeds("e", {2.97, 3.96, 4.95});
+  const Json training = {{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {1000.0}}, {"loss", {1.0}}}}}}};
+  for (int seed = 1; seed <= 3; ++seed) {
+    record(fmt::format("B.s.seed{}", seed), 2 + seed, training);
+    record(fmt::format("B.e.seed{}", seed), 1.99 + 0.99 * seed - 0.01, training);
+  }
   EXPECT_THAT(page(), HasSubstr("### t\n\n- Rule: r (block B)\n- Found: -0.0400, -0.0648 to -0.0152 (55M"));
-  EXPECT_THAT(page(), HasSubstr("3 seeds): **reproduced**\n- Paper: half\n- Differs: the size\n\n![t](claim-x.svg)"));
+  const std::string words = page();
+  const size_t at = words.find("3 seeds): **reproduced**");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_THAT(words.substr(at), testing::StartsWith("3 seeds): **reproduced**\n- Paper: half\n- Differs: the size\n\n"
+                                                    "![t](claim-x.svg)\n\n## Effects"));
 }
 
 TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
@@ -421,7 +428,10 @@ TEST(EvidenceReportCommand, WritesAPage) {
   EXPECT_THAT(lazy("repro evidence --report - --list").second, HasSubstr("expected no --list, --block or --only"));
   EXPECT_THAT(lazy("repro evidence --report - --block B").second, HasSubstr("expected no --list, --block or --only"));
   EXPECT_THAT(lazy("repro evidence page.md").second, HasSubstr("expected --report"));
-  EXPECT_THAT(lazy("repro fig6 page.md").second, HasSubstr("belong to evidence --report, found recipe 'fig6'"));
+  EXPECT_THAT(lazy("repro fig6 page.md").second,
+              HasSubstr("page.md: a page is of one recipe's --report, found no --report"));
+  EXPECT_THAT(lazy("repro all --report page.md").second, HasSubstr("a page is of one recipe's --report, found all"));
+  EXPECT_THAT(lazy("repro fig6 --claims x.toml").second, HasSubstr("--claims belongs to evidence --report"));
 }
 
 }  // namespace

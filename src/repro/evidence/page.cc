@@ -7,6 +7,7 @@
 
 #include "core/text.h"
 #include "repro/measure_kinds.h"
+#include "repro/report.h"
 
 namespace lazy::repro {
 
@@ -62,17 +63,7 @@ std::vector<Words> factor_sets(const Words& factors) {
   return out;
 }
 
-// Wrapped at 120 columns.
-std::string bullet(const std::string& text) {
-  constexpr size_t kColumns = 120;
-  std::string out = "-";
-  size_t column = 1;
-  for (const std::string& word : split(text, ' ')) {
-    if (column + 1 + word.size() > kColumns) out += "\n ", column = 1;
-    out += ' ' + word, column += 1 + word.size();
-  }
-  return out + '\n';
-}
+std::string bullet(const std::string& text) { return wrapped("- " + text, "  ") + "\n"; }
 
 std::string claim_title(const Json& c) {
   return c.at("text").get<std::string>() + (c.at("primary").get<bool>() ? "" : " (exploratory)");

@@ -1,0 +1,178 @@
+// Recipes fed by the records of evidence: which steps a record stands for, with which values, and which it does not.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "repro/configs.h"
+#include "repro/evidence/record.h"
+#include "repro/evidence/steps.h"
+#include "repro/report.h"
+#include "support/run_command.h"
+#include "support/tiny_corpus.h"
+
+namespace lazy::repro {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const fs::path kRecords = fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence";
+
+Conditions small(int64_t seeds = 1) { return {find_scale("small"), {}, {}, {}, seeds, "cpu"}; }
+
+std::string run_of(const std::map<std::string, RecordedStep>& steps, const std::string& id) {
+  const auto found = steps.find(id);
+  return found == steps.end() ? "" : found->second.run;
+}
+
+class EvidenceSteps : public testing::Test {
+ protected:
+  const TemporaryFolder configs_;
+  const RecordedRuns runs_{kRecords, "", configs_.path};
+
+  std::map<std::string, RecordedStep> steps(const char* recipe, int64_t seeds = 1) const {
+    return runs_.steps(find_recipe(recipe).plan(small(seeds)));
+  }
+  Json record(const EvidenceRun& run) const { return read_record(kRecords, embedded_protocol(), run, ""); }
+};
+
+// A recipe's models are those of the protocol: the same configuration, whatever the names.
+TEST_F(EvidenceSteps, ModelsAndSeedsAreFoundByTheirConfiguration) {
+  const auto fig6 = steps("fig6", 2);
+  for (const auto& [step, run] : {std::pair{"lazy", "B.lazy.seed1"},
+                                  {"lazy.seed2", "B.lazy.seed2"},
+                                  {"lazy-rope10k", "B.elastic-bias.seed1"},
+                                  {"softmax", "B.softmax.seed1"},
+                                  {"softmax-rope150k.seed2", "B.softmax-base150k.seed2"},
+                                  {"no-positional", "B.elastic.seed1"},
+                                  {"no-elastic.seed2", "B.softmax-bias-base150k.seed2"}}) {
+    EXPECT_EQ(run_of(fig6, step), run) << step;
+    EXPECT_EQ(run_of(fig6, std::string(step) + ".heldout"), run);
+    EXPECT_EQ(run_of(fig6, std::string(step) + ".lengths"), run);
+  }
+  Conditions tiny = small();
+  tiny.scale = find_scale("tiny");
+  EXPECT_TRUE(runs_.steps(find_recipe("fig6").plan(tiny)).empty()) << "other models";
+  EXPECT_TRUE(steps("fig8").empty()) << "no run has its model";
+}
+
+TEST_F(EvidenceSteps, ValuesAreTheRecords) {
+  const Protocol protocol = embedded_protocol();
+  const auto runs = protocol.runs();
+  const auto run = std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.id() == "B.lazy.seed1"; });
+  ASSERT_NE(run, runs.end());
+  const Json record = this->record(*run), &measures = record.at("measures");
+  const auto fig5 = steps("fig5"), fig6 = steps("fig6");
+  const auto values = [](const auto& steps, const char* id) { return steps.at(id).record.at("values"); };
+  EXPECT_EQ(values(fig5, "lazy").at("parameters"), record.at("parameters"));
+  EXPECT_EQ(values(fig5, "lazy.heldout").at("loss"), Json::array({measures.at("heldout").at("loss")}));
+  EXPECT_EQ(values(fig5, "lazy.sinks").at("sink_ratio"),
+            Json::array({measures.at("sinks").at("512").at("bos").at("sink_ratio")}));
+  EXPECT_EQ(values(fig5, "lazy.learned").at("tau"), measures.at("learned").at("tau"));
+  const Json& measured = measures.at("lengths").at("bos_every_window");
+  for (const char* length : {"512", "1024", "2048"})
+    EXPECT_EQ(values(fig6, "lazy.lengths").at("heldout").at(length), measured.at(length).at("by_group"));
+
+  // A bias of ranges of distances has one for each distance below the window.
+  const Json learned = values(steps("fig4"), "lazy.learned");
+  const Json &bias = learned.at("distance_bias"), &ranges = measures.at("learned").at("distance_bias");
+  ASSERT_EQ(bias.at(3).at(5).size(), 128u);
+  for (size_t n = 0; n < ranges.at("distances").size(); ++n) {
+    for (int64_t d = ranges.at("distances").at(n).at(0); d <= ranges.at("distances").at(n).at(1).get<int64_t>(); ++d)
+      EXPECT_EQ(bias.at(3).at(5).at(static_cast<size_t>(d)), ranges.at("bias").at(3).at(5).at(n)) << d;
+  }
+}
+
+TEST_F(EvidenceSteps, OtherSettingsAreNotServed) {
+  Conditions conditions = small();
+  const auto of = [&](StepKind kind, const Json& more) {
+    Plan plan(conditions);
+    plan.train({"softmax", "transformer", {}}).measure(kind, more);
+    return run_of(runs_.steps(plan.steps()), fmt::format("softmax.{}", name(kind)));
+  };
+  EXPECT_EQ(of(StepKind::heldout, Json::object()), "B.softmax.seed1");
+  EXPECT_EQ(of(StepKind::heldout, {{"cache", "streaming:4+60"}}), "");
+  EXPECT_EQ(of(StepKind::heldout, {{"bos", false}}), "") << "the record's is with BOS";
+  EXPECT_EQ(of(StepKind::lengths, {{"lengths", {512, 4096}}}), "B.softmax.seed1");
+  EXPECT_EQ(of(StepKind::lengths, {{"lengths", {512, 8192}}}), "");
+  EXPECT_EQ(of(StepKind::tasks, Json::object()), "");
+  Plan other(conditions);
+  other.train({"softmax", "transformer", {"optimizer.lr=2e-3"}});
+  EXPECT_TRUE(runs_.steps(other.steps()).empty()) << "another rate is another training";
+  conditions.models = {{"softmax", "elsewhere"}};
+  EXPECT_EQ(of(StepKind::heldout, Json::object()), "") << "a given model stands for itself";
+}
+
+TEST_F(EvidenceSteps, RecordsOfAnotherCorpusAreLeftOut) {
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("evidence_steps_{}", ::getpid());
+  write_tiny_corpus(folder);
+  EXPECT_TRUE(
+      RecordedRuns(kRecords, folder / "corpus", configs_.path).steps(find_recipe("fig6").plan(small())).empty());
+  fs::remove_all(folder);
+  EXPECT_TRUE(RecordedRuns("nowhere", "", configs_.path).steps(find_recipe("fig6").plan(small())).empty());
+}
+
+// A record keeps no model: what needs one is trained and measured.
+TEST_F(EvidenceSteps, AModelThatAnotherStepNeedsIsTrained) {
+  RunOptions options;
+  options.conditions = small();
+  options.records = kRecords;
+  options.output = "nowhere";
+  const auto found = [&](const char* recipe, const char* id) {
+    for (const StepRun& s : plan_recipe(find_recipe(recipe), options).steps)
+      if (s.step.id == id) return s.found;
+    ADD_FAILURE() << id;
+    return false;
+  };
+  EXPECT_TRUE(found("fig6", "lazy"));
+  EXPECT_FALSE(found("fig7", "lazy")) << "repetition is measured on the model";
+  EXPECT_FALSE(found("fig7", "lazy.repetition"));
+  options.records.clear();
+  EXPECT_FALSE(found("fig6", "lazy"));
+}
+
+TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
+  Conditions conditions = small(3);
+  const auto last = last_run(find_recipe("fig5"), conditions, runs_);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->scale, "small");
+  EXPECT_EQ(last->seeds, 3);
+  EXPECT_FALSE(last_run(find_recipe("fig7"), conditions, runs_));
+  EXPECT_FALSE(last_run(find_recipe("fig8"), conditions, runs_));
+}
+
+// The page says where its numbers come from, and needs neither a corpus nor a GPU.
+TEST(EvidenceStepsCommand, AReportOfRecords) {
+  const fs::path output = fs::path(testing::TempDir()) / fmt::format("evidence_steps_report_{}", ::getpid());
+  const auto [code, page] =
+      run_command(fmt::format("{} repro fig5 --scale small --seeds 3 --report --records {} --output {}", LAZY_BINARY,
+                              kRecords.string(), output.string()));
+  ASSERT_EQ(code, 0) << page;
+  EXPECT_THAT(page, HasSubstr("12 of 12 steps are records of `lazy repro evidence`."));
+  EXPECT_THAT(page, HasSubstr("; NVIDIA H200, 3 training seeds."));
+  EXPECT_THAT(page, HasSubstr("| lazy.seed2.learned | learned | 0:00 | record B.lazy.seed2 |"));
+  EXPECT_THAT(read_file(output / "small/fig5.json"), HasSubstr("\"evidence\": \"B.lazy.seed3\""));
+  fs::remove_all(output);
+}
+
+// lazy repro NAME --scale small --seeds 3 --report docs/results/small/NAME.md
+TEST(EvidenceStepsCommand, TheCommittedPagesAreMadeFromTheCommittedRecords) {
+  int64_t pages = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "docs/results/small")) {
+    const std::string recipe = entry.path().stem();
+    const auto [code, made] =
+        run_command(fmt::format("cd {} && {} repro {} --scale small --seeds 3 --report - --output nowhere 2>/dev/null",
+                                LAZY_SOURCE_DIR, LAZY_BINARY, recipe));
+    ASSERT_EQ(code, 0) << recipe;
+    std::string committed = read_file(entry.path());
+    const std::string page = fmt::format("--report docs/results/small/{}.md", recipe);
+    ASSERT_THAT(committed, HasSubstr(page));
+    committed.replace(committed.find(page), page.size(), "--report -");
+    EXPECT_EQ(committed, made) << recipe;
+    ++pages;
+  }
+  EXPECT_GE(pages, 8);
+}
+
+}  // namespace
+}  // namespace lazy::repro
