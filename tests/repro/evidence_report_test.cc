@@ -344,7 +344,8 @@ TEST(EvidenceReportOfTheProject, TheCommittedPageIsMadeFromTheCommittedRecords) 
   }
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string file = entry.path().filename();
-    if (file.starts_with("claim-") || file.starts_with("training-")) committed.insert(file);
+    if (file.starts_with("claim-") || file.starts_with("training-") || file.starts_with("layers-"))
+      committed.insert(file);
   }
   drawn.erase("head-start.svg");
   EXPECT_EQ(committed, drawn) << "a picture of a claim that is not drawn any more";
@@ -408,6 +409,37 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   ASSERT_EQ(figures().size(), 2u);
   EXPECT_EQ(figures()[1].file, "training-x.svg");
   EXPECT_EQ(count(figures()[1].svg, "class=\"mark\""), 2);
+}
+
+TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
+  const std::string keys = std::string(kDifference) + "bound = 0\n";
+  const EvidenceClaims claims = read_claims(claim(keys) +
+                                                "[by-layer]\nblock = \"B\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\n"
+                                                "[by-layer-measures]\nv-of-states = \"measures.v\"\n",
+                                            "claims.toml", protocol_);
+  const auto layers = [](double first, double second) {
+    return Json{{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {1000.0}}, {"loss", {1.0}}}}}},
+                {"measures", {{"heldout", {{"loss", 1.0}}}, {"v", {first, second}}}}};
+  };
+  record("B.s.seed1", 0, layers(1, 2));
+  record("B.s.seed2", 0, layers(1, 2));
+  record("B.e.seed1", 0, layers(3, 4));
+  record("B.e.seed2", 0, layers(3, 4));
+  record("B.eb.seed1", 0, layers(5, 8));
+  const EvidenceRecords records = read_records(path_, protocol_);
+  EXPECT_THAT(numbers_at(records.json.at("B.eb.seed1"), "measures.v", "r"), ElementsAre(5, 8));
+  EXPECT_THAT(error_of([&] { numbers_at(records.json.at("B.eb.seed1"), "measures.heldout.loss", "r"); }),
+              HasSubstr("measures.heldout.loss: expected a list of numbers"));
+  const auto figures = evidence_figures(claims, protocol_, records);
+  const auto found =
+      std::find_if(figures.begin(), figures.end(), [](const auto& f) { return f.section == "by-layer"; });
+  ASSERT_NE(found, figures.end());
+  EXPECT_EQ(found->file, "layers-v-of-states.svg");
+  size_t curves = 0;
+  for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
+  EXPECT_EQ(curves, 3u) << "seed 2 lacks eb";
+  EXPECT_THAT(evidence_page(claims, protocol_, records, figures),
+              HasSubstr("![v-of-states by layer](layers-v-of-states.svg)"));
 }
 
 std::pair<int, std::string> lazy(const std::string& arguments) {

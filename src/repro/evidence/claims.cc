@@ -329,6 +329,12 @@ EvidenceRecords read_records(const fs::path& folder, const Protocol& protocol) {
 
 namespace {
 
+OrderedJsonField field_at(const Json& record, const std::string& path, const std::string& file) {
+  OrderedJsonField field("repro", record, file);
+  for (const std::string& key : split(path, '.')) field = field.find(key);
+  return field;
+}
+
 // Sum and count of a number, or of the numbers of a list, of its lists, ...
 std::pair<double, size_t> sum_and_count(const OrderedJsonField& field) {
   if (!field.present() || !field.json().is_array()) {
@@ -347,10 +353,19 @@ std::pair<double, size_t> sum_and_count(const OrderedJsonField& field) {
 
 }  // namespace
 
+std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file) {
+  const OrderedJsonField field = field_at(record, path, file);
+  if (!field.present() || !field.json().is_array()) field.wrong("a list of numbers");
+  std::vector<double> out;
+  for (size_t i = 0; i < field.size(); ++i) {
+    const auto [sum, count] = sum_and_count(field.at(i));
+    out.push_back(sum / static_cast<double>(count));
+  }
+  return out;
+}
+
 double number_at(const Json& record, const std::string& path, const std::string& file) {
-  OrderedJsonField field("repro", record, file);
-  for (const std::string& key : split(path, '.')) field = field.find(key);
-  const auto [sum, count] = sum_and_count(field);
+  const auto [sum, count] = sum_and_count(field_at(record, path, file));
   return sum / static_cast<double>(count);
 }
 
@@ -378,6 +393,17 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
   out.head_start.over = cells_of(h, "over", out.head_start.block, protocol);
   out.head_start.under = cells_of(h, "under", out.head_start.block, protocol);
   need_pairs(h, "under", out.head_start.over, out.head_start.under);
+  if (ConfigSection l = config.section("by-layer"); l.has("block")) {
+    out.by_layer.block = l.required_string("block");
+    known_block(l, "block", out.by_layer.block, protocol);
+    out.by_layer.over = cells_of(l, "over", out.by_layer.block, protocol);
+    out.by_layer.under = cells_of(l, "under", out.by_layer.block, protocol);
+    need(out.by_layer.over, config.name(), "by-layer", "over");
+    need(out.by_layer.under, config.name(), "by-layer", "under");
+    ConfigSection measures = config.section("by-layer-measures");
+    for (const std::string& key : measures.keys())
+      out.by_layer.measures.emplace_back(key, measures.required_string(key));
+  }
   config.check_all_used();
   return out;
 }

@@ -42,6 +42,13 @@ struct HeadStart {
   Words over, under;
 };
 
+// Measures that have a value for each layer, of the mean of some cells beside that of others.
+struct ByLayer {
+  std::string block;
+  Words over, under;
+  std::vector<std::pair<std::string, std::string>> measures;  // name, path
+};
+
 struct EvidenceClaims {
   std::string parameters;
   Words differs;  // from the paper, in all claims
@@ -50,6 +57,7 @@ struct EvidenceClaims {
   FactorialDesign design;
   std::vector<std::pair<std::string, RecordMeasure>> effects;
   HeadStart head_start;
+  ByLayer by_layer;  // no measures: none is shown
 };
 
 // Error names the place in `name`, and for an unknown key, cell or form the nearest known one.
@@ -81,6 +89,8 @@ std::vector<double> contrast(const FactorialDesign& design, const Words& factors
                              const Protocol& protocol, const EvidenceRecords& records);
 // The number at a path of a record, of a list the mean of its numbers; Error names file, field, expected and found.
 double number_at(const Json& record, const std::string& path, const std::string& file);
+// One number an element of the list at a path, of a list in it the mean.
+std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file);
 // The paired mean difference of the validation curve at a number of tokens, a value for every complete seed.
 std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
                                const EvidenceRecords& records);

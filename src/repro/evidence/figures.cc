@@ -69,7 +69,8 @@ EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& cla
 }
 
 // The axes' ranges from the curves, then the file.
-EvidenceFigure curves(const std::string& file, const std::string& title, report::Plot plot) {
+EvidenceFigure curves(const std::string& file, const std::string& title, const std::string& section,
+                      report::Plot plot) {
   bool first = true;
   for (const report::Curve& curve : plot.curves) {
     for (const auto& [x, y] : curve.points) {
@@ -78,13 +79,49 @@ EvidenceFigure curves(const std::string& file, const std::string& title, report:
       first = false;
     }
   }
-  if (first) return {file, title, "", ""};
-  plot.x_ticks = report::Plot::XTicks::counts;
-  plot.x_label = "tokens";
+  if (first) return {file, title, "", section};
   plot.y_low = std::min(plot.y_low, 0.0), plot.y_high = std::max(plot.y_high, 0.0);
   const double room = plot.y_high > plot.y_low ? (plot.y_high - plot.y_low) / 20 : 1;
   plot.y_low -= room, plot.y_high += room;
-  return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), ""};
+  return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), section};
+}
+
+void over_tokens(report::Plot& plot) {
+  plot.x_ticks = report::Plot::XTicks::counts;
+  plot.x_label = "tokens";
+}
+
+// A curve for each side and seed whose cells are all recorded: the mean over the cells.
+EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std::string& path,
+                            const Protocol& protocol, const EvidenceRecords& records) {
+  report::Plot plot;
+  plot.label = fmt::format("{} by layer in block {}: mean over cells, a curve a seed; {} beside {}", name, l.block,
+                           fmt::join(l.over, ", "), fmt::join(l.under, ", "));
+  plot.y_label = name;
+  plot.x_label = "layer";
+  plot.x_ticks = report::Plot::XTicks::integers;
+  for (const int64_t seed : protocol.block(l.block).seeds) {
+    for (const Words* cells : {&l.over, &l.under}) {
+      std::vector<double> sum;
+      size_t found = 0;
+      for (const EvidenceRun& run : protocol.runs()) {
+        const bool wanted = run.block == l.block && run.seed == seed && contains(*cells, run.cell);
+        const Json* record = wanted ? records.find(run) : nullptr;
+        if (!record) continue;
+        const std::vector<double> values = numbers_at(*record, path, run.id());
+        sum.resize(std::max(sum.size(), values.size()));
+        for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
+        ++found;
+      }
+      if (found != cells->size()) continue;
+      report::Curve curve{{}, "curve " + report::series_class(cells == &l.over ? 0 : 1)};
+      curve.marker = report::series_mark(static_cast<size_t>(seed - 1));
+      for (size_t i = 0; i < sum.size(); ++i)
+        curve.points.emplace_back(static_cast<double>(i), sum[i] / static_cast<double>(found));
+      plot.curves.push_back(std::move(curve));
+    }
+  }
+  return curves("layers-" + name + ".svg", name + " by layer", "by-layer", std::move(plot));
 }
 
 EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, const EvidenceRecords& records) {
@@ -93,6 +130,7 @@ EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, c
   plot.label = fmt::format(
       "Head start: validation loss of elastic cells minus softmax cells in block {}, a curve a seed", h.block);
   plot.y_label = "difference, nats a token";
+  over_tokens(plot);
   const auto all = static_cast<double>(protocol.block(h.block).tokens);
   for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would set the axis
     const double tokens = all * n / kPoints;
@@ -104,13 +142,14 @@ EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, c
     plot.curves[i].css_class = "curve " + report::series_class(0);
     plot.curves[i].marker = report::series_mark(i);
   }
-  return curves("head-start.svg", "Head start over training", std::move(plot));
+  return curves("head-start.svg", "Head start over training", "head-start", std::move(plot));
 }
 
 EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   report::Plot plot;
   plot.label = fmt::format("{}: {} over training in block {}, a curve a run", c.text, c.slope_measure, c.slope_block);
   plot.y_label = c.slope_measure;
+  over_tokens(plot);
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = run.block == c.slope_block ? records.find(run) : nullptr;
     if (!record || !record->contains("snapshots")) continue;
@@ -122,7 +161,7 @@ EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, c
     }
     plot.curves.push_back(std::move(curve));
   }
-  return curves("training-" + c.name + ".svg", c.text + ", over training", std::move(plot));
+  return curves("training-" + c.name + ".svg", c.text + ", over training", c.name, std::move(plot));
 }
 
 }  // namespace
@@ -132,12 +171,14 @@ std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const
   std::vector<EvidenceFigure> out;
   for (const EvidenceClaim& c : claims.claims) {
     out.push_back(measure_by_cell(c, claims, protocol, records));
-    out.back().claim = c.name;
+    out.back().section = c.name;
     if (c.slope_block.empty()) continue;
     out.push_back(over_training(c, protocol, records));
-    out.back().claim = c.name;
+    out.back().section = c.name;
   }
   out.push_back(head_start_curves(claims.head_start, protocol, records));
+  for (const auto& [name, path] : claims.by_layer.measures)
+    out.push_back(layer_curves(claims.by_layer, name, path, protocol, records));
   std::erase_if(out, [](const EvidenceFigure& f) { return f.svg.empty(); });
   return out;
 }

@@ -157,9 +157,9 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
         "interval\nof its mean. Orange: cells over which the claim is made, blue: those they are compared with. A "
         "dashed line: the\nrule.\n";
   }
-  const auto add_figures = [&](const std::string& claim) {
+  const auto add_figures = [&](const std::string& section) {
     for (const EvidenceFigure& f : figures)
-      if (f.claim == claim) page += fmt::format("\n![{}]({})\n", f.title, f.file);
+      if (f.section == section) page += fmt::format("\n![{}]({})\n", f.title, f.file);
   };
   for (const Json& c : all.at("claims")) {
     const auto text = [&](const char* key) { return c.at(key).get<std::string>(); };
@@ -199,10 +199,22 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
                     interval_text(h.at("difference")), seeds_text(h.at("difference"))});
   }
   page += table("Head start", rows, "rrrr");
-  add_figures("");
+  add_figures("head-start");
   page +=
       fmt::format("\nPaired difference of the validation curve in block {}:\n{}\nminus\n{}.\n", claims.head_start.block,
                   fmt::join(claims.head_start.over, ", "), fmt::join(claims.head_start.under, ", "));
+
+  const ByLayer& layers = claims.by_layer;
+  if (!layers.measures.empty()) {
+    page += "\n## By layer\n\n" +
+            wrapped(fmt::format(
+                "Mean over cells of block {}, a curve a seed whose cells are all recorded: orange {}; "
+                "blue {}. States and residual: 0 is before the first layer; weights: 0 is the first layer. Measures: "
+                "[repro.md](../repro.md).",
+                layers.block, fmt::join(layers.over, ", "), fmt::join(layers.under, ", "))) +
+            "\n";
+    add_figures("by-layer");
+  }
 
   rows = {{"run", "tokens"}};
   for (const auto& [name, path] : kRunColumns) rows[0].emplace_back(name);
