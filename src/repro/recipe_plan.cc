@@ -70,10 +70,7 @@ void expect_trained(const Plan& plan, const std::string& model, const std::strin
   for (const Step& step : plan.steps()) {
     if (step.kind == StepKind::train) names.push_back(step.id);
   }
-  if (std::find(names.begin(), names.end(), model) != names.end()) return;
-  const std::string near = nearest(model, names);
-  fail("config", "{} beside: expected a model that the recipe trains ({}), found '{}'{}", where, fmt::join(names, ", "),
-       model, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  expect_known(where + " beside", model, names, "a model that the recipe trains");
 }
 
 void add_experiment(Plan& plan, const RecipeFile& data, const StepSpec& spec, const Conditions& c,

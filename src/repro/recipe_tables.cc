@@ -1,12 +1,8 @@
 // The tables of a recipe file: every cell a measure of a model, the mean over seeds.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-
-#include "core/error.h"
+#include "core/known_names.h"
 #include "core/statistics.h"
-#include "core/text.h"
 #include "repro/measure_kinds.h"
 #include "repro/recipe_file.h"
 
@@ -43,13 +39,6 @@ Words model_names(const RecipeFile& data, const Conditions& conditions, const Va
   return names;
 }
 
-void check_model(const std::string& model, const Words& names, const std::string& where) {
-  if (model.empty() || std::find(names.begin(), names.end(), model) != names.end()) return;
-  const std::string near = nearest(model, names);
-  fail("config", "{} over: expected a model of the recipe ({}), found '{}'{}", where, fmt::join(names, ", "), model,
-       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
-}
-
 }  // namespace
 
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {
@@ -62,7 +51,7 @@ std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& con
     for (const Variables& v : rounds(spec.loops, variables, conditions, spec.where)) {
       Words row = fill(spec.names, v, spec.where);
       const std::string model = fill(spec.over, v, spec.where);
-      check_model(model, models, spec.where);
+      if (!model.empty()) expect_known(spec.where + " over", model, models, "a model of the recipe");
       for (const std::string& cell : fill(spec.cells, v, spec.where)) {
         MeasureSpec measure = find_measure(data, cell, spec.where);
         measure.path = fill(measure.path, v, measure.where);
