@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/known_names.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "data/prepare.h"
@@ -171,7 +172,8 @@ void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
     if (training.evidence.empty() || training.step.kind != StepKind::train) continue;
     for (size_t n = 0; n < run.steps.size(); ++n) {
       const StepRun& s = run.steps[n];
-      if (s.step.model != training.step.id || s.found || !s.left_out.empty() || !wanted[n]) continue;
+      const bool needs = s.step.model == training.step.id || contains(s.step.beside, training.step.id);
+      if (!needs || s.found || !s.left_out.empty() || !wanted[n]) continue;
       training.record = Json();
       training.evidence.clear();
       training.found = false;
