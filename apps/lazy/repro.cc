@@ -20,6 +20,7 @@
 #include "model/device.h"
 #include "repro/configs.h"
 #include "repro/cost.h"
+#include "repro/evidence/protocol.h"
 #include "repro/report.h"
 
 namespace {
@@ -122,13 +123,12 @@ Conditions conditions(const ReproArguments& a, const Scale& scale) {
   return c;
 }
 
-constexpr int64_t kRecordedSeeds = 3;  // as many as the protocol of the evidence has
-
 void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   const RecordedRuns records(a.evidence.records, "", configs.path);
   Conditions recorded = conditions(a, find_scale("small"));
-  recorded.seeds = kRecordedSeeds;
+  for (const auto& block : embedded_protocol().blocks)
+    recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
   recorded.domains = {{"any", ""}};  // a recipe about them is not run without
   Json all = Json::array();
   std::string table =

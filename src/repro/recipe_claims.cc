@@ -391,13 +391,11 @@ MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const 
 }
 
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {
-  Page page{data, conditions, results, variables_of(data, conditions), {}, {kGiven}};
+  const Variables variables = variables_of(data, conditions);
+  Page page{data, conditions, results, variables, {}, model_names(data, conditions, variables)};
+  page.known.emplace(page.known.begin(), kGiven);
   for (const Step& step : plan_of(data, conditions)) {
     if (step.kind == StepKind::train) page.trained.insert(step.id);
-  }
-  for (const ModelSpec& model : data.own_models) {  // of every scale
-    for (const Variables& v : rounds(model.loops, page.variables, conditions, model.where))
-      page.known.push_back(fill(model.name, v, model.where));
   }
   for (const StepSpec& step : data.steps) {
     if (!step.name.empty()) page.known.push_back(step.name);

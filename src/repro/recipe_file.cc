@@ -320,6 +320,15 @@ Variables variables_of(const RecipeFile& data, const Conditions& conditions) {
   return out;
 }
 
+Words model_names(const RecipeFile& data, const Conditions& conditions, const Variables& variables) {
+  Words names;
+  for (const ModelSpec& m : data.own_models) {
+    for (const Variables& v : rounds(m.loops, variables, conditions, m.where))
+      names.push_back(fill(m.name, v, m.where));
+  }
+  return names;
+}
+
 RecipeFile read_recipe(const std::string& text, const std::string& file) {
   Config config = Config::parse(text, file);
   ConfigSection s = config.section("recipe");

@@ -96,6 +96,8 @@ Words fill(const Words& texts, const Variables& variables, const std::string& wh
 std::vector<Variables> rounds(const Loops& loops, const Variables& variables, const Conditions& conditions,
                               const std::string& where);
 Variables variables_of(const RecipeFile& data, const Conditions& conditions);
+// Of the recipe's models, of every scale.
+Words model_names(const RecipeFile& data, const Conditions& conditions, const Variables& variables);
 
 // recipe_plan.cc
 std::vector<Step> plan_of(const RecipeFile& data, const Conditions& conditions);

@@ -30,15 +30,6 @@ std::string cell_text(const MeasureSpec& measure, const std::string& model, cons
   return fmt::format("{:.4g} ({:.4g}–{:.4g})", mean_of(numbers), mean_of(low), mean_of(high));
 }
 
-Words model_names(const RecipeFile& data, const Conditions& conditions, const Variables& variables) {
-  Words names;
-  for (const ModelSpec& m : data.own_models) {
-    for (const Variables& v : rounds(m.loops, variables, conditions, m.where))
-      names.push_back(fill(m.name, v, m.where));
-  }
-  return names;
-}
-
 }  // namespace
 
 std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& conditions, const Results& results) {

@@ -50,11 +50,15 @@ const Json* values_of(const RecipeRun& run, const std::string& id) {
   return nullptr;
 }
 
+// Below the head of a table, after its first bar.
+std::string rules(size_t columns) {
+  return fmt::format("{}", fmt::join(std::vector<std::string>(columns, "---|"), ""));
+}
+
 std::string published_markdown(const PublishedTable& table) {
   if (table.rows.empty()) return "";
-  std::string out = fmt::format(
-      "\n## Published\n\n{}.\n\n| | {} | here |\n|---|{}---|\n", table.title, fmt::join(table.columns, " | "),
-      fmt::format("{}", fmt::join(std::vector<std::string>(table.columns.size(), "---|"), "")));
+  std::string out = fmt::format("\n## Published\n\n{}.\n\n| | {} | here |\n|---|{}---|\n", table.title,
+                                fmt::join(table.columns, " | "), rules(table.columns.size()));
   for (const PublishedRow& row : table.rows) {
     std::string cells;
     for (const double v : row.values) cells += fmt::format(" {:g} |", v);
@@ -269,12 +273,12 @@ std::string to_markdown(const RecipeRun& run) {
   const auto rows = measured_rows(run);
   if (!rows.empty()) {
     out += fmt::format("\n## Measured\n\n| model | {} |\n|---|{}\n", fmt::join(kMeasuredColumns, " | "),
-                       fmt::join(std::vector<std::string>(kMeasuredColumns.size(), "---|"), ""));
+                       rules(kMeasuredColumns.size()));
     for (const MeasuredRow& row : rows) out += fmt::format("| {} | {} |\n", row.name, fmt::join(row.cells, " | "));
   }
   for (const ResultTable& table : result_tables(run)) {
     out += fmt::format("\n## {}\n\n| {} |\n|{}\n", table.title, fmt::join(table.columns, " | "),
-                       fmt::join(std::vector<std::string>(table.columns.size(), "---|"), ""));
+                       rules(table.columns.size()));
     for (const auto& row : table.rows) out += fmt::format("| {} |\n", fmt::join(row, " | "));
   }
   out += published_markdown(recipe.published);

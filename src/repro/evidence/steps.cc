@@ -92,9 +92,8 @@ Json values_of(const Step& step, const Json& record) {
 }
 
 double seconds_of(const Step& step, const Json& record) {
-  const Json& seconds = record.at(step.kind == StepKind::train ? "seconds" : "measures");
-  if (step.kind == StepKind::train) return seconds.at("training");
-  return seconds.at("seconds").value(name(step.kind), 0.0);
+  if (step.kind == StepKind::train) return record.at("seconds").at("training");
+  return record.at("measures").at("seconds").value(name(step.kind), 0.0);
 }
 
 }  // namespace
