@@ -198,6 +198,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
+  if (a.report && a.device != "auto") line += " --device " + a.device;  // settings depend on it
   if (!a.evidence.page.empty()) return line + " --report " + a.evidence.page;
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }

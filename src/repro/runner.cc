@@ -17,6 +17,7 @@
 #include "model/device.h"
 #include "report/run.h"
 #include "repro/configs.h"
+#include "repro/evidence/states.h"
 #include "repro/evidence/steps.h"
 #include "repro/experiments/experiment.h"
 #include "repro/measure.h"
@@ -159,7 +160,8 @@ void use_records(RecipeRun& run, const RunOptions& options, const fs::path& conf
   auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps);
   for (StepRun& s : run.steps) {
     const auto found = recorded.find(s.step.id);
-    if (s.found || !s.left_out.empty() || found == recorded.end()) continue;
+    if (s.found || found == recorded.end()) continue;
+    s.left_out.clear();  // benchmark files, say, are not needed
     s.record = std::move(found->second.record);
     s.evidence = found->second.run;
     s.found = true;
@@ -307,11 +309,14 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
     throw;
   }
   const double seconds = seconds_since(begin);
+  std::vector<Step> plan;
+  for (const StepRun& other : run.steps) plan.push_back(other.step);
   s.record = {{"step", s.step.id},
               {"kind", name(s.step.kind)},
               {"model", s.step.model},
               {"settings", s.step.settings},
-              {"device", options.conditions.device},
+              {"inputs", recorded_inputs(s.step, plan, corpus)},
+              {"device", device_name(options.conditions.device)},
               {"finished", today()},
               {"seconds", seconds},
               {"values", values}};

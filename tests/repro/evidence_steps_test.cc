@@ -149,26 +149,30 @@ TEST(EvidenceStepsCommand, AReportOfRecords) {
       run_command(fmt::format("{} repro fig5 --scale small --seeds 3 --report --records {} --output {}", LAZY_BINARY,
                               kRecords.string(), output.string()));
   ASSERT_EQ(code, 0) << page;
-  EXPECT_THAT(page, HasSubstr("12 of 12 steps are records of `lazy repro evidence`."));
+  EXPECT_THAT(page, HasSubstr("12 of 12 steps are taken from records."));
   EXPECT_THAT(page, HasSubstr("; NVIDIA H200, 3 training seeds."));
   EXPECT_THAT(page, HasSubstr("| lazy.seed2.learned | learned | 0:00 | record B.lazy.seed2 |"));
   EXPECT_THAT(read_file(output / "small/fig5.json"), HasSubstr("\"evidence\": \"B.lazy.seed3\""));
   fs::remove_all(output);
 }
 
-// lazy repro NAME --scale small --seeds 3 --report docs/results/small/NAME.md
+// Each page names the command that makes it.
 TEST(EvidenceStepsCommand, TheCommittedPagesAreMadeFromTheCommittedRecords) {
   int64_t pages = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "docs/results/small")) {
     const std::string recipe = entry.path().stem();
-    const auto [code, made] =
-        run_command(fmt::format("cd {} && {} repro {} --scale small --seeds 3 --report - --output nowhere 2>/dev/null",
-                                LAZY_SOURCE_DIR, LAZY_BINARY, recipe));
-    ASSERT_EQ(code, 0) << recipe;
     std::string committed = read_file(entry.path());
-    const std::string page = fmt::format("--report docs/results/small/{}.md", recipe);
-    ASSERT_THAT(committed, HasSubstr(page));
-    committed.replace(committed.find(page), page.size(), "--report -");
+    const std::string to_page = fmt::format(" --report docs/results/small/{}.md", recipe);
+    const size_t command = committed.find(fmt::format("lazy repro {} --scale small", recipe));
+    const size_t end = committed.find(to_page);
+    ASSERT_LT(command, end) << recipe;
+    ASSERT_NE(end, std::string::npos) << recipe;
+    const std::string arguments = committed.substr(command + 4, end - command - 4);
+    ASSERT_EQ(arguments.find_first_of("`\n"), std::string::npos) << arguments;
+    const auto [code, made] = run_command(
+        fmt::format("cd {} && {}{} --report - --output nowhere 2>/dev/null", LAZY_SOURCE_DIR, LAZY_BINARY, arguments));
+    ASSERT_EQ(code, 0) << recipe;
+    committed.replace(end, to_page.size(), " --report -");
     EXPECT_EQ(committed, made) << recipe;
     ++pages;
   }

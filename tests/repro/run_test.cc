@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "repro/recipe_file.h"
 #include "repro/report.h"
+#include "support/error_of.h"
 #include "support/run_command.h"
 #include "support/tiny_corpus.h"
 
@@ -136,6 +137,43 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
 }
 
 // The tiny models read 256 tokens, PIQA has a longer choice.
+// Steps copied to RECORDS/steps stand for the same steps elsewhere, models or not.
+TEST_F(ReproRun, RecordedStepsServeElsewhere) {
+  const Recipe probe = recipe(2);
+  const RunOptions o = options(folder_);
+  const RecipeRun run = run_recipe(probe, o);
+  const fs::path records = folder_ / "records";
+  fs::create_directories(records);
+  fs::rename(o.output / "tiny/steps", records / "steps");
+  const auto elsewhere = [&](const Recipe& recipe, const fs::path& corpus, int64_t seeds = 1) {
+    RunOptions other = options(folder_, "other");
+    other.records = records;
+    other.conditions.corpus = corpus;
+    other.conditions.seeds = seeds;
+    return judge_finished(recipe, other);
+  };
+  const RecipeRun found = elsewhere(probe, "nowhere");
+  ASSERT_EQ(found.steps.size(), run.steps.size());
+  for (size_t n = 0; n < run.steps.size(); ++n) {
+    EXPECT_TRUE(found.steps[n].found) << found.steps[n].step.id;
+    EXPECT_EQ(found.steps[n].record, run.steps[n].record);
+    EXPECT_THAT(found.steps[n].evidence, testing::StartsWith("steps/" + found.steps[n].step.id + "-"));
+  }
+  EXPECT_EQ(found.findings.at(0).estimate->value, run.findings.at(0).estimate->value);
+  const auto served = [](const RecipeRun& r) {
+    return std::count_if(r.steps.begin(), r.steps.end(), [](const StepRun& s) { return s.found; });
+  };
+  const auto steps = static_cast<int64_t>(run.steps.size());
+  EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps) << "of the second seed nothing is recorded";
+  EXPECT_EQ(served(elsewhere(recipe(3), "nowhere")), 1) << "other trainings: only the step without a model";
+  write_tiny_corpus(folder_ / "another", 8);
+  EXPECT_EQ(served(elsewhere(probe, folder_ / "another/corpus")), 0);
+
+  const fs::path file = records / "steps" / run.steps[0].folder.filename() / "record.json";
+  std::ofstream(file) << "{\"values\": {}}";
+  EXPECT_THAT(error_of([&] { elsewhere(probe, "nowhere"); }), HasSubstr(file.string() + ": settings is missing"));
+}
+
 TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   fs::create_directories(folder_ / "data");
   const auto write = [&](const char* name, const std::string& answer) {

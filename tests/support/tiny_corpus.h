@@ -20,8 +20,8 @@ inline std::string sixty_words(Random& random) {
 }
 
 // folder/corpus, made of folder/text.jsonl.
-inline std::filesystem::path write_tiny_corpus(const std::filesystem::path& folder) {
-  Random random(7);
+inline std::filesystem::path write_tiny_corpus(const std::filesystem::path& folder, uint64_t seed = 7) {
+  Random random(seed);
   std::filesystem::create_directories(folder);
   std::ofstream text(folder / "text.jsonl");
   for (int document = 0; document < 300; ++document)

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/json_field.h"
+#include "report/run.h"
 #include "repro/configs.h"
 #include "repro/evidence/record.h"
 #include "repro/evidence/states.h"
@@ -96,47 +98,105 @@ double seconds_of(const Step& step, const Json& record) {
   return record.at("measures").at("seconds").value(name(step.kind), 0.0);
 }
 
+// `trainings`: their identities, which hold all settings of a training.
+std::string step_key(const std::string& kind, const Json& settings, const std::vector<std::string>& trainings) {
+  std::string key = kind;
+  if (kind != name(StepKind::train)) key += settings.dump();
+  for (const std::string& training : trainings) key += training;
+  return key;
+}
+
+// Ids of the trainings whose models a step makes or measures.
+std::vector<std::string> trainings_of(const Step& step) {
+  std::vector<std::string> out;
+  if (step.kind == StepKind::train) out.push_back(step.id);
+  if (!step.model.empty()) out.push_back(step.model);
+  out.insert(out.end(), step.beside.begin(), step.beside.end());
+  return out;
+}
+
 }  // namespace
+
+Json recorded_inputs(const Step& step, const std::vector<Step>& plan, const fs::path& corpus) {
+  Json trainings = Json::array();
+  for (const std::string& id : trainings_of(step)) {
+    for (const Step& training : plan)
+      if (training.id == id) trainings.push_back(training.settings);
+  }
+  return {{"trainings", std::move(trainings)}, {"corpus", corpus.empty() ? "" : corpus_fingerprint(corpus)}};
+}
 
 RecordedRuns::RecordedRuns(const fs::path& records, const fs::path& corpus, const fs::path& configs)
     : corpus_(corpus.empty() ? "corpus" : corpus), configs_(configs) {
   if (!fs::is_directory(records)) return;
   const Protocol protocol = embedded_protocol();
   const std::string fingerprint = fs::exists(corpus_ / "corpus.json") ? corpus_fingerprint(corpus_) : "";
+  const auto of_this_corpus = [&](const std::string& other) { return fingerprint.empty() || other == fingerprint; };
   write_configs(configs);
   for (const EvidenceRun& run : protocol.runs()) {
     Json record = read_record(records, protocol, run, "");
-    if (record.is_null()) continue;
-    if (!fingerprint.empty() && record.at("corpus").at("fingerprint") != fingerprint) continue;
-    runs_[identity(run_config(protocol, run, configs, corpus_, "run", "cpu"))] = {run.id(), record_path(records, run),
-                                                                                  std::move(record)};
+    if (record.is_null() || !of_this_corpus(record.at("corpus").at("fingerprint"))) continue;
+    runs_[repro::identity(run_config(protocol, run, configs, corpus_, "run", "cpu"))] = {
+        run.id(), record_path(records, run), std::move(record)};
   }
+  if (!fs::is_directory(records / "steps")) return;
+  for (const auto& entry : fs::directory_iterator(records / "steps")) {
+    const fs::path file = entry.path() / "record.json";
+    Json record = report::load_json(file);
+    const OrderedJsonField field("repro", record, file.string());
+    for (const char* key : {"values", "settings", "inputs"}) field[key];
+    for (const char* key : {"device", "finished"}) field[key].string();
+    field["seconds"].number();
+    const std::string kind = field["kind"].string(), step = field["step"].string();
+    if (!of_this_corpus(field["inputs"]["corpus"].string())) continue;
+    std::vector<std::string> trainings;
+    bool given = false;
+    for (const Json& training : field["inputs"]["trainings"].json()) {
+      given |= training.contains("given");
+      if (!given) trainings.push_back(identity({step, StepKind::train, "", training, ""}));
+    }
+    if (given) continue;
+    const std::string key = step_key(kind, record.at("settings"), trainings);
+    steps_[key] = {"steps/" + entry.path().filename().string(), file, std::move(record)};
+  }
+}
+
+std::string RecordedRuns::identity(const Step& training) const {
+  return repro::identity(train_config(training, configs_, corpus_, "run", {"training.device=\"cpu\""}));
 }
 
 std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>& plan) const {
   std::map<std::string, RecordedStep> out;
-  if (runs_.empty()) return out;
-  std::map<std::string, const Run*> models;  // by the id of the training step
+  if (runs_.empty() && steps_.empty()) return out;
+  std::map<std::string, std::string> identities;  // by the id of the training step
   for (const Step& step : plan) {
-    if (step.kind == StepKind::train && given_folder(step).empty()) {
-      const auto config = train_config(step, configs_, corpus_, "run", {"training.device=\"cpu\""});
-      if (const auto found = runs_.find(identity(config)); found != runs_.end()) models[step.id] = &found->second;
+    if (step.kind == StepKind::train && given_folder(step).empty()) identities[step.id] = identity(step);
+    std::vector<std::string> trainings;
+    bool known = step.needs != "model" && step.needs != "domain";
+    for (const std::string& id : trainings_of(step)) {
+      const auto found = identities.find(id);
+      known &= found != identities.end();
+      if (known) trainings.push_back(found->second);
     }
-    const auto model = models.find(step.kind == StepKind::train ? step.id : step.model);
-    if (model == models.end()) continue;
-    const Run& run = *model->second;
-    Json values = values_of(step, run.record);
-    if (values.is_null()) continue;
-    out[step.id] = {run.id,
-                    run.file,
-                    {{"step", step.id},
-                     {"kind", name(step.kind)},
-                     {"model", step.model},
-                     {"settings", step.settings},
-                     {"device", run.record.at("device")},
-                     {"finished", run.record.at("date")},
-                     {"seconds", seconds_of(step, run.record)},
-                     {"values", std::move(values)}}};
+    if (!known) continue;
+    const auto run = trainings.size() == 1 ? runs_.find(trainings.front()) : runs_.end();
+    Json values = run == runs_.end() ? Json() : values_of(step, run->second.record);
+    if (!values.is_null()) {
+      const Run& r = run->second;
+      out[step.id] = {r.id,
+                      r.file,
+                      {{"step", step.id},
+                       {"kind", name(step.kind)},
+                       {"model", step.model},
+                       {"settings", step.settings},
+                       {"device", r.record.at("device")},
+                       {"finished", r.record.at("date")},
+                       {"seconds", seconds_of(step, r.record)},
+                       {"values", std::move(values)}}};
+    } else if (const auto found = steps_.find(step_key(name(step.kind), step.settings, trainings));
+               found != steps_.end()) {
+      out[step.id] = {found->second.id, found->second.file, found->second.record};
+    }
   }
   return out;
 }

@@ -1,5 +1,6 @@
-// Steps of recipes whose outcome the records of `lazy repro evidence` hold: a training with the configuration and seed
-// of a recorded run, and what was measured of it.
+// Steps of recipes whose outcome is recorded. The records of `lazy repro evidence` hold a training with the
+// configuration and seed of a run, and what was measured of it. RECORDS/steps/NAME/record.json are steps of `lazy repro
+// RECIPE`, copied from OUTPUT/SCALE/steps.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -11,12 +12,16 @@
 namespace lazy::repro {
 
 struct RecordedStep {
-  std::string run;             // "B.lazy.seed1"
+  std::string run;             // "B.lazy.seed1", "steps/lazy.repetition-0a1b2c3d4e"
   std::filesystem::path file;  // of the record
   Json record;                 // as record.json of a step
 };
 
-// The runs that have a record, with the configurations of their trainings.
+// What the record of a step says of its inputs: the settings of its trainings (its own or its model's, then those of
+// the models beside) and the corpus' fingerprint.
+Json recorded_inputs(const Step& step, const std::vector<Step>& plan, const std::filesystem::path& corpus);
+
+// Recorded runs and steps, with the configurations of their trainings.
 class RecordedRuns {
  public:
   // None where `records` is no folder. A corpus that is given and exists must be the records' own: others are left out.
@@ -24,8 +29,9 @@ class RecordedRuns {
   RecordedRuns(const std::filesystem::path& records, const std::filesystem::path& corpus,
                const std::filesystem::path& configs);
 
-  // By the steps' ids. Of a record serve: training, held-out loss, sinks, losses by length, learned offsets and biases
-  // (of a range of distances its mean). A step with other settings (a cache, other lengths) is not served.
+  // By the steps' ids. Of a run serve: training, held-out loss, sinks, losses by length, learned offsets and biases (of
+  // a range of distances its mean). A step with other settings (a cache, other lengths) is not served, unless such a
+  // step is recorded. A step of a given model is not served.
   std::map<std::string, RecordedStep> steps(const std::vector<Step>& plan) const;
 
  private:
@@ -34,8 +40,11 @@ class RecordedRuns {
     std::filesystem::path file;
     Json record;
   };
+  std::string identity(const Step& training) const;
+
   std::filesystem::path corpus_, configs_;
-  std::map<std::string, Run> runs_;  // by everything that decides a training's numbers but corpus and device
+  std::map<std::string, Run> runs_;   // by everything that decides a training's numbers but corpus and device
+  std::map<std::string, Run> steps_;  // by kind, settings and trainings
 };
 
 }  // namespace lazy::repro
