@@ -145,8 +145,7 @@ std::string cautions(const RecipeRun& run) {
         fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
   const auto recorded =
       std::count_if(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return !s.evidence.empty(); });
-  if (recorded > 0)
-    out.push_back(fmt::format("{} of {} steps are taken from records.", recorded, run.steps.size()));
+  if (recorded > 0) out.push_back(fmt::format("{} of {} steps are taken from records.", recorded, run.steps.size()));
   if (trains(run) && run.conditions.seeds == 1)
     out.emplace_back("Each model was trained once: no difference between models is a finding; --seeds N trains more.");
   if (has_scale(run) && !scale.is_paper())

@@ -127,7 +127,7 @@ TEST_F(EvidenceSteps, AModelThatAnotherStepNeedsIsTrained) {
   EXPECT_TRUE(found("fig6", "lazy"));
   EXPECT_FALSE(found("fig7", "lazy")) << "repetition is measured on the model";
   EXPECT_FALSE(found("fig7", "lazy.repetition"));
-  EXPECT_FALSE(found("latency", "softmax")) << "it is timed beside lazy";
+  EXPECT_FALSE(found("latency", "softmax-rope150k")) << "it is timed beside lazy";
   options.records.clear();
   EXPECT_FALSE(found("fig6", "lazy"));
 }

@@ -141,7 +141,7 @@ TEST_F(Latency, BadInputIsNamed) {
 }
 
 TEST_F(Latency, TheRecipeRunsToItsEnd) {
-  RunOptions o = options({{"lazy", folder_ / "lazy"}, {"softmax", folder_ / "softmax"}});
+  RunOptions o = options({{"lazy", folder_ / "lazy"}, {"softmax-rope150k", folder_ / "softmax"}});
   o.latency = [](const Json&) { return Json::object(); };
   const RecipeRun run = run_recipe(find_recipe("latency"), o);
   EXPECT_EQ(run.unfinished, 0);
@@ -160,7 +160,7 @@ TEST_F(Latency, TheRecipeRunsToItsEnd) {
   EXPECT_EQ(table.at("rows").at(1).at(6), "1") << "all alive";
   EXPECT_THAT(to_html(run), HasSubstr("Trained models by context length"));
   // Other weights beside it are another measurement.
-  const auto other = options({{"lazy", folder_ / "lazy"}, {"softmax", folder_ / "lazy"}});
+  const auto other = options({{"lazy", folder_ / "lazy"}, {"softmax-rope150k", folder_ / "lazy"}});
   for (const StepRun& s : plan_recipe(find_recipe("latency"), other).steps)
     EXPECT_FALSE(s.found && s.step.id == "lazy.model_latency");
 }
@@ -171,11 +171,12 @@ TEST(LatencyRecipe, MeasuresModelsOfOneSeedTogether) {
   for (const Step& step : find_recipe("latency").plan(conditions)) {
     if (step.kind != StepKind::experiment) continue;
     found.push_back({step.model, step.beside.at(0)});
-    EXPECT_EQ(step.settings.at("beside"), Json{"softmax"});
+    EXPECT_EQ(step.settings.at("beside"), Json{"softmax-rope150k"});
     EXPECT_EQ(step.settings.at("lengths"), (Json{512, 2048, 8192, 32768}));
     EXPECT_EQ(step.settings.at("dtype"), "bf16");
   }
-  EXPECT_EQ(found, (std::vector<std::vector<std::string>>{{"lazy", "softmax"}, {"lazy.seed2", "softmax.seed2"}}));
+  EXPECT_EQ(found, (std::vector<std::vector<std::string>>{{"lazy", "softmax-rope150k"},
+                                                          {"lazy.seed2", "softmax-rope150k.seed2"}}));
 }
 
 // Values of the step for three seeds; `trained` and `all`: prefill of Lazy as trained and with every pair alive, where
@@ -185,7 +186,7 @@ std::vector<Finding> judged(double trained, int64_t seeds) {
   for (int64_t seed = 1; seed <= seeds; ++seed) {
     Json step;
     for (const auto& [variant, ms] :
-         {std::pair{"as trained", trained + 0.01 * double(seed)}, {"one pass", 100.0}, {"softmax", 100.0}})
+         {std::pair{"as trained", trained + 0.01 * double(seed)}, {"one pass", 100.0}, {"softmax-rope150k", 100.0}})
       step[variant]["8192"]["prefill_ms"] = {{"median", ms}, {"quartiles", {ms, ms}}};
     values[training_id("lazy", seed) + ".model_latency"] = step;
   }
