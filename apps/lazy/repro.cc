@@ -127,6 +127,7 @@ void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   const RecordedRuns records(a.evidence.records, "", configs.path);
   Conditions recorded = conditions(a, find_scale("small"));
+  recorded.device = "cuda";  // small scale is meant for a GPU
   for (const auto& block : embedded_protocol().blocks)
     recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
   recorded.domains = {{"any", ""}};  // a recipe about them is not run without

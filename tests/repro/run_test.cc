@@ -375,7 +375,7 @@ TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
   };
   write("small", 3, "2026-02-01");
   write("tiny", 1, "2026-01-05");
-  const Json list = Json::parse(lazy("repro list --json --output " + output.string()).second);
+  const Json list = Json::parse(lazy("repro list --json --records nowhere --output " + output.string()).second);
   for (const Json& item : list) {
     if (item["recipe"] == "fig10")
       EXPECT_EQ(item["last_run"], (Json{{"scale", "small"}, {"seeds", 3}, {"date", "2026-02-01"}}));

@@ -18,9 +18,9 @@ std::string identity(const train::TrainConfig& config) {
   return config.settings().dump() + config.model.to_json().dump();
 }
 
+// Without a speed: runs may have shared a GPU.
 Json trained(const Json& record) {
   return {{"tokens", record.at("tokens")},
-          {"tokens_per_second", record.at("tokens_per_second")},
           {"seconds", record.at("seconds").at("training")},
           {"parameters", record.at("parameters")}};
 }
