@@ -159,6 +159,33 @@ std::vector<Tick> x_ticks(const Plot& plot, double width) {
   return linear_ticks(plot.x_low, plot.x_high, most);
 }
 
+void draw_sample(Svg& svg, double x, double y, const Curve& curve) {
+  constexpr double kLength = 24;
+  svg.open_group(curve.css_class);
+  if (curve.line) svg.path({{x, y}, {x + kLength, y}}, "stroke");
+  draw_mark(svg, x + kLength / 2, y, curve.marker, "mark");
+  svg.close_group();
+}
+
+constexpr double kSample = 30, kGap = 16, kLine = 20;  // of a legend
+
+double legend_width(const Plot& plot) {
+  double width = 0;
+  for (const auto& [name, curve] : plot.legend) width += kSample + text_width(name, kFont) + kGap;
+  return width;
+}
+
+// Up to the right end.
+void draw_legend(Svg& svg, const Plot& plot, double right, double baseline) {
+  double x = right - legend_width(plot);
+  for (const auto& [name, curve] : plot.legend) {
+    x += kGap;
+    draw_sample(svg, x, baseline - 5, curve);
+    svg.text(x + kSample, baseline, name);
+    x += kSample + text_width(name, kFont);
+  }
+}
+
 }  // namespace
 
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class) {
@@ -167,13 +194,17 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
                                                        : linear_ticks(plot.y_low, plot.y_high, y_most);
   double label_width = 0;
   for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kFont));
-  const double left = label_width + 12, right = width - 10, top = 30, bottom = height - 46;
+  const double left = label_width + 12, right = width - 10, bottom = height - 46;
+  // Beside the y axis' name, or below it where there is no room.
+  const bool beside = plot.legend.empty() || legend_width(plot) + text_width(plot.y_label, kFont) <= right;
+  const double top = beside ? 30 : 30 + kLine;
   const Scale x{plot.x_kind, plot.x_low, plot.x_high, left, right};
   const Scale y{plot.y_kind, plot.y_low, plot.y_high, bottom, top};
 
   Svg svg(width, height, plot.label, css_class);
   svg.text(0, 14, plot.y_label, "start", "axis-name");
   svg.text(right, height - 4, plot.x_label, "end", "axis-name");
+  draw_legend(svg, plot, right, beside ? 14 : 14 + kLine);
   for (const Tick& tick : y_ticks) {
     svg.line(left, y(tick.value), right, y(tick.value), "grid");
     svg.text(left - 8, y(tick.value) + 5, tick.label, "end", "tick");
@@ -213,10 +244,7 @@ std::string draw_responsive(const Plot& plot) {
 
 std::string swatch(const std::string& css_class, int marker, bool line) {
   Svg svg(26, 12, "", "swatch");
-  svg.open_group(css_class);
-  if (line) svg.path({{1, 6}, {25, 6}}, "stroke");
-  draw_mark(svg, 13, 6, marker, "mark");
-  svg.close_group();
+  draw_sample(svg, 1, 6, {{}, css_class, line, marker});
   return svg.str();
 }
 

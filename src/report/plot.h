@@ -52,6 +52,7 @@ struct Plot {
   enum class XTicks { numbers, counts, distances, integers, powers } x_ticks = XTicks::numbers;
   std::vector<Curve> curves;
   std::vector<std::pair<double, std::string>> references;  // horizontal lines with a label
+  std::vector<std::pair<std::string, Curve>> legend;       // names of curves, which need no points; above the plot
 };
 
 // Text is 14 units high at every size, so that it stays legible on narrow pages.

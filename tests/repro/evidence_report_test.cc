@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 // s: softmax, e: elastic, b: with bias, r: with the larger base.
 constexpr const char* kProtocol = R"(
@@ -287,8 +288,8 @@ TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
   record("B.e.seed1", 1, curve(5, 3.5));
   const EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
   const EvidenceRecords records = read_records(path_, protocol_);
-  EXPECT_THAT(head_start(claims.head_start, 50, protocol_, records), ElementsAre(4.25 - 5));
-  EXPECT_THAT(head_start(claims.head_start, 150, protocol_, records), ElementsAre(-0.5)) << "the last one";
+  EXPECT_THAT(head_start(claims.head_start, 50, protocol_, records), ElementsAre(Pair(1, 4.25 - 5)));
+  EXPECT_THAT(head_start(claims.head_start, 150, protocol_, records), ElementsAre(Pair(1, -0.5))) << "the last one";
 }
 
 TEST_F(EvidenceReport, MistakesAreNamed) {
@@ -408,7 +409,10 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   record("E.e.seed1", 0, {{"snapshots", {{{"tokens", 1000}, {"v", 0.1}}, {{"tokens", 2000}, {"v", 0.2}}}}});
   ASSERT_EQ(figures().size(), 2u);
   EXPECT_EQ(figures()[1].file, "training-x.svg");
-  EXPECT_EQ(count(figures()[1].svg, "class=\"mark\""), 2);
+  const std::string training_svg = figures()[1].svg;
+  const auto seeds = static_cast<int64_t>(protocol_.block("E").seeds.size());
+  EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds) << "two snapshots, and the legend";
+  for (const char* name : {">e</text>", ">seed 1</text>"}) EXPECT_THAT(training_svg, HasSubstr(name));
 }
 
 TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
@@ -437,7 +441,8 @@ TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
   EXPECT_EQ(found->file, "layers-v-of-states.svg");
   size_t curves = 0;
   for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
-  EXPECT_EQ(curves, 3u) << "seed 2 lacks eb";
+  EXPECT_EQ(curves, 3u + 2u) << "seed 2 lacks eb; the legend's two";
+  for (const char* name : {">e cells</text>", ">s cells</text>"}) EXPECT_THAT(found->svg, HasSubstr(name));
   EXPECT_THAT(evidence_page(claims, protocol_, records, figures),
               HasSubstr("![v-of-states by layer](layers-v-of-states.svg)"));
 }

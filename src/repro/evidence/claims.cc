@@ -433,9 +433,9 @@ std::vector<double> contrast(const FactorialDesign& design, const Words& factors
   });
 }
 
-std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
-                               const EvidenceRecords& records) {
-  std::vector<double> out;
+std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
+                                     const EvidenceRecords& records) {
+  std::map<int64_t, double> out;
   for (const int64_t seed : protocol.block(h.block).seeds) {
     double sum = 0;
     bool complete = !h.over.empty();
@@ -457,7 +457,7 @@ std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol
         sum += sign * (y[from] + share * (y[to] - y[from]));
       }
     }
-    if (complete) out.push_back(sum / static_cast<double>(h.over.size()));
+    if (complete) out[seed] = sum / static_cast<double>(h.over.size());
   }
   return out;
 }

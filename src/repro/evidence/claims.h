@@ -91,8 +91,8 @@ std::vector<double> contrast(const FactorialDesign& design, const Words& factors
 double number_at(const Json& record, const std::string& path, const std::string& file);
 // One number an element of the list at a path, of a list in it the mean.
 std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file);
-// The paired mean difference of the validation curve at a number of tokens, a value for every complete seed.
-std::vector<double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
+// The paired mean difference of the validation curve at a number of tokens, by complete seed.
+std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
                                const EvidenceRecords& records);
 
 }  // namespace lazy::repro

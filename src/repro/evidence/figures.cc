@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/known_names.h"
 #include "report/dot_plot.h"
@@ -16,8 +17,12 @@ namespace lazy::repro {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 360;
+constexpr size_t kNeutral = 6;  // the grey of the series
 
-std::string measure_name(const RecordMeasure& m) {
+// As the effects name it, or its place in the record.
+std::string measure_name(const RecordMeasure& m, const EvidenceClaims& claims) {
+  for (const auto& [name, effect] : claims.effects)
+    if (effect.path == m.path && effect.from == m.from) return name;
   const auto plain = [](std::string path) { return path.starts_with("measures.") ? path.substr(9) : path; };
   return m.from.empty() ? plain(m.path) : plain(m.path) + " minus " + plain(m.from);
 }
@@ -56,13 +61,13 @@ EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& cla
   const Words under = effect ? cells_of_effect(claims.design, c.factors, false) : c.under;
   const bool other = c.under_measure.path != c.measure.path;
   report::DotPlot plot;
-  plot.x_label = measure_name(c.measure);
+  plot.x_label = measure_name(c.measure, claims);
   add_rows(plot, c.block, over, c.measure, 0, "", protocol, records);
   add_rows(plot, c.under_block, under, c.under_measure, 1, other ? ", other measure" : "", protocol, records);
   if (c.form == "bound") plot.reference = {c.bound, fmt::format("rule: {} {:g}", c.side, c.bound)};
   const std::string blocks = c.under_block == c.block ? c.block : c.block + " and " + c.under_block;
-  plot.label = fmt::format("{}: {} by cell of block {}, a mark a seed", c.text, measure_name(c.measure), blocks);
-  if (other) plot.label += fmt::format("; other measure: {}", measure_name(c.under_measure));
+  plot.label = fmt::format("{}: {} by cell of block {}, a mark a seed", c.text, plot.x_label, blocks);
+  if (other) plot.label += fmt::format("; other measure: {}", measure_name(c.under_measure, claims));
   const bool any = std::any_of(plot.rows.begin(), plot.rows.end(), [](const auto& row) { return !row.values.empty(); });
   return {"claim-" + c.name + ".svg", c.text,
           any ? report::svg_file(report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label) : "", ""};
@@ -86,6 +91,20 @@ EvidenceFigure curves(const std::string& file, const std::string& title, const s
   return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), section};
 }
 
+// Colours are sides (0: the claim's own cells, 1: those beside), marks are seeds.
+report::Curve curve_of(size_t side, int64_t seed) {
+  return {{}, "curve " + report::series_class(side), true, report::series_mark(static_cast<size_t>(seed - 1))};
+}
+
+void add_legend(report::Plot& plot, const Words& sides, const std::vector<int64_t>& seeds) {
+  for (size_t side = 0; side < sides.size(); ++side)
+    plot.legend.push_back({sides[side], {{}, "curve " + report::series_class(side)}});
+  for (const int64_t seed : seeds) {
+    plot.legend.push_back({fmt::format("seed {}", seed), curve_of(kNeutral, seed)});
+    plot.legend.back().second.line = false;
+  }
+}
+
 void over_tokens(report::Plot& plot) {
   plot.x_ticks = report::Plot::XTicks::counts;
   plot.x_label = "tokens";
@@ -100,6 +119,7 @@ EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std
   plot.y_label = name;
   plot.x_label = "layer";
   plot.x_ticks = report::Plot::XTicks::integers;
+  add_legend(plot, {l.over.front() + " cells", l.under.front() + " cells"}, protocol.block(l.block).seeds);
   for (const int64_t seed : protocol.block(l.block).seeds) {
     for (const Words* cells : {&l.over, &l.under}) {
       std::vector<double> sum;
@@ -114,8 +134,7 @@ EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std
         ++found;
       }
       if (found != cells->size()) continue;
-      report::Curve curve{{}, "curve " + report::series_class(cells == &l.over ? 0 : 1)};
-      curve.marker = report::series_mark(static_cast<size_t>(seed - 1));
+      report::Curve curve = curve_of(cells == &l.over ? 0 : 1, seed);
       for (size_t i = 0; i < sum.size(); ++i)
         curve.points.emplace_back(static_cast<double>(i), sum[i] / static_cast<double>(found));
       plot.curves.push_back(std::move(curve));
@@ -132,30 +151,35 @@ EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, c
   plot.y_label = "difference, nats a token";
   over_tokens(plot);
   const auto all = static_cast<double>(protocol.block(h.block).tokens);
+  std::map<int64_t, report::Curve> curves_of;  // by seed
+  std::vector<int64_t> seeds;
   for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would set the axis
     const double tokens = all * n / kPoints;
-    const std::vector<double> values = head_start(h, tokens, protocol, records);
-    if (plot.curves.empty()) plot.curves.resize(values.size());
-    for (size_t i = 0; i < values.size(); ++i) plot.curves[i].points.emplace_back(tokens, values[i]);
+    for (const auto& [seed, value] : head_start(h, tokens, protocol, records))
+      curves_of.try_emplace(seed, curve_of(0, seed)).first->second.points.emplace_back(tokens, value);
   }
-  for (size_t i = 0; i < plot.curves.size(); ++i) {
-    plot.curves[i].css_class = "curve " + report::series_class(0);
-    plot.curves[i].marker = report::series_mark(i);
+  for (auto& [seed, curve] : curves_of) {
+    plot.curves.push_back(std::move(curve));
+    seeds.push_back(seed);
   }
+  add_legend(plot, {}, seeds);
   return curves("head-start.svg", "Head start over training", "head-start", std::move(plot));
 }
 
-EvidenceFigure over_training(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
+EvidenceFigure over_training(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
+                             const EvidenceRecords& records) {
   report::Plot plot;
-  plot.label = fmt::format("{}: {} over training in block {}, a curve a run", c.text, c.slope_measure, c.slope_block);
-  plot.y_label = c.slope_measure;
+  plot.y_label = measure_name({"measures." + c.slope_measure, ""}, claims);
+  plot.label = fmt::format("{}: {} over training in block {}, a curve a run", c.text, plot.y_label, c.slope_block);
   over_tokens(plot);
+  Words others = protocol.block(c.slope_block).cells;
+  std::erase_if(others, [&](const std::string& cell) { return contains(c.slope_cells, cell); });
+  add_legend(plot, {fmt::format("{}", fmt::join(c.slope_cells, ", ")), fmt::format("{}", fmt::join(others, ", "))},
+             protocol.block(c.slope_block).seeds);
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = run.block == c.slope_block ? records.find(run) : nullptr;
     if (!record || !record->contains("snapshots")) continue;
-    const bool claimed = contains(c.slope_cells, run.cell);
-    report::Curve curve{{}, "curve " + report::series_class(claimed ? 0 : 1)};
-    curve.marker = report::series_mark(static_cast<size_t>(run.seed - 1));
+    report::Curve curve = curve_of(contains(c.slope_cells, run.cell) ? 0 : 1, run.seed);
     for (const Json& s : record->at("snapshots")) {
       curve.points.emplace_back(number_at(s, "tokens", run.id()), number_at(s, c.slope_measure, run.id()));
     }
@@ -173,7 +197,7 @@ std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const
     out.push_back(measure_by_cell(c, claims, protocol, records));
     out.back().section = c.name;
     if (c.slope_block.empty()) continue;
-    out.push_back(over_training(c, protocol, records));
+    out.push_back(over_training(c, claims, protocol, records));
     out.back().section = c.name;
   }
   out.push_back(head_start_curves(claims.head_start, protocol, records));

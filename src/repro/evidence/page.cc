@@ -103,7 +103,8 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
     }
   }
   for (const double tokens : claims.head_start.tokens) {
-    const auto values = head_start(claims.head_start, tokens, protocol, records);
+    std::vector<double> values;
+    for (const auto& [seed, value] : head_start(claims.head_start, tokens, protocol, records)) values.push_back(value);
     out["head_start"].push_back({{"tokens", tokens}, {"difference", estimate_json(over_units(values, above(0)))}});
   }
   for (const EvidenceRun& run : protocol.runs()) {
