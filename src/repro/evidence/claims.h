@@ -93,6 +93,6 @@ double number_at(const Json& record, const std::string& path, const std::string&
 std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file);
 // The paired mean difference of the validation curve at a number of tokens, by complete seed.
 std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
-                               const EvidenceRecords& records);
+                                     const EvidenceRecords& records);
 
 }  // namespace lazy::repro
