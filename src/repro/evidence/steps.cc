@@ -151,9 +151,12 @@ RecordedRuns::RecordedRuns(const fs::path& records, const fs::path& corpus, cons
     if (!of_this_corpus(field["inputs"]["corpus"].string())) continue;
     std::vector<std::string> trainings;
     bool given = false;
-    for (const Json& training : field["inputs"]["trainings"].json()) {
-      given |= training.contains("given");
-      if (!given) trainings.push_back(identity({step, StepKind::train, "", training, ""}));
+    const OrderedJsonField recorded = field["inputs"]["trainings"];
+    for (size_t n = 0; n < recorded.size(); ++n) {
+      const OrderedJsonField training = recorded.at(n);
+      given |= training.has("given");
+      for (const char* key : {"extends", "overrides"}) training[key];
+      if (!given) trainings.push_back(identity({step, StepKind::train, "", training.json(), ""}));
     }
     if (given) continue;
     const std::string key = step_key(kind, record.at("settings"), trainings);
