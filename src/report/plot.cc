@@ -159,7 +159,7 @@ std::vector<Tick> x_ticks(const Plot& plot, double width) {
   return linear_ticks(plot.x_low, plot.x_high, most);
 }
 
-void draw_sample(Svg& svg, double x, double y, const Curve& curve) {
+void draw_legend_handle(Svg& svg, double x, double y, const Curve& curve) {
   constexpr double kLength = 24;
   svg.open_group(curve.css_class);
   if (curve.line) svg.path({{x, y}, {x + kLength, y}}, "stroke");
@@ -167,22 +167,22 @@ void draw_sample(Svg& svg, double x, double y, const Curve& curve) {
   svg.close_group();
 }
 
-constexpr double kSample = 30, kGap = 16, kLine = 20;  // of a legend
+constexpr double kHandle = 30, kGap = 16, kLine = 20;  // of a legend
 
 double legend_width(const Plot& plot) {
   double width = 0;
-  for (const auto& [name, curve] : plot.legend) width += kSample + text_width(name, kFont) + kGap;
+  for (const auto& [name, curve] : plot.legend) width += kHandle + text_width(name, kFont) + kGap;
   return width;
 }
 
-// Up to the right end.
+// Right-aligned at `right`.
 void draw_legend(Svg& svg, const Plot& plot, double right, double baseline) {
   double x = right - legend_width(plot);
   for (const auto& [name, curve] : plot.legend) {
     x += kGap;
-    draw_sample(svg, x, baseline - 5, curve);
-    svg.text(x + kSample, baseline, name);
-    x += kSample + text_width(name, kFont);
+    draw_legend_handle(svg, x, baseline - 5, curve);
+    svg.text(x + kHandle, baseline, name);
+    x += kHandle + text_width(name, kFont);
   }
 }
 
@@ -244,7 +244,7 @@ std::string draw_responsive(const Plot& plot) {
 
 std::string swatch(const std::string& css_class, int marker, bool line) {
   Svg svg(26, 12, "", "swatch");
-  draw_sample(svg, 1, 6, {{}, css_class, line, marker});
+  draw_legend_handle(svg, 1, 6, {{}, css_class, line, marker});
   return svg.str();
 }
 

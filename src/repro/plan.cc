@@ -82,6 +82,13 @@ bool attends(const Step& training) {
 
 }  // namespace
 
+std::vector<std::string> measured_models(const Step& step) {
+  std::vector<std::string> out;
+  if (!step.model.empty()) out.push_back(step.model);
+  out.insert(out.end(), step.beside.begin(), step.beside.end());
+  return out;
+}
+
 std::filesystem::path given_folder(const Step& step) {
   return step.kind == StepKind::train ? step.settings.value("given", std::string()) : std::string();
 }

@@ -97,6 +97,8 @@ class Plan {
   std::vector<Step> steps_;
 };
 
+// Ids of the trainings whose models a step measures: its own model, then those beside it.
+std::vector<std::string> measured_models(const Step& step);
 // The folder given instead of a training; empty: the model is trained.
 std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.

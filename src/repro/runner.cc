@@ -131,8 +131,7 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     } else if (s.step.kind == StepKind::train) {
       text += trained_by(s.step, options, configs, corpus) + read_file(corpus / "corpus.json");
     }
-    if (!s.step.model.empty()) text += keys.at(s.step.model);
-    for (const std::string& other : s.step.beside) text += keys.at(other);
+    for (const std::string& model : measured_models(s.step)) text += keys.at(model);
     if (s.step.kind == StepKind::tasks || s.step.kind == StepKind::lengths || s.step.kind == StepKind::datasets)
       text += data;
     if (s.step.needs == "model" && !options.conditions.models.empty())
@@ -152,12 +151,16 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
   }
 }
 
+std::vector<Step> steps_of(const RecipeRun& run) {
+  std::vector<Step> steps;
+  for (const StepRun& s : run.steps) steps.push_back(s.step);
+  return steps;
+}
+
 // Steps that are not finished take what the records have.
 void use_records(RecipeRun& run, const RunOptions& options, const fs::path& configs) {
   if (options.records.empty()) return;
-  std::vector<Step> steps;
-  for (const StepRun& s : run.steps) steps.push_back(s.step);
-  auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps);
+  auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps_of(run));
   for (StepRun& s : run.steps) {
     const auto found = recorded.find(s.step.id);
     if (s.found || found == recorded.end()) continue;
@@ -174,8 +177,8 @@ void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
     if (training.evidence.empty() || training.step.kind != StepKind::train) continue;
     for (size_t n = 0; n < run.steps.size(); ++n) {
       const StepRun& s = run.steps[n];
-      const bool needs = s.step.model == training.step.id || contains(s.step.beside, training.step.id);
-      if (!needs || s.found || !s.left_out.empty() || !wanted[n]) continue;
+      if (!contains(measured_models(s.step), training.step.id) || s.found || !s.left_out.empty() || !wanted[n])
+        continue;
       training.record = Json();
       training.evidence.clear();
       training.found = false;
@@ -285,8 +288,8 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
       fail("repro", "--only: expected a step of {} ({}), found '{}'", run.recipe->name, fmt::join(ids, ", "), id);
     }
     wanted[n] = true;
-    if (!run.steps[n].step.model.empty()) wanted[static_cast<size_t>(named(run.steps[n].step.model))] = true;
-    for (const std::string& other : run.steps[n].step.beside) wanted[static_cast<size_t>(named(other))] = true;
+    for (const std::string& model : measured_models(run.steps[n].step))
+      wanted[static_cast<size_t>(named(model))] = true;
   }
   return wanted;
 }
@@ -309,13 +312,11 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
     throw;
   }
   const double seconds = seconds_since(begin);
-  std::vector<Step> plan;
-  for (const StepRun& other : run.steps) plan.push_back(other.step);
   s.record = {{"step", s.step.id},
               {"kind", name(s.step.kind)},
               {"model", s.step.model},
               {"settings", s.step.settings},
-              {"inputs", recorded_inputs(s.step, plan, corpus)},
+              {"inputs", recorded_inputs(s.step, steps_of(run), corpus)},
               {"device", device_name(options.conditions.device)},
               {"finished", today()},
               {"seconds", seconds},

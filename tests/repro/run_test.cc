@@ -136,7 +136,6 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
   for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
 }
 
-// The tiny models read 256 tokens, PIQA has a longer choice.
 // Steps copied to RECORDS/steps stand for the same steps elsewhere, models or not.
 TEST_F(ReproRun, RecordedStepsServeElsewhere) {
   const Recipe probe = recipe(2);
@@ -174,6 +173,7 @@ TEST_F(ReproRun, RecordedStepsServeElsewhere) {
   EXPECT_THAT(error_of([&] { elsewhere(probe, "nowhere"); }), HasSubstr(file.string() + ": settings is missing"));
 }
 
+// The tiny models read 256 tokens, PIQA has a longer choice.
 TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   fs::create_directories(folder_ / "data");
   const auto write = [&](const char* name, const std::string& answer) {

@@ -108,11 +108,7 @@ std::string step_key(const std::string& kind, const Json& settings, const std::v
 
 // Ids of the trainings whose models a step makes or measures.
 std::vector<std::string> trainings_of(const Step& step) {
-  std::vector<std::string> out;
-  if (step.kind == StepKind::train) out.push_back(step.id);
-  if (!step.model.empty()) out.push_back(step.model);
-  out.insert(out.end(), step.beside.begin(), step.beside.end());
-  return out;
+  return step.kind == StepKind::train ? std::vector{step.id} : measured_models(step);
 }
 
 }  // namespace
@@ -136,8 +132,7 @@ RecordedRuns::RecordedRuns(const fs::path& records, const fs::path& corpus, cons
   for (const EvidenceRun& run : protocol.runs()) {
     Json record = read_record(records, protocol, run, "");
     if (record.is_null() || !of_this_corpus(record.at("corpus").at("fingerprint"))) continue;
-    runs_[repro::identity(run_config(protocol, run, configs, corpus_, "run", "cpu"))] = {
-        run.id(), record_path(records, run), std::move(record)};
+    runs_[repro::identity(run_config(protocol, run, configs, corpus_, "run", "cpu"))] = {run.id(), std::move(record)};
   }
   if (!fs::is_directory(records / "steps")) return;
   for (const auto& entry : fs::directory_iterator(records / "steps")) {
@@ -160,7 +155,7 @@ RecordedRuns::RecordedRuns(const fs::path& records, const fs::path& corpus, cons
     }
     if (given) continue;
     const std::string key = step_key(kind, record.at("settings"), trainings);
-    steps_[key] = {"steps/" + entry.path().filename().string(), file, std::move(record)};
+    steps_[key] = {"steps/" + entry.path().filename().string(), std::move(record)};
   }
 }
 
@@ -185,9 +180,8 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
     const auto run = trainings.size() == 1 ? runs_.find(trainings.front()) : runs_.end();
     Json values = run == runs_.end() ? Json() : values_of(step, run->second.record);
     if (!values.is_null()) {
-      const Run& r = run->second;
-      out[step.id] = {r.id,
-                      r.file,
+      const RecordedStep& r = run->second;
+      out[step.id] = {r.run,
                       {{"step", step.id},
                        {"kind", name(step.kind)},
                        {"model", step.model},
@@ -198,7 +192,7 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
                        {"values", std::move(values)}}};
     } else if (const auto found = steps_.find(step_key(name(step.kind), step.settings, trainings));
                found != steps_.end()) {
-      out[step.id] = {found->second.id, found->second.file, found->second.record};
+      out[step.id] = found->second;
     }
   }
   return out;

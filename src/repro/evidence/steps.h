@@ -12,9 +12,8 @@
 namespace lazy::repro {
 
 struct RecordedStep {
-  std::string run;             // "B.lazy.seed1", "steps/lazy.repetition-0a1b2c3d4e"
-  std::filesystem::path file;  // of the record
-  Json record;                 // as record.json of a step
+  std::string run;  // "B.lazy.seed1", "steps/lazy.repetition-0a1b2c3d4e"
+  Json record;      // as record.json of a step
 };
 
 // What the record of a step says of its inputs: the settings of its trainings (its own or its model's, then those of
@@ -35,16 +34,12 @@ class RecordedRuns {
   std::map<std::string, RecordedStep> steps(const std::vector<Step>& plan) const;
 
  private:
-  struct Run {
-    std::string id;
-    std::filesystem::path file;
-    Json record;
-  };
   std::string identity(const Step& training) const;
 
   std::filesystem::path corpus_, configs_;
-  std::map<std::string, Run> runs_;   // by everything that decides a training's numbers but corpus and device
-  std::map<std::string, Run> steps_;  // by kind, settings and trainings
+  // Whole records of runs, by everything that decides a training's numbers but corpus and device.
+  std::map<std::string, RecordedStep> runs_;
+  std::map<std::string, RecordedStep> steps_;  // by kind, settings and trainings
 };
 
 }  // namespace lazy::repro
