@@ -386,13 +386,15 @@ EvidenceClaims read_claims(const std::string& text, const std::string& name, con
       fail("config", "{}: {}: expected one or two paths, found {}", effects.where(key), key, paths.size());
     out.effects.emplace_back(key, RecordMeasure{paths[0], paths.size() > 1 ? paths[1] : ""});
   }
-  ConfigSection h = config.section("head-start");
-  out.head_start.block = h.required_string("block");
-  known_block(h, "block", out.head_start.block, protocol);
-  out.head_start.tokens = h.numbers("tokens", {});
-  out.head_start.over = cells_of(h, "over", out.head_start.block, protocol);
-  out.head_start.under = cells_of(h, "under", out.head_start.block, protocol);
-  need_pairs(h, "under", out.head_start.over, out.head_start.under);
+  for (ConfigSection& h : config.sections("head-start")) {
+    HeadStart& to = out.head_starts.emplace_back();
+    to.block = h.required_string("block");
+    known_block(h, "block", to.block, protocol);
+    to.tokens = h.numbers("tokens", {});
+    to.over = cells_of(h, "over", to.block, protocol);
+    to.under = cells_of(h, "under", to.block, protocol);
+    need_pairs(h, "under", to.over, to.under);
+  }
   if (ConfigSection l = config.section("by-layer"); l.has("block")) {
     out.by_layer.block = l.required_string("block");
     known_block(l, "block", out.by_layer.block, protocol);

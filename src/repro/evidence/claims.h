@@ -36,6 +36,7 @@ struct FactorialDesign {
   std::map<std::string, std::vector<int>> signs;
 };
 
+// Cells of a block minus others over training.
 struct HeadStart {
   std::string block;
   std::vector<double> tokens;
@@ -56,7 +57,7 @@ struct EvidenceClaims {
   std::vector<EvidenceClaim> claims;
   FactorialDesign design;
   std::vector<std::pair<std::string, RecordMeasure>> effects;
-  HeadStart head_start;
+  std::vector<HeadStart> head_starts;
   ByLayer by_layer;  // no measures: none is shown
 };
 

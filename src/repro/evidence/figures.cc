@@ -146,8 +146,8 @@ EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std
 EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, const EvidenceRecords& records) {
   constexpr int kPoints = 40;
   report::Plot plot;
-  plot.label = fmt::format(
-      "Head start: validation loss of elastic cells minus softmax cells in block {}, a curve a seed", h.block);
+  plot.label = fmt::format("Head start: validation loss of {} minus {} in block {}, a curve a seed",
+                           fmt::join(h.over, ", "), fmt::join(h.under, ", "), h.block);
   plot.y_label = "difference, nats a token";
   over_tokens(plot);
   const auto all = static_cast<double>(protocol.block(h.block).tokens);
@@ -163,7 +163,8 @@ EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, c
     seeds.push_back(seed);
   }
   add_legend(plot, {}, seeds);
-  return curves("head-start.svg", "Head start over training", "head-start", std::move(plot));
+  return curves("head-start-" + h.block + ".svg", "Head start over training, block " + h.block, "head-start-" + h.block,
+                std::move(plot));
 }
 
 EvidenceFigure over_training(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
@@ -200,7 +201,7 @@ std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const
     out.push_back(over_training(c, claims, protocol, records));
     out.back().section = c.name;
   }
-  out.push_back(head_start_curves(claims.head_start, protocol, records));
+  for (const HeadStart& h : claims.head_starts) out.push_back(head_start_curves(h, protocol, records));
   for (const auto& [name, path] : claims.by_layer.measures)
     out.push_back(layer_curves(claims.by_layer, name, path, protocol, records));
   std::erase_if(out, [](const EvidenceFigure& f) { return f.svg.empty(); });

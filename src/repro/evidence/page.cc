@@ -102,10 +102,13 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
           {{"measure", name}, {"factors", factors}, {"effect", estimate_json(over_units(values, above(0)))}});
     }
   }
-  for (const double tokens : claims.head_start.tokens) {
-    std::vector<double> values;
-    for (const auto& [seed, value] : head_start(claims.head_start, tokens, protocol, records)) values.push_back(value);
-    out["head_start"].push_back({{"tokens", tokens}, {"difference", estimate_json(over_units(values, above(0)))}});
+  for (const HeadStart& h : claims.head_starts) {
+    for (const double tokens : h.tokens) {
+      std::vector<double> values;
+      for (const auto& [seed, value] : head_start(h, tokens, protocol, records)) values.push_back(value);
+      out["head_start"].push_back(
+          {{"block", h.block}, {"tokens", tokens}, {"difference", estimate_json(over_units(values, above(0)))}});
+    }
   }
   for (const EvidenceRun& run : protocol.runs()) {
     const Json* record = records.find(run);
@@ -194,16 +197,18 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
       "{} cells are recorded. Exploratory, but for the primary claim's.\n",
       claims.design.signs.size());
 
-  rows = {{"tokens", "difference, nats", "95 % interval", "seeds"}};
+  rows = {{"block", "tokens", "difference, nats", "95 % interval", "seeds"}};
   for (const Json& h : all.at("head_start")) {
-    rows.push_back({human_count(h.at("tokens").get<double>()), value_text(h.at("difference")),
-                    interval_text(h.at("difference")), seeds_text(h.at("difference"))});
+    rows.push_back({h.at("block").get<std::string>(), human_count(h.at("tokens").get<double>()),
+                    value_text(h.at("difference")), interval_text(h.at("difference")), seeds_text(h.at("difference"))});
   }
-  page += table("Head start", rows, "rrrr");
-  add_figures("head-start");
-  page +=
-      fmt::format("\nPaired difference of the validation curve in block {}:\n{}\nminus\n{}.\n", claims.head_start.block,
-                  fmt::join(claims.head_start.over, ", "), fmt::join(claims.head_start.under, ", "));
+  page += table("Head start", rows, "lrrrr");
+  for (const HeadStart& h : claims.head_starts) {
+    add_figures("head-start-" + h.block);
+    page += fmt::format("\nPaired difference of the validation curve in block {} ({} tokens a run):\n{}\nminus\n{}.\n",
+                        h.block, human_count(static_cast<double>(protocol.block(h.block).tokens)),
+                        fmt::join(h.over, ", "), fmt::join(h.under, ", "));
+  }
 
   const ByLayer& layers = claims.by_layer;
   if (!layers.measures.empty()) {
