@@ -60,6 +60,9 @@ struct Forward {
   const Real* sink = nullptr;           // (heads), normalizer softmax_sink
   const Real* alibi_slopes = nullptr;   // (heads)
   View out;
+  // Like out, or null: the sum of the alive keys' values, u_i = sum_j [weight_ij > 0] v_j. Written where
+  // writes_alive_sum_cuda (attention_cuda.h) says so; not together with stats.
+  View alive_sum;
   // (batch, heads, q_length), the row's statistic: natural log-sum-exp of the visible scores, with the sink's term for
   // softmax_sink; the threshold for sparsemax, weight = max(s - lse, 0), and entmax15, weight = max(s / 2 - lse, 0)^2;
   // unused for sigmoid. -inf for a row without a visible key.
@@ -77,6 +80,7 @@ struct Backward {
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
   const Real* lse = nullptr;  // from the forward pass
+  ConstView alive_sum;        // likewise, where it was written, or null
   View d_q, d_k, d_v;
   Real* d_distance_bias = nullptr;  // shapes of their tensors
   Real* d_tau = nullptr;

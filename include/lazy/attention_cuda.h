@@ -26,6 +26,10 @@ DeviceFacts device_facts();
 std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
 CudaKernel choose_cuda(const Problem& problem);
 
+// Whether the forward writes Forward::alive_sum if it is given. The backward then takes a row's sums from d_out . out
+// and d_out . alive_sum instead of sweeping over its keys once more: gradients carry the rounding of both to 16 bits.
+bool writes_alive_sum_cuda(const Problem& problem, const CudaCall& call);
+
 // Bytes of workspace. Linear in the lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 

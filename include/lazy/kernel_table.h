@@ -72,6 +72,9 @@ inline constexpr auto kTensorCoreHeadSizes = [] {
   return sizes;
 }();
 
+// Head size at which the hopper kernel writes and reads alive_sum (attention.h); at 128 there are no registers for it.
+inline constexpr int kAliveSumHeadSize = 64;
+
 // The plain kernel and decode serve every head size up to the last; each is computed by the instantiation of the next
 // of these. Decode's tensor-core products want multiples of kDecodeHeadMultiple.
 inline constexpr int kHeadSizeLimits[] = {64, 128, 256};

@@ -6,7 +6,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
+#include "lazy/kernel_table.h"
 #include "ops/attention_arguments.h"
+#include "ops/forced_kernel.h"
+#include "ops/load_cuda.h"
 
 namespace lazy::ops {
 
@@ -31,8 +36,36 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
           at::empty_symint(stats_size, a.q.options().dtype(type))};
 }
 
-void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
-                    const at::Tensor& lse) {
+namespace {
+
+bool keeps_alive_sum(const AttentionArguments& a, bool return_stats) {
+  const at::ScalarType type = a.q.scalar_type();
+  if (a.normalizer != name(kernels::Normalizer::elastic) || return_stats || a.deterministic ||
+      at::globalContext().deterministicAlgorithms() || (type != at::kHalf && type != at::kBFloat16) || !cuda_choice())
+    return false;
+  kernels::Problem p;
+  p.q_length = p.k_length = 4096;
+  p.head_dim = a.q.size(-1);
+  p.value_dim = a.v.size(-1);
+  p.dtype = type == at::kHalf ? kernels::DType::f16 : kernels::DType::bf16;
+  p.causal = a.causal;
+  p.normalizer = kernels::Normalizer::elastic;
+  if (a.scale) p.scale = *a.scale;
+  if (given(a.distance_bias)) p.bias_window = a.distance_bias->size(-1);
+  p.alibi = given(a.alibi_slopes);
+  return std::max(p.head_dim, p.value_dim) <= kernels::kAliveSumHeadSize &&
+         cuda_choice()(p) == name(kernels::CudaKernel::hopper) &&
+         (forced_kernel() == "automatic" || forced_kernel() == name(kernels::CudaKernel::hopper));
+}
+
+}  // namespace
+
+at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out, bool return_stats) {
+  return keeps_alive_sum(a, return_stats) ? at::empty_like(out) : at::empty({0}, out.options());
+}
+
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+                    const OptionalTensor& alive_sum) {
   c10::SymDimVector like_out(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   like_out.back() = a.v.sym_size(-1);
   c10::SymDimVector rows;
@@ -48,6 +81,7 @@ void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const 
   check(d_out, "d_out", like_out, a.q.scalar_type());
   check(out, "out", like_out, a.q.scalar_type());
   check(lse, "lse", rows, accumulate_type(a.q.scalar_type()));
+  if (given(alive_sum) && alive_sum->sym_numel() != 0) check(*alive_sum, "alive_sum", like_out, a.q.scalar_type());
 }
 
 AttentionGradients empty_gradients(const AttentionArguments& a, const std::array<bool, 7>& mask) {
@@ -76,10 +110,17 @@ AttentionOutputs attention_meta(LAZY_ATTENTION_PARAMETERS) {
   return empty_outputs(a, return_stats);
 }
 
+ForwardOutputs attention_forward_meta(LAZY_ATTENTION_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  auto [out, lse, stats] = empty_outputs(a, return_stats);
+  return {out, lse, stats, empty_alive_sum(a, out, return_stats)};
+}
+
 BackwardOutputs attention_backward_meta(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
-  check_backward(a, d_out, out, lse);
+  check_backward(a, d_out, out, lse, alive_sum);
   AttentionGradients g = empty_gradients(a, output_mask);
   return {g.q, g.k, g.v, g.distance_bias, g.tau, g.sink, g.alibi_slopes};
 }
@@ -92,16 +133,24 @@ TORCH_LIBRARY(lazy, m) {
       "Tensor? alibi_slopes=None, str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, "
       "float? scale=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
       "bool return_stats=False, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
+  // What autograd calls: alive_sum is for attention_backward, without elements where it is not kept.
+  m.def(
+      "attention_forward(Tensor q, Tensor k, Tensor v, Tensor? distance_bias, Tensor? tau, Tensor? sink, "
+      "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, bool causal, int window, "
+      "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool return_stats, bool deterministic) "
+      "-> (Tensor out, Tensor lse, Tensor stats, Tensor alive_sum)");
   m.def(
       "attention_backward(Tensor d_out, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor? distance_bias, "
       "Tensor? tau, Tensor? sink, Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, "
-      "bool causal, int window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool deterministic, bool[7] output_mask) "
+      "bool causal, int window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool deterministic, bool[7] output_mask, "
+      "Tensor? alive_sum=None) "
       "-> (Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_distance_bias, Tensor d_tau, Tensor d_sink, "
       "Tensor d_alibi_slopes)");
 }
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("attention", attention_meta);
+  m.impl("attention_forward", attention_forward_meta);
   m.impl("attention_backward", attention_backward_meta);
 }
 
@@ -116,6 +165,13 @@ const auto& forward_op() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::attention", "")
                              .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
+  return op;
+}
+
+const auto& training_op() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lazy::attention_forward", "")
+                             .typed<ForwardOutputs(LAZY_ATTENTION_PARAMETERS)>();
   return op;
 }
 
@@ -138,11 +194,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                bool causal, int64_t window, const OptionalTensor& cu_seqlens_q,
                                const OptionalTensor& cu_seqlens_k, bool return_stats, bool deterministic) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    auto [out, lse, stats] =
-        forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                          causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    auto [out, lse, stats, alive_sum] =
+        training_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                           causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
     context->save_for_backward({q, k, v, tensor(distance_bias), tensor(tau), tensor(sink), tensor(alibi_slopes),
-                                tensor(cu_seqlens_q), tensor(cu_seqlens_k), out, lse});
+                                tensor(cu_seqlens_q), tensor(cu_seqlens_k), out, lse, alive_sum});
     context->mark_non_differentiable({lse, stats});
     auto& data = context->saved_data;
     data["normalizer"] = normalizer;
@@ -167,7 +223,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
         d[0], saved[9], saved[10], saved[0], saved[1], saved[2], optional(saved[3]), optional(saved[4]),
         optional(saved[5]), optional(saved[6]), data["normalizer"].toStringRef(), data["offset"].toStringRef(),
         data["sigmoid_bias"].toOptional<double>(), data["scale"].toOptional<double>(), data["causal"].toBool(),
-        data["window"].toInt(), optional(saved[7]), optional(saved[8]), data["deterministic"].toBool(), mask);
+        data["window"].toInt(), optional(saved[7]), optional(saved[8]), data["deterministic"].toBool(), mask,
+        optional(saved[11]));
     const at::Tensor all[] = {d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes};
     for (size_t n = 0; n < 7; ++n) {
       if (mask[n]) gradients[n] = all[n];
@@ -176,7 +233,20 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
+bool wants_gradients(std::initializer_list<const OptionalTensor*> parameters,
+                     std::initializer_list<const at::Tensor*> inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  return std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor* t) { return t->requires_grad(); }) ||
+         std::any_of(parameters.begin(), parameters.end(),
+                     [](const OptionalTensor* t) { return given(*t) && (*t)->requires_grad(); });
+}
+
 AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
+  if (!wants_gradients({&distance_bias, &tau, &sink, &alibi_slopes}, {&q, &k, &v})) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                             causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  }
   const variable_list result = AttentionFunction::apply(
       q, k, v, distance_bias, tau, sink, alibi_slopes, std::string(normalizer), std::string(offset), sigmoid_bias,
       scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
@@ -189,6 +259,7 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   m.impl("attention", attention_autograd);
   // A second derivative is refused when it is computed, not when the first is taken with create_graph.
   m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
+  m.impl("attention_forward", torch::autograd::autogradNotImplementedFallback());
 }
 
 AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -43,6 +43,7 @@ kernels::View view(const at::Tensor& t);
 at::ScalarType accumulate_type(at::ScalarType type);
 
 using AttentionOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using ForwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // the same and alive_sum
 using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // The C++ signatures of the registered functions, in the schema's order. One list for CPU, CUDA, Meta and autograd.
@@ -55,19 +56,25 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
 #define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, bool return_stats, bool deterministic
 #define LAZY_ATTENTION_BACKWARD_PARAMETERS                                                                          \
   const at::Tensor &d_out, const at::Tensor &out, const at::Tensor &lse, LAZY_ATTENTION_INPUTS, bool deterministic, \
-      std::array<bool, 7> output_mask
+      std::array<bool, 7> output_mask, const OptionalTensor &alive_sum
 #define LAZY_ATTENTION_PACK                                                                                   \
   {                                                                                                           \
     q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, \
         cu_seqlens_q, cu_seqlens_k, deterministic                                                             \
   }
 
+// Uninitialized alive_sum (lazy/attention.h): like out where a training's forward on the current GPU keeps it for the
+// backward, else without elements. Lengths do not decide, so that torch.compile need not specialize on them: at short
+// ones it is kept and not used. Nor does the tensors' device, which the Meta kernel of torch.compile cannot see.
+at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out, bool return_stats);
+
 // Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
 AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);
 
-// Checks the backward's inputs beside the forward's arguments: d_out and out like the forward's out, its lse. After
-// check_attention. Throws "lazy::attention_backward: expected ..., received ...".
-void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse);
+// Checks the backward's inputs beside the forward's arguments: d_out, out and alive_sum (if it has elements) like the
+// forward's out, its lse. After check_attention. Throws "lazy::attention_backward: expected ..., received ...".
+void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+                    const OptionalTensor& alive_sum);
 
 struct AttentionGradients {
   at::Tensor q, k, v, distance_bias, tau, sink, alibi_slopes;

@@ -62,14 +62,22 @@ AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS) {
   return {out, lse, stats};
 }
 
+ForwardOutputs attention_forward_cpu(LAZY_ATTENTION_PARAMETERS) {
+  auto [out, lse, stats] =
+      attention_cpu(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal,
+                    window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  return {out, lse, stats, empty_alive_sum(a, out, return_stats)};
+}
+
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
-  check_backward(a, d_out, out, lse);
+  check_backward(a, d_out, out, lse, alive_sum);
   if (reference_is_forced(a)) {
     return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
                                            offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
-                                           deterministic, output_mask);
+                                           deterministic, output_mask, alive_sum);
   }
   at::Tensor cu_q, cu_k;
   kernels::Problem p = attention_problem(a, cu_q, cu_k);
@@ -88,6 +96,7 @@ BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
 
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
   m.impl("attention", attention_cpu);
+  m.impl("attention_forward", attention_forward_cpu);
   m.impl("attention_backward", attention_backward_cpu);
 }
 

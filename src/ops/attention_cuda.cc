@@ -126,6 +126,24 @@ void keep(at::Tensor& result, const at::Tensor& room) {
   if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
 }
 
+// for_backward: with alive_sum, where it is kept.
+ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool for_backward) {
+  const c10::cuda::CUDAGuard guard(a.q.device());
+  CudaCall call = make_call(a.deterministic);
+  const Prepared prepared(a, call);
+  auto [out, lse, stats] = empty_outputs(a, return_stats);
+  at::Tensor alive_sum = for_backward ? empty_alive_sum(a, out, return_stats) : at::empty({0}, out.options());
+  at::Tensor room = prepared.room(out), alive_room = prepared.room(alive_sum);
+  InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
+  set_outputs<float>(filled.arguments, room, lse, stats);
+  const bool writes = alive_sum.numel() && kernels::writes_alive_sum_cuda(prepared.p, call);
+  if (writes) filled.arguments.alive_sum = view(alive_room);
+  kernels::forward_cuda(prepared.p, filled.arguments, call);
+  keep(out, room);
+  if (writes) keep(alive_sum, alive_room);
+  return {out, lse, stats, alive_sum};
+}
+
 AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
@@ -133,26 +151,28 @@ AttentionOutputs attention_cuda(LAZY_ATTENTION_PARAMETERS) {
     return attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias,
                                   scale, causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
-  const c10::cuda::CUDAGuard guard(q.device());
-  CudaCall call = make_call(deterministic);
-  const Prepared prepared(a, call);
-  auto [out, lse, stats] = empty_outputs(a, return_stats);
-  at::Tensor room = prepared.room(out);
-  InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
-  set_outputs<float>(filled.arguments, room, lse, stats);
-  kernels::forward_cuda(prepared.p, filled.arguments, call);
-  keep(out, room);
+  auto [out, lse, stats, alive_sum] = run_forward(a, return_stats, false);
   return {out, lse, stats};
+}
+
+ForwardOutputs attention_forward_cuda(LAZY_ATTENTION_PARAMETERS) {
+  const AttentionArguments a LAZY_ATTENTION_PACK;
+  check_attention(a);
+  if (!reference_is_forced(a)) return run_forward(a, return_stats, true);
+  auto [out, lse, stats] =
+      attention_by_reference(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                             causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+  return {out, lse, stats, at::empty({0}, q.options())};
 }
 
 BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
-  check_backward(a, d_out, out, lse);
+  check_backward(a, d_out, out, lse, alive_sum);
   if (reference_is_forced(a)) {
     return attention_backward_by_reference(d_out, out, lse, q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer,
                                            offset, sigmoid_bias, scale, causal, window, cu_seqlens_q, cu_seqlens_k,
-                                           deterministic, output_mask);
+                                           deterministic, output_mask, alive_sum);
   }
   const c10::cuda::CUDAGuard guard(q.device());
   CudaCall call = make_call(deterministic);
@@ -165,6 +185,9 @@ BackwardOutputs attention_backward_cuda(LAZY_ATTENTION_BACKWARD_PARAMETERS) {
   AttentionGradients room = g;
   for (at::Tensor* t : {&room.q, &room.k, &room.v}) *t = prepared.room(*t);
   set_backward(filled.arguments, d_o, o, lse_contiguous, room);
+  const bool has_alive_sum = given(alive_sum) && alive_sum->numel() && kernels::writes_alive_sum_cuda(prepared.p, call);
+  const at::Tensor alive = has_alive_sum ? pad(*alive_sum, prepared.size) : at::Tensor();
+  if (has_alive_sum) filled.arguments.alive_sum = const_view(alive);
   const at::Tensor workspace = at::empty({static_cast<int64_t>(kernels::backward_workspace_cuda(prepared.p, call))},
                                          q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
@@ -186,6 +209,7 @@ std::string chosen(const Problem& problem) {
 
 TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
   m.impl("attention", attention_cuda);
+  m.impl("attention_forward", attention_forward_cuda);
   m.impl("attention_backward", attention_backward_cuda);
   set_cuda_choice(chosen);
 }

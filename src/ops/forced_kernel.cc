@@ -52,7 +52,7 @@ BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETE
   auto [d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes] =
       op.call(exact(d_out), exact(out), exact(lse), exact(q), exact(k), exact(v), exact(distance_bias), exact(tau),
               exact(sink), exact(alibi_slopes), normalizer, offset, sigmoid_bias, scale, causal, window, cu_seqlens_q,
-              cu_seqlens_k, deterministic, output_mask);
+              cu_seqlens_k, deterministic, output_mask, OptionalTensor());
   const auto type = q.scalar_type(), parameter = accumulate_type(type);
   return {like(d_q, q, type),          like(d_k, q, type),        like(d_v, q, type),
           like(d_bias, q, parameter),  like(d_tau, q, parameter), like(d_sink, q, parameter),

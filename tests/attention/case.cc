@@ -16,7 +16,8 @@ std::string Shape::text() const {
     << " heads " << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim
     << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau
     << " score scale " << score_scale << (offset == Offset::constant ? " constant offset" : "")
-    << (alibi ? " alibi" : "") << " layout " << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed");
+    << (alibi ? " alibi" : "") << " layout " << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
+    << (rounded_sums ? " sums of rounded outputs" : "");
   return s.str();
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 struct PlainRow {
   std::vector<float> weight, d_score;
+  std::vector<float> p, g;  // elastic
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -46,6 +47,8 @@ void softmax_like(const std::vector<float>& s, const std::vector<float>& dw, Nor
   const float delta = sum_of(pg);
   for (size_t j = 0; j < s.size(); ++j) row.d_score.push_back(p[j] * (g[j] - delta));
   row.d_offset = sum_of(g);
+  row.p = p;
+  row.g = g;
   if (has_sink) row.d_sink = -std::exp(sink - row.lse) * delta;
 }
 
@@ -170,12 +173,33 @@ struct Plain {
                        in.sink.empty() ? 0 : static_cast<float>(in.sink[h]), row);
       }
     }
+    if (shape.rounded_sums && !scores.empty()) use_rounded_sums(s, h, i, kv, key_order, row, per);
     r.lse[index] = row.lse;
     const int64_t part = p.batch * p.heads * p.q_length;
     r.stats[index] = keys.count() > 0 && keys.begin == 0 ? row.weight[first] : 0;
     r.stats[part + index] = 1 - sum_of(row.weight);
     r.stats[2 * part + index] = static_cast<double>(row.alive);
     add(s, h, i, kv, key_order, row, per);
+  }
+
+  // center = d_out . out - offset e, e = d_out . alive_sum. A row's only key has no gradient whatever its score.
+  void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
+                        PlainRow& row, float per) {
+    const double* d_out = in.d_out.row(s.batch, s.q_begin + i, h);
+    float of_out = 0, e = 0;
+    for (int64_t d : value_dims) {
+      float out = 0, alive_sum = 0;
+      for (size_t n = 0; n < keys.size(); ++n) {
+        const float v = static_cast<float>(in.v.row(s.batch, s.k_begin + keys[n], kv)[d]);
+        out += static_cast<float>(round_to(shape.dtype, row.weight[n])) * v;
+        if (row.weight[n] > 0) alive_sum += v;
+      }
+      of_out += static_cast<float>(round_to(shape.dtype, out) * d_out[d]);
+      e += static_cast<float>(round_to(shape.dtype, alive_sum) * d_out[d]);
+    }
+    const float center = of_out - static_cast<float>(in.tau[h]) * per * e;
+    for (size_t n = 0; n < keys.size(); ++n) row.d_score[n] = keys.size() == 1 ? 0 : row.p[n] * (row.g[n] - center);
+    row.d_offset = e;
   }
 
   void add(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys, const PlainRow& row,

@@ -171,14 +171,21 @@ TEST(AttentionOperator, BackwardChecksWhatTheForwardLeft) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::attention_backward", "")
                              .typed<BackwardOutputs(LAZY_ATTENTION_BACKWARD_PARAMETERS)>();
+  OptionalTensor alive_sum;
   auto call = [&](const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse) {
     return message_of([&] {
       op.call(d_out, out, lse, in.q, in.k, in.v, in.bias, in.tau, {}, {}, "elastic", "per_visible", {}, {}, true, -1,
-              {}, {}, false, {true, true, true, true, true, false, false});
+              {}, {}, false, {true, true, true, true, true, false, false}, alive_sum);
     });
   };
   using testing::StartsWith;
   EXPECT_EQ(call(out, out, lse), "no error");
+  alive_sum = out.narrow(1, 0, 3);
+  EXPECT_THAT(call(out, out, lse), StartsWith("lazy::attention_backward: expected alive_sum of shape [2, 9, 4, 8]"));
+  for (const at::Tensor& none : {at::Tensor(), at::empty({0}, out.options())}) {
+    alive_sum = none.defined() ? OptionalTensor(none) : OptionalTensor();
+    EXPECT_EQ(call(out, out, lse), "no error");
+  }
   EXPECT_THAT(call(out.narrow(1, 0, 0), out, lse),
               StartsWith("lazy::attention_backward: expected d_out of shape [2, 9, 4, 8] and type Float on " +
                          test::test_device().str() + ", received [2, 0, 4, 8]"));

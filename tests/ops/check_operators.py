@@ -19,6 +19,8 @@ def main():
     tau = torch.full((4,), -0.9).requires_grad_()
     library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    forward = (q, k, v, bias, tau, None, None, "elastic", "per_visible", None, None, True, -1, None, None, False, False)
+    library.opcheck(lazy.attention_forward.default, forward, test_utils=("test_schema", "test_faketensor"))
     lengths = torch.tensor([9], dtype=torch.int32)
     with torch.no_grad():
         library.opcheck(lazy.decode.default, (q[:, -2:], k, v, lengths, bias, tau))

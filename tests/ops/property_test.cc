@@ -233,7 +233,8 @@ std::map<std::string, at::Tensor> run(const Call& c) {
   std::tie(r["d_q"], r["d_k"], r["d_v"], r["d_distance_bias"], r["d_tau"], r["d_sink"], r["d_alibi_slopes"]) =
       backward.call(x("d_out"), out, lse, x("q"), x("k"), x("v"), optional("distance_bias"), optional("tau"),
                     optional("sink"), optional("alibi_slopes"), o.normalizer, o.offset, o.sigmoid_bias, o.scale,
-                    o.causal, o.window, optional("cu_seqlens_q"), optional("cu_seqlens_k"), o.deterministic, mask);
+                    o.causal, o.window, optional("cu_seqlens_q"), optional("cu_seqlens_k"), o.deterministic, mask,
+                    OptionalTensor());
   return r;
 }
 

@@ -61,11 +61,13 @@ Params common(const Problem& p, const Arguments& a) {
 Params make_params(const Problem& p, const Forward<float>& a) {
   Params r = common(p, a);
   r.stats = a.stats;
+  r.alive_sum = tensor(a.alive_sum);
   return r;
 }
 
 Params make_params(const Problem& p, const Backward<float>& a) {
   Params r = common(p, a);
+  r.alive_sum = tensor(a.alive_sum);
   r.d_out = tensor(a.d_out);
   r.d_q = tensor(a.d_q);
   r.d_k = tensor(a.d_k);
@@ -156,8 +158,8 @@ bool repeats(const Params& r) {
          repeats(r.v, r.batch, r.k_length, r.kv_heads);
 }
 bool all_aligned(const Params& r) {
-  return aligned(r.q) && aligned(r.k) && aligned(r.v) && aligned(r.out) && aligned(r.d_out) && aligned(r.d_q) &&
-         aligned(r.d_k) && aligned(r.d_v);
+  return aligned(r.q) && aligned(r.k) && aligned(r.v) && aligned(r.out) && aligned(r.alive_sum) && aligned(r.d_out) &&
+         aligned(r.d_q) && aligned(r.d_k) && aligned(r.d_v);
 }
 
 DeviceFacts read_facts(int device) {
@@ -207,6 +209,12 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
 }
 
 }  // namespace
+
+bool writes_alive_sum_cuda(const Problem& p, const CudaCall& call) {
+  const CudaKernel kernel = call.kernel == CudaKernel::automatic ? choose_cuda(p) : call.kernel;
+  return kernel == CudaKernel::hopper && !call.deterministic &&
+         cuda::writes_alive_sum(cuda::make_params(p, Forward<float>{}));
+}
 
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;

@@ -6,8 +6,6 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// First kernel of softmax's Hopper backward when no fp32 gradients (bias, sink) are wanted: center = dO . o from the
-// forward's output, whose rounding is of the size of the 16-bit gradients' own.
 template <typename T>
 __device__ float dot8(const uint4& a, const uint4& b) {
   const T *x = reinterpret_cast<const T*>(&a), *y = reinterpret_cast<const T*>(&b);
@@ -17,44 +15,70 @@ __device__ float dot8(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// A block a tile of 64 rows. A row's state: lse in log2, then factor and center so that ds = p (factor g - center).
-template <typename T, int D>
-__global__ void __launch_bounds__(256) backward_delta(const __grid_constant__ Params p, int row_tiles) {
+// First kernel of the Hopper backward where it need not sweep over keys: softmax's center = dO . o if no fp32 gradients
+// (bias, sink) are wanted, elastic's center = dO . o - offset e with e = dO . alive_sum. The rounding of o and
+// alive_sum is of the size of the 16-bit gradients' own. A block a tile of 64 rows. A row's state: lse in log2, then
+// softmax's factor and center so that ds = p (factor g - center), elastic's as in hopper_backward_rows.cuh.
+template <typename T, int D, bool SOFTMAX>
+__global__ void __launch_bounds__(256)
+    backward_delta(const __grid_constant__ Params p, int row_tiles, int partial_step) {
   constexpr int lanes = D / 8;  // of a row
+  __shared__ float warp_sums[8];
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / row_tiles;
   if (!locate(p, blockIdx.x % row_tiles, 64, false, t)) return;
   const int part = threadIdx.x % lanes;
+  float tau_sum = 0;
 #pragma unroll
   for (int n = 0; n < 64 * lanes / 256; ++n) {
     const int row = t.first + threadIdx.x / lanes + n * (256 / lanes);
     const bool there = row < t.q_length;
-    float delta = 0;
+    auto read = [&](const Tensor& x) {
+      return reinterpret_cast<const uint4*>(static_cast<const T*>(x.data) + q_offset(x, t, t.head, row))[part];
+    };
+    float delta = 0, alive = 0;
     if (there) {
-      const T* out = static_cast<const T*>(p.out.data) + q_offset(p.out, t, t.head, row);
-      const T* d_out = static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, t.head, row);
-      delta = dot8<T>(reinterpret_cast<const uint4*>(out)[part], reinterpret_cast<const uint4*>(d_out)[part]);
+      const uint4 d_out = read(p.d_out);
+      delta = dot8<T>(read(p.out), d_out);
+      if constexpr (!SOFTMAX) alive = dot8<T>(read(p.alive_sum), d_out);
     }
 #pragma unroll
-    for (int d = 1; d < lanes; d *= 2) delta += __shfl_xor_sync(~0u, delta, d);
+    for (int d = 1; d < lanes; d *= 2) {
+      delta += __shfl_xor_sync(~0u, delta, d);
+      if constexpr (!SOFTMAX) alive += __shfl_xor_sync(~0u, alive, d);
+    }
     if (!there || part != 0) continue;
     const Keys keys = visible(p, t, row);
+    const int count = keys.end - keys.begin;
     // A row's only key has p = 1 whatever its score: its gradient is exactly zero.
-    const bool alone = keys.end - keys.begin == 1 && p.normalizer == Normalizer::softmax;
+    const bool alone = count == 1 && p.normalizer != Normalizer::softmax_sink;
     const float lse = p.lse[row_index(p, t, t.head, row)] * kLog2e;
     float* const state = row_state(p, t, t.head, row_tiles, blockIdx.x % row_tiles) + row - t.first;
     state[0] = lse == -INFINITY ? 0 : lse;
     state[64] = alone ? 0 : 1;
-    state[128] = alone ? 0 : delta;
+    if constexpr (SOFTMAX) {
+      state[128] = alone ? 0 : delta;
+    } else {
+      const float offset = portable::elastic_offset(p, keys, p.tau[t.head]);
+      state[128] = fmaf(-offset, alive, delta);
+      state[192] = offset + alone;
+      tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
+    }
+  }
+  if constexpr (!SOFTMAX) {
+    for (int d = 1; d < 32; d *= 2) tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = tau_sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    float sum = 0;
+    for (int n = 0; n < 8; ++n) sum += warp_sums[n];
+    p.partial[static_cast<int64_t>(t.head) * partial_step + blockIdx.x] = sum;
   }
 }
 
-// Up to this many keys softmax's centers are summed in fp32 too: one of few keys may hold nearly all of the mass of
-// every row, and g - center would then consist of rounding errors.
-constexpr int kFewKeys = 256;
-
-template <typename T, int D, bool SOFTMAX>
+// SWEEP: the first kernel sweeps over the keys.
+template <typename T, int D, bool SOFTMAX, bool SWEEP>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using R = BackwardRowsShape<D>;
   using K = BackwardKeysShape<D>;
@@ -71,8 +95,8 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
     check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * D * dq_tiles * p.heads * p.batch, stream),
           "to clear the sums of d_q");
   }
-  if constexpr (SOFTMAX) {
-    backward_delta<T, D><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
+  if constexpr (!SWEEP) {
+    backward_delta<T, D, SOFTMAX><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles, partial_step);
   } else {
     check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
           "the shared memory of the Hopper backward");
@@ -95,10 +119,14 @@ struct HopperBackward {
     const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
+      if constexpr (D == kAliveSumHeadSize) {
+        if (p.alive_sum.data && p.out.data && writes_alive_sum(p))
+          return launch_backward<T, D, false, false>(p, partial_step, stream);
+      }
       if (p.normalizer == Normalizer::elastic || sums_in_fp32) {
-        launch_backward<T, D, false>(p, partial_step, stream);
+        launch_backward<T, D, false, true>(p, partial_step, stream);
       } else {
-        launch_backward<T, D, true>(p, partial_step, stream);
+        launch_backward<T, D, true, false>(p, partial_step, stream);
       }
     });
   }

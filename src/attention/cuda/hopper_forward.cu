@@ -7,13 +7,13 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-enum class Sweep { elastic, elastic_stats, softmax };
+enum class Sweep { elastic, elastic_stats, elastic_alive, softmax };
 
 // The producer thread: loads the queries, then tiles in the order in which the consumers use them.
 template <int D, Sweep SWEEP>
 __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span,
-                              ForwardShared<D>& sm, char* memory) {
-  using S = ForwardShape<D>;
+                              ForwardShared<D, SWEEP == Sweep::elastic_alive>& sm, char* memory) {
+  using S = ForwardShape<D, SWEEP == Sweep::elastic_alive>;
   char* const k_tiles = memory + S::q_bytes;
   char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
   barrier_expect(&sm.q_full, S::q_bytes);
@@ -46,14 +46,39 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
   }
 }
 
+// The warpgroup's rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
+template <typename T, int D, int M>
+__device__ void store_rows(const Tensor& to, const Tile& t, char* memory, const float (&x)[D / 2]) {
+  const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      *reinterpret_cast<uint32_t*>(memory + n / 8 * M * 128 + swizzled(warp_row + lane / 4 + 8 * h, n % 8) +
+                                   lane % 4 * 4) = pack<T>(x[4 * n + 2 * h], x[4 * n + 2 * h + 1]);
+    }
+  }
+  __syncwarp();
+  T* out = static_cast<T*>(to.data) + q_offset(to, t, t.head, t.first);
+#pragma unroll
+  for (int n = lane; n < 16 * (D / 8); n += 32) {
+    const int row = warp_row + n / (D / 8), c = n % (D / 8);
+    if (t.first + row < t.q_length) {
+      *reinterpret_cast<uint4*>(out + row * to.token + c * 8) =
+          *reinterpret_cast<const uint4*>(memory + c / 8 * M * 128 + swizzled(row, c % 8));
+    }
+  }
+}
+
 template <typename T, int D, Sweep SWEEP>
-__global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
+__global__ void __launch_bounds__(ForwardShape<D, SWEEP == Sweep::elastic_alive>::threads, 1)
     forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
-  using S = ForwardShape<D>;
+  constexpr bool ALIVE = SWEEP == Sweep::elastic_alive;
+  using S = ForwardShape<D, ALIVE>;
   constexpr int N = S::N;
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
-  __shared__ ForwardShared<D> sm;
+  __shared__ ForwardShared<D, ALIVE> sm;
   float* const table = reinterpret_cast<float*>(memory + S::q_bytes + (S::k_stages + S::v_stages) * S::tile_bytes);
   __shared__ Tile t;  // kept here, not in registers
   Tile found;
@@ -83,7 +108,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   }
 
   alloc_registers<S::registers>();
-  Consumer<T, D> b{p, t, sm};
+  Consumer<T, D, ALIVE> b{p, t, sm};
   const int offset_rows = (group - 1) * 64;
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
   b.template cut<N>(span.begin);
@@ -99,44 +124,29 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads, 1)
   b.sk = descriptor_base(b.k);
   b.sv = descriptor_base(b.k + S::k_stages * S::tile_bytes, N * 128);
   RowResults r;
-  float o[D / 2];
+  float o[D / 2], alive[D / 2];
 #pragma unroll
-  for (int n = 0; n < D / 2; ++n) o[n] = 0;
+  for (int n = 0; n < D / 2; ++n) o[n] = alive[n] = 0;
   if (span.tiles > 0) {
     barrier_wait(&sm.q_full, 0);
     if constexpr (SWEEP == Sweep::softmax) {
       softmax_rows<T, D>(b, o, r);
     } else {
-      elastic_rows<T, D, SWEEP == Sweep::elastic_stats>(b, o, r);
+      elastic_rows<T, D, SWEEP == Sweep::elastic_stats, ALIVE>(b, o, alive, r);
     }
   }
 
-  // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
-  const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
-#pragma unroll
-  for (int n = 0; n < D / 8; ++n) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      *reinterpret_cast<uint32_t*>(memory + n / 8 * S::M * 128 + swizzled(warp_row + lane / 4 + 8 * h, n % 8) +
-                                   lane % 4 * 4) = pack<T>(o[4 * n + 2 * h], o[4 * n + 2 * h + 1]);
-    }
-  }
-  __syncwarp();
-  T* out = static_cast<T*>(p.out.data) + q_offset(p.out, t, t.head, t.first);
-#pragma unroll
-  for (int n = lane; n < 16 * (D / 8); n += 32) {
-    const int row = warp_row + n / (D / 8), c = n % (D / 8);
-    if (t.first + row < t.q_length) {
-      *reinterpret_cast<uint4*>(out + row * p.out.token + c * 8) =
-          *reinterpret_cast<const uint4*>(memory + c / 8 * S::M * 128 + swizzled(row, c % 8));
-    }
+  store_rows<T, D, S::M>(p.out, t, memory, o);
+  if constexpr (ALIVE) {
+    __syncwarp();
+    store_rows<T, D, S::M>(p.alive_sum, t, memory, alive);
   }
   write_results(p, b, r);
 }
 
 template <typename T, int D, Sweep SWEEP>
 void launch_forward(const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D>;
+  using S = ForwardShape<D, SWEEP == Sweep::elastic_alive>;
   const int tiles = tile_count(p, p.q_length, S::M);
   if (tiles * p.batch == 0) return;
   const int bytes = S::bytes + S::table(p.bias_window) * 4;
@@ -156,12 +166,20 @@ struct HopperForward {
       using T = decltype(type);
       if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
       if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
+      if constexpr (D == kAliveSumHeadSize) {
+        if (p.alive_sum.data && writes_alive_sum(p)) return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
+      }
       launch_forward<T, D, Sweep::elastic>(p, stream);
     });
   }
 };
 
 }  // namespace hopper
+
+bool writes_alive_sum(const Params& p) {
+  return p.normalizer == Normalizer::elastic && p.head_dim == kAliveSumHeadSize && p.k_length > kFewKeys &&
+         !fits_single_pass(p);
+}
 
 ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size) {
   return find_launcher<CudaKernel::hopper, ForwardLauncher, hopper::HopperForward>(family, head_size);

@@ -10,9 +10,10 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-template <int D>
+// ALIVE: rows also sum the values of their alive keys, which takes the registers of the third warpgroup.
+template <int D, bool ALIVE>
 struct ForwardShape {
-  static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
+  static constexpr int consumers = D == 64 && !ALIVE ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
   static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
   static constexpr int k_stages = D == 64 ? 4 : 3, v_stages = D == 64 ? 3 : 2;
   static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
@@ -20,9 +21,9 @@ struct ForwardShape {
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
 };
 
-template <int D>
+template <int D, bool ALIVE>
 struct ForwardShared {
-  using S = ForwardShape<D>;
+  using S = ForwardShape<D, ALIVE>;
   alignas(8) uint64_t q_full;
   Pipeline<S::k_stages> k;
   Pipeline<S::v_stages> v;
@@ -58,16 +59,16 @@ __device__ inline void write_results(const Params& p, const RowGroup& b, RowResu
   }
 }
 
-template <typename T, int D>
+template <typename T, int D, bool ALIVE>
 struct Consumer : RowGroup {
-  using S = ForwardShape<D>;
+  using S = ForwardShape<D, ALIVE>;
   static constexpr int N = S::N, A = N / 2;  // A: accumulators of a thread's scores
-  ForwardShared<D>& sm;
+  ForwardShared<D, ALIVE>& sm;
   PingPongBarrier<S::consumers> order;  // softmax's; elastic is faster without
   int count;                            // tiles of the block
   uint32_t q, k, sq, sk, sv;  // addresses of the warpgroup's queries, of keys; descriptor_base of them, of values
 
-  __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D>& sm) : RowGroup(p, t), sm(sm) {}
+  __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D, ALIVE>& sm) : RowGroup(p, t), sm(sm) {}
 
   // `use` counts the tiles that went through a buffer. Every warp releases for itself.
   __device__ void issue_scores(float (&s)[A], int use) {
@@ -81,9 +82,9 @@ struct Consumer : RowGroup {
     sm.k.wait_full(use);
     release_k(use);
   }
-  // o += weights V.
+  // o += weights V. The tile is there: wait_v.
+  __device__ void wait_v(int use) { sm.v.wait_full(use); }
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
-    sm.v.wait_full(use);
     const uint32_t tile = sv + use % S::v_stages * descriptor_units(S::tile_bytes);
     wgmma_fence();
 #pragma unroll
@@ -133,6 +134,17 @@ __device__ inline uint32_t alive_of_two(uint32_t weights) {
   uint32_t ones;
   asm volatile("min.u16x2 %0, %1, %2;" : "=r"(ones) : "r"(weights), "r"(0x00010001));
   return ones;
+}
+
+// The T that is one where a 16-bit weight is not zero, else zero.
+template <typename T, int N>
+__device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights)[N / 16][4]) {
+  constexpr uint32_t one = std::is_same_v<T, __nv_bfloat16> ? 0x3F80 : 0x3C00;
+#pragma unroll
+  for (int k = 0; k < N / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) ones[k][n] = alive_of_two(weights[k][n]) * one;
+  }
 }
 
 template <typename T, int N, bool STATS>

@@ -57,11 +57,11 @@ __device__ inline void merge_row_sums(float& base, float& sum) {
 }
 
 // The first sweep over the rows' own tiles, last to first. Scores of the first tile stay in s; returns their factor.
-template <typename T, int D>
-__device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], float (&base)[2], float (&sum)[2]) {
+template <typename Rows>
+__device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float (&sum)[2]) {
   const int lo = b.tiles.begin, last = b.tiles.end - 1 - lo;
   auto use = [&](int n) { return b.count - 1 - (lo + n); };  // the n-th of the rows' own tiles
-  auto add = [&](float(&x)[Consumer<T, D>::A], int n) {
+  auto add = [&](float(&x)[Rows::A], int n) {
     const float c = b.finish_tile(x, lo + n);
     add_row_sums(x, c, base, sum);
     return c;
@@ -70,7 +70,7 @@ __device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], floa
     wgmma_wait<0>();
     b.release_k(use(n));
   };
-  float y[Consumer<T, D>::A];  // even tiles in s, odd ones in y
+  float y[Rows::A];  // even tiles in s, odd ones in y
   int n = last;
   if (n % 2 == 1) {
     b.issue_scores(y, use(n));
@@ -90,9 +90,10 @@ __device__ float sum_rows(Consumer<T, D>& b, float (&s)[Consumer<T, D>::A], floa
   return add(s, 0);
 }
 
-template <typename T, int D, bool STATS>
-__device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r) {
-  constexpr int N = Consumer<T, D>::N, A = Consumer<T, D>::A;
+// `alive`: sums of the values of alive keys, which the backward derives the rows' centers from (hopper_backward.cu).
+template <typename T, int D, bool STATS, bool ALIVE>
+__device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
+  constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;
   const float tau = b.p.tau[b.t.head];
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
 #pragma unroll 1
@@ -126,7 +127,16 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
     if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // the offset would show at hidden keys
   };
-  uint32_t weights[N / 16][4];
+  uint32_t weights[N / 16][4], ones[ALIVE ? N / 16 : 1][4];
+  auto pack = [&] {
+    pack_weights<T, N>(weights, s);
+    if constexpr (ALIVE) alive_ones<T, N>(ones, weights);
+  };
+  auto issue_sums = [&](int use) {
+    b.wait_v(use);
+    b.issue_sum(o, weights, use);
+    if constexpr (ALIVE) b.issue_sum(alive, ones, use);
+  };
 #pragma unroll 1
   for (int n = 0; n < lo; ++n) {
     b.skip_v(n);
@@ -135,19 +145,19 @@ __device__ void elastic_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   if (lo > 0) b.skip_k(count + lo - 1);
   weigh(c, lo);
   if (lo == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
-  pack_weights<T, N>(weights, s);
+  pack();
   for (int n = lo + 1; n < hi; ++n) {
     b.issue_scores(s, count + n - 1);
-    b.issue_sum(o, weights, n - 1);
+    issue_sums(n - 1);
     weigher.count(weights);
-    wgmma_wait<1>();
+    wgmma_wait<ALIVE ? 2 : 1>();
     b.release_k(count + n - 1);
     weigh(b.finish_tile(s, n), n);
     wgmma_wait<0>();
     b.release_v(n - 1);
-    pack_weights<T, N>(weights, s);
+    pack();
   }
-  b.issue_sum(o, weights, hi - 1);
+  issue_sums(hi - 1);
   weigher.count(weights);
   wgmma_wait<0>();
   b.release_v(hi - 1);

@@ -58,8 +58,8 @@ __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], floa
 }
 
 template <typename T, int D>
-__device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r) {
-  using S = ForwardShape<D>;
+__device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowResults& r) {
+  using S = ForwardShape<D, false>;
   constexpr int N = S::N, A = N / 2;
   constexpr float most_sum = 0x1p15f;
   const bool has_sink = b.p.normalizer == Normalizer::softmax_sink;
@@ -104,6 +104,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
   for (int n = begin + 1; n < end; ++n) {
     b.order.wait();
     b.issue_scores(s, n);
+    b.wait_v(n - 1);
     b.issue_sum(o, weights, n - 1);
     b.order.pass();
     wgmma_wait<1>();
@@ -122,6 +123,7 @@ __device__ void softmax_rows(Consumer<T, D>& b, float (&o)[D / 2], RowResults& r
     b.release_v(n - 1);
     pack_weights<T, N>(weights, s);
   }
+  b.wait_v(end - 1);
   b.issue_sum(o, weights, end - 1);
   wgmma_wait<0>();
   b.release_v(end - 1);

@@ -43,7 +43,7 @@ class Arena {
 };
 
 struct Params {
-  Tensor q, k, v, out, d_out, d_q, d_k, d_v;
+  Tensor q, k, v, out, alive_sum, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
   float *lse, *stats;  // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
@@ -103,6 +103,11 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 // Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
+// Up to this many keys centers are summed in fp32: one of few keys may hold nearly all of the mass of every row, and g
+// - center would then consist of the rounding of out and alive_sum.
+constexpr int kFewKeys = 256;
+// Whether the Hopper forward writes alive_sum if it is given, and the backward reads it.
+bool writes_alive_sum(const Params& p);
 constexpr int kPortableKeys = 64;  // keys of a block of the portable backward: one slab of bias sums each
 constexpr int kHopperKeys = 128;   // the same of the Hopper backward
 

@@ -122,6 +122,39 @@ TEST_P(Cuda, MatchesReference) {
   comparison.check();
 }
 
+class CudaAliveSum : public testing::TestWithParam<std::tuple<DType, int64_t>> {};
+
+// Elastic's backward from d_out . out and d_out . alive_sum, against a second reference that rounds both as well.
+TEST_P(CudaAliveSum, MatchesReference) {
+  if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
+  const auto [dtype, length] = GetParam();
+  CudaRun& run = current_run();
+  run = {.kernel = CudaKernel::hopper, .alive_sum = true};
+  CudaCall call;
+  call.kernel = run.kernel;
+  TwoReferences comparison;
+  uint64_t seed = 1;
+  for (Shape shape : shapes(CudaKernel::hopper, dtype, Normalizer::elastic, length)) {
+    shape.head_dim = shape.value_dim = kAliveSumHeadSize;
+    const std::string unmet = unmet_condition_cuda(make_problem(shape), CudaKernel::hopper);
+    if (unmet.find("compute capability") != std::string::npos) GTEST_SKIP() << unmet;
+    ASSERT_TRUE(writes_alive_sum_cuda(make_problem(shape), call)) << shape.text();
+    shape.rounded_sums = true;
+    const Inputs inputs = make_inputs(shape, seed++);
+    comparison.add(shape, inputs, run_cuda(shape, inputs));
+    if (HasFailure()) break;
+  }
+  run = {};
+  comparison.check();
+}
+
+INSTANTIATE_TEST_SUITE_P(Hopper, CudaAliveSum,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16), testing::Values(513, 777, 1000)),
+                         [](const auto& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
 // Normalizers whose family the kernel has an instantiation for.
 std::vector<Normalizer> served(CudaKernel kernel) {
   std::vector<Normalizer> list;

@@ -79,8 +79,8 @@ Results run_cuda(const Shape& s, const Inputs& in) {
     p.cu_seqlens_q = cu_q.get<int32_t>();
     p.cu_seqlens_k = cu_k.get<int32_t>();
   }
-  Mirror q(in.q, s), k(in.k, s), v(in.v, s), d_out(in.d_out, s), out(in.d_out, s), d_q(in.q, s), d_k(in.k, s),
-      d_v(in.v, s);
+  Mirror q(in.q, s), k(in.k, s), v(in.v, s), d_out(in.d_out, s), out(in.d_out, s), alive_sum(in.d_out, s), d_q(in.q, s),
+      d_k(in.k, s), d_v(in.v, s);
   q.fill(in.q);
   k.fill(in.k);
   v.fill(in.v);
@@ -108,6 +108,12 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   forward_cuda(p, f, call);
   Backward<float> b;
   fill(b);
+  if (current_run().alive_sum && writes_alive_sum_cuda(p, call)) {  // which excludes statistics: another forward
+    f.stats = nullptr;
+    f.alive_sum = alive_sum.view();
+    forward_cuda(p, f, call);
+    b.alive_sum = alive_sum.const_view();
+  }
   b.out = out.const_view();
   b.d_out = d_out.const_view();
   b.lse = lse.get();

@@ -10,6 +10,7 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
+  bool alive_sum = false;  // forward and backward share it where the kernel writes it
 };
 
 bool has_gpu();

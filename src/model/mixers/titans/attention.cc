@@ -80,7 +80,7 @@ struct AttentionAndLse : torch::autograd::Function<AttentionAndLse> {
       return backward_op().call(d_out.contiguous(), result, lse, q, k, values, {}, {}, {}, {}, "softmax", "per_visible",
                                 {}, {}, true, window, optional(saved[3]), optional(saved[4]),
                                 context->saved_data["deterministic"].toBool(),
-                                {!values_alone, !values_alone, true, false, false, false, false});
+                                {!values_alone, !values_alone, true, false, false, false, false}, {});
     };
     auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] = back(gradients[0], v, out, false);
     // (..., tokens, heads, 1)
