@@ -171,9 +171,7 @@ Json profile_step(Training& training) {
   std::vector<std::pair<std::string, Kernel>> sorted(kernels.begin(), kernels.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   Json out = Json::array();
-  for (size_t n = 0; n < std::min<size_t>(10, sorted.size()); ++n) {
-    out.push_back({{"name", sorted[n].first}, {"ms", sorted[n].second.ms}, {"calls", sorted[n].second.calls}});
-  }
+  for (const auto& [name, kernel] : sorted) out.push_back({{"name", name}, {"ms", kernel.ms}, {"calls", kernel.calls}});
   return {{"kernels", out}, {"kernels_ms", all}};
 }
 
@@ -199,7 +197,8 @@ void print(const TrainBenchmark& o, const Json& result) {
   }
   if (!result.contains("kernels")) return;
   fmt::print("  {:.1f} ms in kernels; the most expensive:\n", number("kernels_ms"));
-  for (const auto& kernel : result["kernels"]) {
+  for (size_t n = 0; n < std::min<size_t>(10, result["kernels"].size()); ++n) {
+    const auto& kernel = result["kernels"][n];
     fmt::print("  {:9.2f} ms {:6} x  {}\n", kernel["ms"].get<double>(), kernel["calls"].get<int64_t>(),
                kernel["name"].get<std::string>().substr(0, 110));
   }

@@ -33,13 +33,14 @@ struct KernelEntry {
 // hopper kernel.
 inline constexpr auto kTensorCoreKernels = [] {
   constexpr auto exponential = NormalizerFamily::exponential;
-  std::array<KernelEntry, 4 + 2 * std::size(kAllFamilies)> table{{
+  std::array<KernelEntry, 5 + 2 * std::size(kAllFamilies)> table{{
       {CudaKernel::hopper, exponential, 64, 90, 90},
       {CudaKernel::hopper, exponential, 128, 90, 90},
+      {CudaKernel::hopper, exponential, 96, 90, 90},
       {CudaKernel::portable, exponential, 96, 80, kAnyCapability},
       {CudaKernel::portable, exponential, 256, 80, kAnyCapability, 112 * 1024},
   }};
-  size_t n = 4;
+  size_t n = 5;
   for (const NormalizerFamily family : kAllFamilies) {
     for (const int size : {64, 128}) table[n++] = {CudaKernel::portable, family, size, 80, kAnyCapability};
   }

@@ -110,7 +110,8 @@ TEST(KernelTable, OnlyListedSizesAreServed) {
 TEST(KernelTable, TheFastestServedKernelIsChosen) {
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kH100), CudaKernel::hopper);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kA100), CudaKernel::portable);
-  EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 96), kH100), CudaKernel::portable);
+  EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 96), kH100), CudaKernel::hopper);
+  EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 96), kA100), CudaKernel::portable);
   EXPECT_EQ(choose_cuda(usual(Normalizer::sparsemax, 64), kH100), CudaKernel::portable);
   EXPECT_EQ(choose_cuda(usual(Normalizer::sparsemax, 96), kH100), CudaKernel::plain);
   EXPECT_EQ(choose_cuda(usual(Normalizer::elastic, 64), kV100), CudaKernel::plain);

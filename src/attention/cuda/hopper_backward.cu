@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(256)
       return reinterpret_cast<const uint4*>(static_cast<const T*>(x.data) + q_offset(x, t, t.head, row))[part];
     };
     float delta = 0, alive = 0;
-    if (there) {
+    if (there && part * 8 < p.head_dim) {
       const uint4 d_out = read(p.d_out);
       delta = dot8<T>(read(p.out), d_out);
       if constexpr (!SOFTMAX) alive = dot8<T>(read(p.alive_sum), d_out);
@@ -112,14 +112,15 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   }
 }
 
-template <NormalizerFamily F, int D>
+template <NormalizerFamily F, int HEAD_SIZE>
 struct HopperBackward {
   static_assert(F == NormalizerFamily::exponential);
+  static constexpr int D = hopper_head_size(HEAD_SIZE);
   static void launch(const Params& p, int partial_step, cudaStream_t stream) {
     const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if constexpr (D == kAliveSumHeadSize) {
+      if constexpr (HEAD_SIZE == kAliveSumHeadSize) {
         if (p.alive_sum.data && p.out.data && writes_alive_sum(p))
           return launch_backward<T, D, false, false>(p, partial_step, stream);
       }

@@ -299,7 +299,7 @@ struct KeyGroup {
     T* base = static_cast<T*>(to.data) + k_offset(to, t, t.head, t.first);
     for (int n = lane; n < 16 * (D / 8); n += 32) {
       const int row = first + n / (D / 8), chunk = n % (D / 8);
-      if (row < count) {
+      if (row < count && chunk * 8 < p.head_dim) {
         *reinterpret_cast<uint4*>(base + row * to.token + chunk * 8) =
             *reinterpret_cast<const uint4*>(memory.k + chunk / 8 * N * 128 + swizzled(row, chunk % 8));
       }

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params 
 #pragma unroll
   for (int n = threadIdx.x; n < 64 * (D / 8); n += 256) {
     const int row = n / (D / 8), chunk = n % (D / 8);
-    if (t.first + row < t.q_length) {
+    if (t.first + row < t.q_length && chunk * 8 < p.head_dim) {
       *reinterpret_cast<uint4*>(to + row * p.d_q.token + chunk * 8) =
           *reinterpret_cast<const uint4*>(tile_of + row * stride + chunk * 8);
     }

@@ -48,7 +48,7 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
 
 // The warpgroup's rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
 template <typename T, int D, int M>
-__device__ void store_rows(const Tensor& to, const Tile& t, char* memory, const float (&x)[D / 2]) {
+__device__ void store_rows(const Params& p, const Tensor& to, const Tile& t, char* memory, const float (&x)[D / 2]) {
   const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
 #pragma unroll
   for (int n = 0; n < D / 8; ++n) {
@@ -63,7 +63,7 @@ __device__ void store_rows(const Tensor& to, const Tile& t, char* memory, const 
 #pragma unroll
   for (int n = lane; n < 16 * (D / 8); n += 32) {
     const int row = warp_row + n / (D / 8), c = n % (D / 8);
-    if (t.first + row < t.q_length) {
+    if (t.first + row < t.q_length && c * 8 < p.head_dim) {
       *reinterpret_cast<uint4*>(out + row * to.token + c * 8) =
           *reinterpret_cast<const uint4*>(memory + c / 8 * M * 128 + swizzled(row, c % 8));
     }
@@ -136,10 +136,10 @@ __global__ void __launch_bounds__(ForwardShape<D, SWEEP == Sweep::elastic_alive>
     }
   }
 
-  store_rows<T, D, S::M>(p.out, t, memory, o);
+  store_rows<T, D, S::M>(p, p.out, t, memory, o);
   if constexpr (ALIVE) {
     __syncwarp();
-    store_rows<T, D, S::M>(p.alive_sum, t, memory, alive);
+    store_rows<T, D, S::M>(p, p.alive_sum, t, memory, alive);
   }
   write_results(p, b, r);
 }
@@ -158,15 +158,16 @@ void launch_forward(const Params& p, cudaStream_t stream) {
   check_launch("Hopper forward");
 }
 
-template <NormalizerFamily F, int D>
+template <NormalizerFamily F, int HEAD_SIZE>
 struct HopperForward {
   static_assert(F == NormalizerFamily::exponential);
+  static constexpr int D = hopper_head_size(HEAD_SIZE);
   static void launch(const Params& p, cudaStream_t stream) {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
       if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
-      if constexpr (D == kAliveSumHeadSize) {
+      if constexpr (HEAD_SIZE == kAliveSumHeadSize) {
         if (p.alive_sum.data && writes_alive_sum(p)) return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
       }
       launch_forward<T, D, Sweep::elastic>(p, stream);
