@@ -1,6 +1,12 @@
 #include "command.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 namespace lazy::cli {
 
@@ -93,6 +99,23 @@ std::string Command::line() const {
 std::map<std::string, Subcommand>& subcommands() {
   static std::map<std::string, Subcommand> instance;
   return instance;
+}
+
+void share_cores() {
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  // Another program than this one where a dynamic linker or an emulator was named on the command line.
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || program.filename() != "lazy") return;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  if (arguments.empty()) return;
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::execv(program.c_str(), argv.data());  // returns if it fails: then training is only slower beside others
 }
 
 }  // namespace lazy::cli

@@ -82,6 +82,12 @@ struct Subcommand {
 
 std::map<std::string, Subcommand>& subcommands();
 
+// For commands that compute for long; call it before the work begins. OpenMP's threads wait for one another without
+// giving up their core, 3 ms a barrier (GOMP_SPINCOUNT 300000), so that one other busy process on the machine slows
+// training fourfold. libgomp reads the variable when it is loaded: without it, nor OMP_WAIT_POLICY, in the environment,
+// this program starts itself again with 1000.
+void share_cores();
+
 struct Registration {
   Registration(const char* name, const char* help, std::function<void(Command)> set_up) {
     subcommands()[name] = {help, std::move(set_up)};

@@ -348,6 +348,7 @@ evidence trains and measures the runs of configs/evidence.toml that have no reco
 A run that was stopped or killed goes on where it was when the same command is given again; recipes share what they have
 in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/repro.md says what each verdict means.)");
   command.callback([a] {
+    if (!a->report && !a->dry_run && !a->evidence.list && a->recipe != "list") lazy::cli::share_cores();
     lazy::install_stop_handlers();
     repro(*a);
   });

@@ -100,6 +100,7 @@ configuration or the data; 1: the loss is no longer finite, or the disk is full.
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);
+    lazy::cli::share_cores();
     lazy::install_stop_handlers();
     const auto result = lazy::train::train(config, arguments->resume);
     if (!result.model.empty()) fmt::print("{}\n", result.model.string());

@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
+#include "support/run_command.h"
 #include "tiny_run.h"
 #include "train/batches.h"
 #include "train/optimizer.h"
@@ -153,6 +154,23 @@ TEST(Trainer, GoldenLosses) {
     write_file_atomic(golden_path, written.dump(1) + "\n");
     GTEST_SKIP() << "wrote " << golden_path;
   }
+}
+
+// libgomp tells its settings whenever it is loaded.
+TEST(Trainer, ThreadsDoNotSpinLongAtBarriers) {
+  const ScratchFolder scratch;
+  const std::string config = write_tiny_config(scratch.path()).string();
+  const auto told = [&](const std::string& variables) {
+    const auto [status, output] = run_command(
+        fmt::format("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose {} {} train {} "
+                    "--set training.steps=1 --set lr_scheduler.warmup_steps=1 2>&1 | grep -o \"SPINCOUNT = '[0-9]*'\"",
+                    variables, LAZY_BINARY, config));
+    fs::remove_all(scratch / "run");
+    return output;
+  };
+  EXPECT_EQ(told(""), "SPINCOUNT = '300000'\nSPINCOUNT = '1000'\n");
+  EXPECT_EQ(told("GOMP_SPINCOUNT=77"), "SPINCOUNT = '77'\n") << "as the user wants it";
+  EXPECT_EQ(told("OMP_WAIT_POLICY=passive"), "SPINCOUNT = '0'\n");
 }
 
 std::string train_error(const std::vector<std::string>& settings) {
