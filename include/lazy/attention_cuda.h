@@ -15,7 +15,7 @@ namespace lazy::kernels {
 struct CudaCall {
   void* stream = nullptr;      // a cudaStream_t; null: the default stream
   void* workspace = nullptr;   // as many bytes as the query below says, aligned to 256 bytes
-  bool deterministic = false;  // backward: bit-identical from run to run
+  bool deterministic = false;  // backward: bit-identical from run to run, without alive_sum
   CudaKernel kernel = CudaKernel::automatic;
 };
 

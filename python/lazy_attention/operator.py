@@ -132,7 +132,8 @@ def attention(
         cu_seqlens_q, cu_seqlens_k: (documents + 1), int32 or int64, cumulative lengths of packed documents. Positions
             and the visible count start anew in each.
         return_lse, return_stats: return an :class:`AttentionOutput` instead of the result alone.
-        deterministic: same bits in every run (the CPU kernels always are).
+        deterministic: same bits in every run, and elastic's gradients from exact sums instead of a rounded result (the
+            CPU kernels always have both).
 
     The parameters distance_bias, tau, sink and alibi_slopes are float32 (float64 when q is). Under ``torch.autocast``
     float32, bfloat16 and float16 q, k, v are cast to autocast's type, as PyTorch's own attention does; the parameters
