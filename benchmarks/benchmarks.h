@@ -95,7 +95,7 @@ struct TrainBenchmark {
   int64_t steps = 10;                       // timed, after three that are not
   std::string corpus;                       // of `lazy data prepare`; "": random tokens that lie on the device
   std::string data_parallel = "replicate";  // "zero2", "full_shard": of the ranks that a launcher started
-  bool profile = false;                     // the ten most expensive kernels
+  bool profile = false;                     // kernels by time: ten are printed, all returned
 };
 
 // Prints a table and returns the same figures, of the first rank: tokens_per_second, mfu, peak_memory_bytes,

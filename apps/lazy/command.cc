@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+
+#include "core/file.h"
+#include "core/text.h"
 
 namespace lazy::cli {
 
@@ -107,10 +109,8 @@ void share_cores() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error || program.filename() != "lazy") return;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  if (arguments.empty()) return;
+  std::vector<std::string> arguments = split(read_file("/proc/self/cmdline"), '\0');
+  arguments.pop_back();  // after the last zero
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

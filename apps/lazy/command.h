@@ -82,10 +82,10 @@ struct Subcommand {
 
 std::map<std::string, Subcommand>& subcommands();
 
-// For commands that compute for long; call it before the work begins. OpenMP's threads wait for one another without
-// giving up their core, 3 ms a barrier (GOMP_SPINCOUNT 300000), so that one other busy process on the machine slows
-// training fourfold. libgomp reads the variable when it is loaded: without it, nor OMP_WAIT_POLICY, in the environment,
-// this program starts itself again with 1000.
+// For commands that compute for long; call it before anything else. libgomp's threads spin at a barrier for up to 3 ms
+// (GOMP_SPINCOUNT 300000) before they give up their core, so that one other busy process takes two thirds of the speed
+// of training on two cores. libgomp reads the variable when it is loaded: if neither it nor OMP_WAIT_POLICY is set,
+// this program executes itself again with 1000.
 void share_cores();
 
 struct Registration {

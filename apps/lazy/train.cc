@@ -97,10 +97,11 @@ configuration or the data; 1: the loss is no longer finite, or the disk is full.
     if (arguments->dry_run) {  // a plan needs no corpus
       auto config = lazy::Config::load(arguments->config, arguments->settings);
       if (!config.section("data").has("corpus")) arguments->settings.push_back("data.corpus=corpus");
+    } else {
+      lazy::cli::share_cores();  // before the configuration is read, which may load CUDA's libraries
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);
-    lazy::cli::share_cores();
     lazy::install_stop_handlers();
     const auto result = lazy::train::train(config, arguments->resume);
     if (!result.model.empty()) fmt::print("{}\n", result.model.string());

@@ -35,8 +35,8 @@ inline constexpr auto kTensorCoreKernels = [] {
   constexpr auto exponential = NormalizerFamily::exponential;
   std::array<KernelEntry, 5 + 2 * std::size(kAllFamilies)> table{{
       {CudaKernel::hopper, exponential, 64, 90, 90},
-      {CudaKernel::hopper, exponential, 128, 90, 90},
       {CudaKernel::hopper, exponential, 96, 90, 90},
+      {CudaKernel::hopper, exponential, 128, 90, 90},
       {CudaKernel::portable, exponential, 96, 80, kAnyCapability},
       {CudaKernel::portable, exponential, 256, 80, kAnyCapability, 112 * 1024},
   }};

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -40,19 +41,11 @@ namespace {
 
 bool keeps_alive_sum(const AttentionArguments& a, bool return_stats) {
   const at::ScalarType type = a.q.scalar_type();
-  if (a.normalizer != name(kernels::Normalizer::elastic) || return_stats || a.deterministic ||
-      at::globalContext().deterministicAlgorithms() || (type != at::kHalf && type != at::kBFloat16) || !cuda_choice())
+  if (a.normalizer != name(kernels::Normalizer::elastic) || return_stats || deterministic_wanted(a.deterministic) ||
+      (type != at::kHalf && type != at::kBFloat16) || !cuda_choice())
     return false;
-  kernels::Problem p;
-  p.q_length = p.k_length = 4096;
-  p.head_dim = a.q.size(-1);
-  p.value_dim = a.v.size(-1);
-  p.dtype = type == at::kHalf ? kernels::DType::f16 : kernels::DType::bf16;
-  p.causal = a.causal;
-  p.normalizer = kernels::Normalizer::elastic;
-  if (a.scale) p.scale = *a.scale;
-  if (given(a.distance_bias)) p.bias_window = a.distance_bias->size(-1);
-  p.alibi = given(a.alibi_slopes);
+  kernels::Problem p = problem_of_any_length(a);
+  p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
   return std::max(p.head_dim, p.value_dim) <= kernels::kAliveSumHeadSize &&
          cuda_choice()(p) == name(kernels::CudaKernel::hopper) &&
          (forced_kernel() == "automatic" || forced_kernel() == name(kernels::CudaKernel::hopper));
@@ -161,14 +154,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-const auto& forward_op() {
+const auto& attention_op() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::attention", "")
                              .typed<AttentionOutputs(LAZY_ATTENTION_PARAMETERS)>();
   return op;
 }
 
-const auto& training_op() {
+const auto& forward_op() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::attention_forward", "")
                              .typed<ForwardOutputs(LAZY_ATTENTION_PARAMETERS)>();
@@ -195,8 +188,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                const OptionalTensor& cu_seqlens_k, bool return_stats, bool deterministic) {
     at::AutoDispatchBelowADInplaceOrView guard;
     auto [out, lse, stats, alive_sum] =
-        training_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                           causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+        forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                          causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
     context->save_for_backward({q, k, v, tensor(distance_bias), tensor(tau), tensor(sink), tensor(alibi_slopes),
                                 tensor(cu_seqlens_q), tensor(cu_seqlens_k), out, lse, alive_sum});
     context->mark_non_differentiable({lse, stats});
@@ -233,19 +226,11 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
-bool wants_gradients(std::initializer_list<const OptionalTensor*> parameters,
-                     std::initializer_list<const at::Tensor*> inputs) {
-  if (!at::GradMode::is_enabled()) return false;
-  return std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor* t) { return t->requires_grad(); }) ||
-         std::any_of(parameters.begin(), parameters.end(),
-                     [](const OptionalTensor* t) { return given(*t) && (*t)->requires_grad(); });
-}
-
 AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
-  if (!wants_gradients({&distance_bias, &tau, &sink, &alibi_slopes}, {&q, &k, &v})) {
+  if (!torch::autograd::compute_requires_grad(q, k, v, distance_bias, tau, sink, alibi_slopes)) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
-                             causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
+    return attention_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
+                               causal, window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   }
   const variable_list result = AttentionFunction::apply(
       q, k, v, distance_bias, tau, sink, alibi_slopes, std::string(normalizer), std::string(offset), sigmoid_bias,
@@ -264,10 +249,10 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
 
 AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& distance_bias, const at::Tensor& tau, const AttentionOptions& options) {
-  return forward_op().call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink),
-                           optional(options.alibi_slopes), options.normalizer, options.offset, options.sigmoid_bias,
-                           options.scale, options.causal, options.window, optional(options.cu_seqlens_q),
-                           optional(options.cu_seqlens_k), options.return_stats, options.deterministic);
+  return attention_op().call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink),
+                             optional(options.alibi_slopes), options.normalizer, options.offset, options.sigmoid_bias,
+                             options.scale, options.causal, options.window, optional(options.cu_seqlens_q),
+                             optional(options.cu_seqlens_k), options.return_stats, options.deterministic);
 }
 
 }  // namespace lazy::ops

@@ -184,14 +184,10 @@ void check_attention(const AttentionArguments& a) {
   }
 }
 
-kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k) {
-  const bool packed = given(a.cu_seqlens_q);
+bool deterministic_wanted(bool argument) { return argument || at::globalContext().deterministicAlgorithms(); }
+
+kernels::Problem problem_of_any_length(const AttentionArguments& a) {
   kernels::Problem p;
-  p.batch = packed ? 1 : a.q.size(0);
-  p.q_length = a.q.size(-3);
-  p.k_length = a.k.size(-3);
-  p.heads = a.q.size(-2);
-  p.kv_heads = a.k.size(-2);
   p.head_dim = a.q.size(-1);
   p.value_dim = a.v.size(-1);
   p.dtype = dtype_from(a.operation, a.q.scalar_type());
@@ -204,6 +200,17 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
   if (a.sigmoid_bias) p.sigmoid_bias = *a.sigmoid_bias;
   p.bias_window = given(a.distance_bias) ? a.distance_bias->size(1) : 0;
   p.alibi = given(a.alibi_slopes);
+  return p;
+}
+
+kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k) {
+  const bool packed = given(a.cu_seqlens_q);
+  kernels::Problem p = problem_of_any_length(a);
+  p.batch = packed ? 1 : a.q.size(0);
+  p.q_length = a.q.size(-3);
+  p.k_length = a.k.size(-3);
+  p.heads = a.q.size(-2);
+  p.kv_heads = a.k.size(-2);
   if (packed) {
     cu_q = cumulative(a, *a.cu_seqlens_q, "cu_seqlens_q", p.q_length);
     cu_k = cumulative(a, *a.cu_seqlens_k, "cu_seqlens_k", p.k_length);

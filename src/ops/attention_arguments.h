@@ -31,6 +31,12 @@ struct AttentionArguments {
 // "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
+// Bit-identical gradients: asked for by the argument, or by torch.use_deterministic_algorithms.
+bool deterministic_wanted(bool argument);
+
+// A Problem without what depends on batch, heads, lengths and documents, which may be symbolic. After check_attention.
+kernels::Problem problem_of_any_length(const AttentionArguments& a);
+
 // The kernels' Problem. After check_attention, for tensors with data. Also checks the contents of cu_seqlens, which may
 // be on the CPU or on q's device (then the check synchronizes with the GPU, once for a tensor that is not modified).
 // `cu_q` and `cu_k` hold what the Problem points to, int32 on q's device.

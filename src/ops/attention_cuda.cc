@@ -29,7 +29,7 @@ CudaKernel kernel_from(const std::string& name) {
 CudaCall make_call(bool deterministic) {
   CudaCall call;
   call.stream = c10::cuda::getCurrentCUDAStream().stream();
-  call.deterministic = deterministic || at::globalContext().deterministicAlgorithms();
+  call.deterministic = deterministic_wanted(deterministic);
   call.kernel = kernel_from(forced_kernel());
   return call;
 }
@@ -133,11 +133,14 @@ ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool 
   const Prepared prepared(a, call);
   auto [out, lse, stats] = empty_outputs(a, return_stats);
   at::Tensor alive_sum = for_backward ? empty_alive_sum(a, out, return_stats) : at::empty({0}, out.options());
-  at::Tensor room = prepared.room(out), alive_room = prepared.room(alive_sum);
+  at::Tensor room = prepared.room(out), alive_room;
   InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
   set_outputs<float>(filled.arguments, room, lse, stats);
   const bool writes = alive_sum.numel() && kernels::writes_alive_sum_cuda(prepared.p, call);
-  if (writes) filled.arguments.alive_sum = view(alive_room);
+  if (writes) {
+    alive_room = prepared.room(alive_sum);
+    filled.arguments.alive_sum = view(alive_room);
+  }
   kernels::forward_cuda(prepared.p, filled.arguments, call);
   keep(out, room);
   if (writes) keep(alive_sum, alive_room);

@@ -23,8 +23,8 @@ struct Shape {
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // packed when not empty
-  // Elastic: the second reference takes a row's sums of the gradient from out and alive_sum (lazy/attention.h) as they
-  // leave the forward, rounded to the dtype.
+  // Elastic: the second reference takes a row's sums of the gradient from out and alive_sum (lazy/attention.h), both
+  // and the weights in out rounded to the dtype.
   bool rounded_sums = false;
   std::string text() const;
 };

@@ -82,8 +82,8 @@ struct Consumer : RowGroup {
     sm.k.wait_full(use);
     release_k(use);
   }
-  // o += weights V. The tile is there: wait_v.
   __device__ void wait_v(int use) { sm.v.wait_full(use); }
+  // o += weights V, of a tile that is there.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
     const uint32_t tile = sv + use % S::v_stages * descriptor_units(S::tile_bytes);
     wgmma_fence();

@@ -124,7 +124,8 @@ TEST_P(Cuda, MatchesReference) {
 
 class CudaAliveSum : public testing::TestWithParam<std::tuple<DType, int64_t>> {};
 
-// Elastic's backward from d_out . out and d_out . alive_sum, against a second reference that rounds both as well.
+// Elastic's backward from d_out . out and d_out . alive_sum, against a second reference that rounds both, and the
+// weights in out, as well.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
   const auto [dtype, length] = GetParam();
