@@ -266,6 +266,31 @@ TEST_F(EvidenceReport, WithoutASinkThereIsNothingToRemove) {
   EXPECT_EQ(verdict(keys).verdict, Verdict::not_testable);
 }
 
+TEST_F(EvidenceReport, ABlockWhoseConditionIsNotMetHasNothingToTest) {
+  std::string text = kProtocol;
+  const std::string seeds = "[B]\n";
+  text.replace(text.find(seeds), seeds.size(),
+               seeds + "condition = \"s\"\ncondition_seeds = 2\ncondition_excess = 0.01\n");
+  const Protocol protocol = read_protocol(text, "p.toml");
+  const auto sinks = [&](int64_t seed, double excess) {
+    const Json at = {{"bos", {{"excess", excess}}}, {"no_bos", {{"excess", 1.0}}}};
+    record(fmt::format("B.s.seed{}", seed), 0,
+           {{"measures", {{"v", 0}, {"heldout", {{"bos_per_sequence", true}}}, {"sinks", {{"512", at}}}}}});
+  };
+  const auto judged = [&] {
+    const std::string keys = std::string(kDifference) + "bound = 0\n";
+    return judge_claims(read_claims(claim(keys), "claims.toml", protocol), protocol, read_records(path_, protocol))
+        .at(0);
+  };
+  sinks(1, 0.004);
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "one seed of two";
+  sinks(2, 0.01);
+  EXPECT_EQ(judged().verdict, Verdict::not_testable);
+  EXPECT_THAT(judged().note, HasSubstr("the excess sink of s is 0.70 points, the block asks for more than 1.00"));
+  sinks(2, 0.02);
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "the other cells are to be trained";
+}
+
 TEST_F(EvidenceReport, PrimaryClaimsShareOneCorrection) {
   // p = 0.0202041 beside two claims without a p: three times as much is not below 0.05.
   seeds("s", {3, 4, 5});

@@ -278,6 +278,8 @@ bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRe
 void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
               const EvidenceRecords& records, ClaimVerdict& v) {
   const size_t seeds = v.effect.by_unit.size();
+  const BlockCondition trained =
+      block_condition(protocol, protocol.block(c.block), [&](const EvidenceRun& run) { return records.find(run); });
   const Condition sign = sign_condition(c, protocol, records), slopes = slope_condition(c, protocol, records);
   v.note = fmt::format("{}, {} tokens, {}", claims.parameters,
                        human_count(static_cast<double>(protocol.block(c.block).tokens)),
@@ -285,6 +287,9 @@ void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protoc
   if (!testable(c, protocol, records)) {
     v.verdict = Verdict::not_testable;
     add_reason(v.note, "no excess sink above zero to remove");
+  } else if (seeds == 0 && trained.decided && !trained.unmet.empty()) {
+    v.verdict = Verdict::not_testable;
+    add_reason(v.note, trained.unmet);
   } else if (seeds == 0) {
     const auto any = std::any_of(records.json.begin(), records.json.end(),
                                  [&](const auto& r) { return r.first.starts_with(c.block + "."); });

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "repro/evidence/record.h"
 #include "repro/measure_kinds.h"
 #include "repro/report.h"
 
@@ -76,9 +77,17 @@ std::string table(const std::string& title, const Rows& rows, std::string_view c
 }  // namespace
 
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
-  Json out = {{"runs", protocol.runs().size()}, {"recorded", records.json.size()}, {"parameters", claims.parameters},
-              {"claims", Json::array()},        {"effects", Json::array()},        {"head_start", Json::array()},
-              {"records", Json::array()}};
+  const auto find = [&](const EvidenceRun& run) { return records.find(run); };
+  int64_t left_out = 0;  // runs whose block's condition is decided against them
+  for (const EvidenceRun& run : protocol.runs()) {
+    const EvidenceBlock& block = protocol.block(run.block);
+    if (records.find(run) || run.cell == block.condition) continue;
+    const BlockCondition condition = block_condition(protocol, block, find);
+    left_out += condition.decided && !condition.unmet.empty();
+  }
+  Json out = {{"runs", protocol.runs().size()},  {"recorded", records.json.size()}, {"left_out", left_out},
+              {"parameters", claims.parameters}, {"claims", Json::array()},         {"effects", Json::array()},
+              {"head_start", Json::array()},     {"records", Json::array()}};
   const std::vector<ClaimVerdict> verdicts = judge_claims(claims, protocol, records);
   for (size_t i = 0; i < verdicts.size(); ++i) {
     const EvidenceClaim& c = claims.claims[i];
@@ -126,8 +135,12 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
 std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
                           const std::vector<EvidenceFigure>& figures) {
   const Json all = evidence_json(claims, protocol, records);
-  std::string page = fmt::format("# Results\n\n{} of {} runs are recorded; verdicts are for {} parameters only.\n",
-                                 all.at("recorded").dump(), all.at("runs").dump(), claims.parameters);
+  std::string page = fmt::format(
+      "# Results\n\n{} of {} runs are recorded{}; verdicts are for {} parameters only.\n", all.at("recorded").dump(),
+      all.at("runs").dump(),
+      all.at("left_out") == 0 ? ""
+                              : fmt::format(", {} are left out by their block's condition", all.at("left_out").dump()),
+      claims.parameters);
   page += fmt::format(
       "\nThe claims of the paper (arXiv 2601.00919), by a protocol that was fixed before the runs\n"
       "([configs/evidence.toml](../../configs/evidence.toml); rules:\n"
@@ -140,7 +153,7 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
       "  further conditions hold\n"
       "- *Refuted*: the interval lies wholly on the other side\n"
       "- *Open*: neither, or one seed, which has no interval\n"
-      "- *Not testable*: softmax shows no excess sink above zero\n"
+      "- *Not testable*: softmax shows no excess sink above zero, or too small a one for the block's condition\n"
       "- *Missing*: no seed has every cell that the claim names\n",
       std::count_if(claims.claims.begin(), claims.claims.end(), [](const EvidenceClaim& c) { return c.primary; }));
   Rows rows{{"claim", "effect", "95 % interval", "seeds", "adjusted p", "verdict"}};

@@ -128,4 +128,39 @@ std::string corpus_fingerprint(const fs::path& corpus) {
   return fmt::format("{:016x}", checksum(text));
 }
 
+namespace {
+
+// The excess sink at the longest T, with BOS as in training.
+double excess_sink(const Protocol& protocol, const Json& record) {
+  const Json& measures = record.at("measures");
+  const bool bos = measures.at("heldout").at("bos_per_sequence").get<bool>();
+  return measures.at("sinks")
+      .at(std::to_string(protocol.sizes.sink_lengths.back()))
+      .at(bos ? "bos" : "no_bos")
+      .at("excess")
+      .get<double>();
+}
+
+}  // namespace
+
+BlockCondition block_condition(const Protocol& protocol, const EvidenceBlock& block,
+                               const std::function<const Json*(const EvidenceRun&)>& find) {
+  if (block.condition.empty()) return {.decided = true};
+  double excess = 0;
+  int64_t seeds = 0;
+  for (const EvidenceRun& run : protocol.runs()) {
+    const Json* record = run.block == block.name && run.cell == block.condition ? find(run) : nullptr;
+    if (!record) continue;
+    excess += excess_sink(protocol, *record);
+    ++seeds;
+  }
+  if (seeds < block.condition_seeds)
+    return {fmt::format("waits for {} seeds of {}, found {}", block.condition_seeds, block.condition, seeds)};
+  excess /= static_cast<double>(seeds);
+  if (excess > block.condition_excess) return {.decided = true};
+  return {fmt::format("the excess sink of {} is {:.2f} points, the block asks for more than {:.2f}", block.condition,
+                      100 * excess, 100 * block.condition_excess),
+          true};
+}
+
 }  // namespace lazy::repro

@@ -9,6 +9,7 @@
 //   measures, snapshots                                 see measures.h
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "repro/evidence/protocol.h"
@@ -33,6 +34,15 @@ Json read_record(const std::filesystem::path& records, const Protocol& protocol,
 //   tokens_per_second                                    median over steps, without validation and checkpoints
 //   seconds                                              of running, with them
 Json training_curves(const std::filesystem::path& log, int64_t points);
+
+// What the records of a block's `condition` say of its other cells.
+struct BlockCondition {
+  std::string unmet;     // why they are not trained; empty: they are
+  bool decided = false;  // it does not wait for more records
+};
+// find: a run's record, or null.
+BlockCondition block_condition(const Protocol& protocol, const EvidenceBlock& block,
+                               const std::function<const Json*(const EvidenceRun&)>& find);
 
 // Of the tokens of all shards, independent of their paths.
 std::string corpus_fingerprint(const std::filesystem::path& corpus);

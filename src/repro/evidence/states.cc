@@ -90,36 +90,14 @@ void expect_seconds(const Protocol& protocol, const EvidenceOptions& options, st
   }
 }
 
-// The excess sink at the longest T, with BOS as in training.
-double excess_sink(const Protocol& protocol, const Json& record) {
-  const Json& measures = record.at("measures");
-  const bool bos = measures.at("heldout").at("bos_per_sequence").get<bool>();
-  return measures.at("sinks")
-      .at(std::to_string(protocol.sizes.sink_lengths.back()))
-      .at(bos ? "bos" : "no_bos")
-      .at("excess")
-      .get<double>();
-}
-
 void mark_waiting(const Protocol& protocol, std::vector<EvidenceState>& states) {
+  std::map<std::string, const Json*> records;
+  for (const EvidenceState& s : states) records[s.run.id()] = s.record.is_null() ? nullptr : &s.record;
   for (const EvidenceBlock& block : protocol.blocks) {
-    if (block.condition.empty()) continue;
-    double excess = 0;
-    int64_t seeds = 0;
-    for (const EvidenceState& s : states) {
-      if (s.run.block != block.name || s.run.cell != block.condition || s.record.is_null()) continue;
-      excess += excess_sink(protocol, s.record);
-      ++seeds;
-    }
-    std::string why;
-    if (seeds < block.condition_seeds) {
-      why = fmt::format("waits for {} seeds of {}, found {}", block.condition_seeds, block.condition, seeds);
-    } else if (excess / static_cast<double>(seeds) <= block.condition_excess) {
-      why = fmt::format("the excess sink of {} is {:.2f} points, the block asks for more than {:.2f}", block.condition,
-                        100 * excess / static_cast<double>(seeds), 100 * block.condition_excess);
-    }
+    const BlockCondition condition =
+        block_condition(protocol, block, [&](const EvidenceRun& run) { return records.at(run.id()); });
     for (EvidenceState& s : states) {
-      if (s.run.block == block.name && s.run.cell != block.condition) s.waits = why;
+      if (s.run.block == block.name && s.run.cell != block.condition) s.waits = condition.unmet;
     }
   }
 }
