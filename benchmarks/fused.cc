@@ -80,6 +80,11 @@ std::vector<Work> works() {
          auto [d_gate, d_up] = swiglu_backward.call(in.d_y, half(in, 0), half(in, 1));
          return Tensors{d_gate, d_up};
        }},
+      {"swiglu backward + y", 6,
+       [](const Inputs& in) {
+         auto [d_gate_up, y] = ops::swiglu_halves_backward(in.d_y, in.gate_up, true);
+         return Tensors{d_gate_up, y};
+       }},
       {"rope", 2, [](const Inputs& in) { return Tensors{ops::rope(queries(in.qkv), kBase)}; }}};
 }
 

@@ -52,10 +52,11 @@ std::unique_ptr<torch::Library>& refusals() {
 void register_refusals() {
   refusals() =
       std::make_unique<torch::Library>(torch::Library::IMPL, "lazy", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  for (const char* name : {"attention", "attention_forward", "attention_backward", "decode", "rms_norm", "add_rms_norm",
-                           "rms_norm_backward", "swiglu", "swiglu_backward", "short_convolution",
-                           "short_convolution_backward", "linear_recurrence", "linear_recurrence_backward", "rope",
-                           "linear_cross_entropy", "linear_cross_entropy_and_gradients"}) {
+  for (const char* name :
+       {"attention", "attention_forward", "attention_backward", "decode", "rms_norm", "add_rms_norm",
+        "rms_norm_backward", "swiglu", "swiglu_backward", "swiglu_halves_backward", "short_convolution",
+        "short_convolution_backward", "linear_recurrence", "linear_recurrence_backward", "rope", "linear_cross_entropy",
+        "linear_cross_entropy_and_gradients"}) {
     refusals()->impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }

@@ -127,7 +127,8 @@ void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, i
 }
 
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
-                     int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim) {
+                     int64_t up_stride, void* d_gate, void* d_up, int64_t d_stride, int64_t begin, int64_t end,
+                     int64_t dim) {
   const F f;
   float *dg = buffer(3, dim), *du = buffer(4, dim);
   const VF one = hn::Set(f, 1.0f);
@@ -141,8 +142,8 @@ void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate
       const VF slope = hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
       hn::StoreU(hn::Mul(hn::Mul(d, hn::LoadU(f, u + i)), slope), f, dg + i);
     }
-    store(type, dg, dim, d_gate, r * dim);
-    store(type, du, dim, d_up, r * dim);
+    store(type, dg, dim, d_gate, r * d_stride);
+    store(type, du, dim, d_up, r * d_stride);
   }
 }
 
@@ -229,8 +230,10 @@ void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, i
   HWY_DYNAMIC_DISPATCH(swiglu)(type, gate, gate_stride, up, up_stride, y, begin, end, dim);
 }
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
-                     int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim) {
-  HWY_DYNAMIC_DISPATCH(swiglu_backward)(type, d_y, gate, gate_stride, up, up_stride, d_gate, d_up, begin, end, dim);
+                     int64_t up_stride, void* d_gate, void* d_up, int64_t d_stride, int64_t begin, int64_t end,
+                     int64_t dim) {
+  HWY_DYNAMIC_DISPATCH(swiglu_backward)
+  (type, d_y, gate, gate_stride, up, up_stride, d_gate, d_up, d_stride, begin, end, dim);
 }
 void rope(DType type, const void* x, int64_t x_offset, int64_t x_stride, const float* cos, const float* sin,
           float direction, int64_t rotary, bool interleaved, void* y, int64_t y_offset, int64_t heads, int64_t dim) {

@@ -18,8 +18,10 @@ void rms_norm_backward(DType type, const void* d_y, const void* x, const float* 
 
 void swiglu(DType type, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y,
             int64_t begin, int64_t end, int64_t dim);
+// d_gate and d_up have rows at steps of d_stride.
 void swiglu_backward(DType type, const void* d_y, const void* gate, int64_t gate_stride, const void* up,
-                     int64_t up_stride, void* d_gate, void* d_up, int64_t begin, int64_t end, int64_t dim);
+                     int64_t up_stride, void* d_gate, void* d_up, int64_t d_stride, int64_t begin, int64_t end,
+                     int64_t dim);
 
 // The heads of one token, x_stride and dim elements apart. cos and sin (rotary / 2) rotate the first `rotary` dims, in
 // pairs (n, n + rotary / 2) or, interleaved, (2n, 2n + 1); the other dims are copied. direction -1: inverse rotation.

@@ -16,6 +16,24 @@ void check_swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const 
   check_like("swiglu_backward", "d_y", d_y, "gate", gate);
 }
 
+void check_swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up) {
+  constexpr const char* kName = "swiglu_halves_backward";
+  row_type(kName, gate_up);
+  LAZY_CHECK(kName, d_y.dim() >= 1, "d_y of at least one dimension, received a scalar");
+  c10::SymDimVector sizes(d_y.sym_sizes().begin(), d_y.sym_sizes().end());
+  sizes.back() = sizes.back() * 2;
+  LAZY_CHECK(kName, gate_up.sym_sizes() == c10::SymIntArrayRef(sizes) && gate_up.scalar_type() == d_y.scalar_type(),
+             "gate_up of ", c10::SymIntArrayRef(sizes), " and ", d_y.scalar_type(), ", received ", gate_up.sym_sizes(),
+             " of ", gate_up.scalar_type());
+  check_device(kName, "d_y", d_y, gate_up);
+}
+
+std::tuple<at::Tensor, at::Tensor> empty_halves_gradients(const at::Tensor& d_y, const at::Tensor& gate_up,
+                                                          bool recompute) {
+  return {at::empty_symint(gate_up.sym_sizes(), gate_up.options()),
+          recompute ? at::empty_symint(d_y.sym_sizes(), d_y.options()) : at::empty({0}, d_y.options())};
+}
+
 at::Tensor as_rows(const at::Tensor& t) {
   const int64_t dim = t.size(-1);
   if (t.stride(-1) != 1 && dim > 1) return t.contiguous().view({-1, dim});
@@ -43,17 +61,36 @@ at::Tensor forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
+// g, u, d_gate, d_up, y: (rows, dim); y may be undefined.
+void gradients(const at::Tensor& d_y, const at::Tensor& g, const at::Tensor& u, at::Tensor& d_gate, at::Tensor& d_up,
+               const at::Tensor& y) {
+  const at::Tensor dy = d_y.contiguous();
+  const kernels::DType type = row_type("swiglu", g);
+  parallel_rows(g.size(0), g.size(1), [&](int64_t begin, int64_t end) {
+    if (y.defined())
+      rows::swiglu(type, g.const_data_ptr(), g.stride(0), u.const_data_ptr(), u.stride(0), y.mutable_data_ptr(), begin,
+                   end, g.size(1));
+    rows::swiglu_backward(type, dy.const_data_ptr(), g.const_data_ptr(), g.stride(0), u.const_data_ptr(), u.stride(0),
+                          d_gate.mutable_data_ptr(), d_up.mutable_data_ptr(), d_gate.stride(0), begin, end, g.size(1));
+  });
+}
+
 Pair backward_cpu(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
   at::Tensor d_gate = at::empty(gate.sizes(), gate.options()), d_up = at::empty(gate.sizes(), gate.options());
   if (d_y.numel() == 0) return {d_gate, d_up};
-  const at::Tensor dy = d_y.contiguous(), g = as_rows(gate), u = as_rows(up);
-  parallel_rows(g.size(0), g.size(1), [&](int64_t begin, int64_t end) {
-    rows::swiglu_backward(row_type("swiglu", gate), dy.const_data_ptr(), g.const_data_ptr(), g.stride(0),
-                          u.const_data_ptr(), u.stride(0), d_gate.mutable_data_ptr(), d_up.mutable_data_ptr(), begin,
-                          end, g.size(1));
-  });
+  at::Tensor d_gate_rows = as_rows(d_gate), d_up_rows = as_rows(d_up);
+  gradients(d_y, as_rows(gate), as_rows(up), d_gate_rows, d_up_rows, {});
   return {d_gate, d_up};
+}
+
+Pair halves_backward_cpu(const at::Tensor& d_y, const at::Tensor& gate_up, bool recompute) {
+  check_swiglu_halves_backward(d_y, gate_up);
+  auto [d_gate_up, y] = empty_halves_gradients(d_y, gate_up, recompute);
+  if (d_y.numel() == 0) return {d_gate_up, y};
+  auto in = as_rows(gate_up).chunk(2, 1), out = as_rows(d_gate_up).chunk(2, 1);
+  gradients(d_y, in[0], in[1], out[0], out[1], recompute ? as_rows(y) : at::Tensor());
+  return {d_gate_up, y};
 }
 
 at::Tensor forward_meta(const at::Tensor& gate, const at::Tensor& up) {
@@ -63,6 +100,11 @@ at::Tensor forward_meta(const at::Tensor& gate, const at::Tensor& up) {
 Pair backward_meta(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up) {
   check_swiglu_backward(d_y, gate, up);
   return {at::empty_symint(gate.sym_sizes(), gate.options()), at::empty_symint(gate.sym_sizes(), gate.options())};
+}
+
+Pair halves_backward_meta(const at::Tensor& d_y, const at::Tensor& gate_up, bool recompute) {
+  check_swiglu_halves_backward(d_y, gate_up);
+  return empty_halves_gradients(d_y, gate_up, recompute);
 }
 
 struct Swiglu : torch::autograd::Function<Swiglu> {
@@ -85,18 +127,22 @@ at::Tensor forward_autograd(const at::Tensor& gate, const at::Tensor& up) { retu
 TORCH_LIBRARY_FRAGMENT(lazy, m) {
   m.def("swiglu(Tensor gate, Tensor up) -> Tensor");
   m.def("swiglu_backward(Tensor d_y, Tensor gate, Tensor up) -> (Tensor d_gate, Tensor d_up)");
+  m.def("swiglu_halves_backward(Tensor d_y, Tensor gate_up, bool recompute) -> (Tensor d_gate_up, Tensor y)");
 }
 TORCH_LIBRARY_IMPL(lazy, CPU, m) {
   m.impl("swiglu", forward_cpu);
   m.impl("swiglu_backward", backward_cpu);
+  m.impl("swiglu_halves_backward", halves_backward_cpu);
 }
 TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("swiglu", forward_meta);
   m.impl("swiglu_backward", backward_meta);
+  m.impl("swiglu_halves_backward", halves_backward_meta);
 }
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   m.impl("swiglu", forward_autograd);
-  m.impl("swiglu_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
+  for (const char* name : {"swiglu_backward", "swiglu_halves_backward"})
+    m.impl(name, torch::autograd::autogradNotImplementedFallback());  // no second derivatives
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
@@ -108,6 +154,12 @@ std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const 
                                                    const at::Tensor& up) {
   static const auto op = operator_handle<decltype(backward_cpu)>("lazy::swiglu_backward");
   return op.call(d_y, gate, up);
+}
+
+std::tuple<at::Tensor, at::Tensor> swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up,
+                                                          bool recompute) {
+  static const auto op = operator_handle<decltype(halves_backward_cpu)>("lazy::swiglu_halves_backward");
+  return op.call(d_y, gate_up, recompute);
 }
 
 }  // namespace lazy::ops

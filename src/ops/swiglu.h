@@ -13,9 +13,19 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // (d_gate, d_up) from the gradient of the result, for larger autograd functions that contain SwiGLU.
 std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
 
+// The same for gate_up (..., 2 dim), gate's columns before up's. Returns its gradient and, with `recompute`, the result
+// itself, else a tensor without elements: one pass over memory for both.
+std::tuple<at::Tensor, at::Tensor> swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up,
+                                                          bool recompute);
+
 // For the CPU and CUDA implementations. Checks throw "lazy::swiglu: expected ..., received ..." and do not read data.
 void check_swiglu(const at::Tensor& gate, const at::Tensor& up);
 void check_swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
+void check_swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up);
+
+// Uninitialized results of swiglu_halves_backward.
+std::tuple<at::Tensor, at::Tensor> empty_halves_gradients(const at::Tensor& d_y, const at::Tensor& gate_up,
+                                                          bool recompute);
 
 // As (rows, dim) with contiguous dims; a view for halves of a wider tensor.
 at::Tensor as_rows(const at::Tensor& t);

@@ -45,8 +45,26 @@ Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tens
   a.d_y = dy.const_data_ptr();
   a.d_gate = d_gate.mutable_data_ptr();
   a.d_up = d_up.mutable_data_ptr();
+  a.d_stride = a.dim;
   cuda::swiglu_backward(a, c10::cuda::getCurrentCUDAStream());
   return {d_gate, d_up};
+}
+
+Pair halves_backward_cuda(const at::Tensor& d_y, const at::Tensor& gate_up, bool recompute) {
+  check_swiglu_halves_backward(d_y, gate_up);
+  const c10::cuda::CUDAGuard guard(gate_up.device());
+  auto [d_gate_up, y] = empty_halves_gradients(d_y, gate_up, recompute);
+  if (d_y.numel() == 0) return {d_gate_up, y};
+  const at::Tensor dy = d_y.contiguous(), rows = as_rows(gate_up);
+  const auto in = rows.chunk(2, 1), out = as_rows(d_gate_up).chunk(2, 1);
+  cuda::Swiglu a = inputs(in[0], in[1]);
+  a.d_y = dy.const_data_ptr();
+  a.d_gate = out[0].mutable_data_ptr();
+  a.d_up = out[1].mutable_data_ptr();
+  a.d_stride = 2 * a.dim;
+  if (recompute) a.y = y.mutable_data_ptr();
+  cuda::swiglu_backward(a, c10::cuda::getCurrentCUDAStream());
+  return {d_gate_up, y};
 }
 
 }  // namespace
@@ -54,6 +72,7 @@ Pair backward_cuda(const at::Tensor& d_y, const at::Tensor& gate, const at::Tens
 TORCH_LIBRARY_IMPL(lazy, CUDA, m) {
   m.impl("swiglu", forward_cuda);
   m.impl("swiglu_backward", backward_cuda);
+  m.impl("swiglu_halves_backward", halves_backward_cuda);
 }
 
 }  // namespace lazy::ops

@@ -174,6 +174,22 @@ TEST_P(Fused, SwigluOfHalves) {
   }
 }
 
+TEST_P(Fused, SwigluOfHalvesBackward) {
+  at::manual_seed(4);
+  for (int64_t dim : {1, 24, 171, 1000}) {
+    const at::Tensor all = random({5, 13, 2 * dim + 8}).to(GetParam()) * 3, d_y = random({5, 13, dim}).to(GetParam());
+    const at::Tensor gate_up = all.narrow(2, 8, 2 * dim);  // rows of a wider tensor
+    const auto halves = gate_up.chunk(2, -1);
+    const auto [d_gate, d_up] = swiglu_backward(d_y, halves[0], halves[1]);
+    const auto [d_gate_up, y] = swiglu_halves_backward(d_y, gate_up, true);
+    EXPECT_TRUE(at::equal(d_gate_up, at::cat({d_gate, d_up}, -1))) << dim;
+    EXPECT_TRUE(at::equal(y, swiglu(halves[0], halves[1]))) << dim;
+    const auto [same, none] = swiglu_halves_backward(d_y, gate_up, false);
+    EXPECT_TRUE(at::equal(same, d_gate_up)) << dim;
+    EXPECT_EQ(none.numel(), 0);
+  }
+}
+
 // Runs of tokens begin and end within documents; channels that fill vectors and that do not; rows of a wider tensor.
 TEST_P(Fused, ShortConvolution) {
   at::manual_seed(11);
@@ -393,6 +409,8 @@ TEST(FusedValues, MistakesAreNamed) {
             "lazy::add_rms_norm: expected residual like x, [4, 8] of Float, received [4, 7] of Float");
   EXPECT_EQ(message([&] { swiglu(x, x.to(at::kDouble)); }),
             "lazy::swiglu: expected up like gate, [4, 8] of Float, received [4, 8] of Double");
+  EXPECT_EQ(message([&] { swiglu_halves_backward(x, x, true); }),
+            "lazy::swiglu_halves_backward: expected gate_up of [4, 16] and Float, received [4, 8] of Float");
   EXPECT_EQ(message([&] { rms_norm(x.to(at::kDouble), w, 1e-6); }),
             kOnGpu ? "lazy::rms_norm: expected float32, bfloat16 or float16, received Double"
                    : "lazy::rms_norm: expected float32 or bfloat16, received Double");

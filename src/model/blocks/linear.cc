@@ -57,46 +57,36 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const std::vector<int64_t> rows = ctx->saved_data["rows"].toIntVector();
-    std::vector<bool> want;
-    for (size_t p = 0; p < rows.size(); ++p) want.push_back(ctx->needs_input_grad(2 + p));
     const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
-    ProductGradients gradients = product_gradients(x, saved[2], rows, grads, ctx->needs_input_grad(0), want);
-    tensor_list out{gradients.x, {}};
-    out.insert(out.end(), gradients.parts.begin(), gradients.parts.end());
-    out.resize(out.size() + 2);
+    tensor_list out(4 + rows.size());
+    int64_t begin = 0;
+    for (size_t p = 0; p < rows.size(); ++p) {
+      const at::Tensor W_p = saved[2].narrow(0, begin, rows[p]), &dy = grads[p];
+      begin += rows[p];
+      if (!dy.defined()) continue;
+      if (ctx->needs_input_grad(0)) {
+        if (out[0].defined()) {
+          out[0].addmm_(dy, W_p);
+        } else {
+          out[0] = at::mm(dy, W_p);
+        }
+      }
+      if (ctx->needs_input_grad(2 + p)) out[2 + p] = weight_gradient(dy, x);
+    }
     return out;
   }
 };
 
 }  // namespace
 
-ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
-                                   const std::vector<at::Tensor>& d_y, bool want_x,
-                                   const std::vector<bool>& want_parts) {
-  ProductGradients out;
-  out.parts.resize(rows.size());
+at::Tensor weight_gradient(const at::Tensor& d_y, const at::Tensor& x) {
   // On a GPU the product can keep its fp32 accumulator; on a CPU it is rounded.
-  const bool wide = W.is_cuda() && W.scalar_type() != at::kFloat;
-  at::Tensor dW = at::empty({W.size(0), W.size(1)}, wide ? W.options().dtype(at::kFloat) : W.options());
-  int64_t begin = 0;
-  for (size_t p = 0; p < rows.size(); ++p) {
-    at::Tensor dW_p = dW.narrow(0, begin, rows[p]);
-    const at::Tensor W_p = W.narrow(0, begin, rows[p]), &dy = d_y[p];
-    begin += rows[p];
-    if (!dy.defined()) continue;
-    if (want_x) {
-      if (out.x.defined()) {
-        out.x.addmm_(dy, W_p);
-      } else {
-        out.x = at::mm(dy, W_p);
-      }
-    }
-    if (want_parts[p]) {
-      wide ? at::mm_out(dW_p, dy.t(), x, at::kFloat) : at::mm_out(dW_p, dy.t(), x);
-      out.parts[p] = dW_p.to(at::kFloat);
-    }
+  if (x.is_cuda() && x.scalar_type() != at::kFloat) {
+    at::Tensor dW = at::empty({d_y.size(1), x.size(1)}, x.options().dtype(at::kFloat));
+    at::mm_out(dW, d_y.t(), x, at::kFloat);
+    return dW;
   }
-  return out;
+  return at::mm(d_y.t(), x).to(at::kFloat);
 }
 
 Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart)

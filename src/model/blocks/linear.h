@@ -49,14 +49,7 @@ class Linear {
   mutable CastCache cast_;
 };
 
-// Gradients of the products y_p = x W_p^T with respect to x and, in fp32, to each part, from the gradients of y_p, (N,
-// out_features[p]). An undefined gradient of y_p counts as zero.
-struct ProductGradients {
-  at::Tensor x;
-  std::vector<at::Tensor> parts;
-};
-ProductGradients product_gradients(const at::Tensor& x, const at::Tensor& W, const std::vector<int64_t>& rows,
-                                   const std::vector<at::Tensor>& d_y, bool want_x,
-                                   const std::vector<bool>& want_parts);
+// Gradient of y = x W^T with respect to W, (out, in) in fp32, from that of y, (N, out).
+at::Tensor weight_gradient(const at::Tensor& d_y, const at::Tensor& x);
 
 }  // namespace lazy

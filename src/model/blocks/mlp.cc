@@ -105,17 +105,21 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &W = saved[2], &W_down = saved[3];
-    const int64_t inner = W.size(0) / 2;
     const auto want = [&](size_t part) { return ctx->needs_input_grad(3 + part); };
     const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
     const at::Tensor products = saved[4].defined() ? saved[4] : at::mm(x, W.t());
-    const at::Tensor gate = products.narrow(1, 0, inner), up = products.narrow(1, inner, inner);
-    const at::Tensor activation = saved[5].defined() ? saved[5] : ops::swiglu(gate, up);
-    const auto below = product_gradients(activation, W_down, {W_down.size(0)}, {grads[0]}, true, {want(2)});
-    const auto [d_gate, d_up] = ops::swiglu_backward(below.x, gate, up);
-    const auto first =
-        product_gradients(x, W, {inner, inner}, {d_gate, d_up}, ctx->needs_input_grad(0), {want(0), want(1)});
-    return {first.x, {}, {}, first.parts[0], first.parts[1], below.parts[0], {}, {}};
+    const bool kept = saved[5].defined();
+    const auto [d_products, again] = ops::swiglu_halves_backward(at::mm(grads[0], W_down), products, want(2) && !kept);
+    tensor_list out(8);
+    if (want(2)) out[5] = weight_gradient(grads[0], kept ? saved[5] : again);
+    if (ctx->needs_input_grad(0)) out[0] = at::mm(d_products, W);
+    if (want(0) || want(1)) {
+      const auto halves = weight_gradient(d_products, x).chunk(2, 0);
+      for (size_t part : {0, 1}) {
+        if (want(part)) out[3 + part] = halves[part];
+      }
+    }
+    return out;
   }
 };
 

@@ -40,9 +40,10 @@ struct Swiglu {
   DType type;
   const void *gate, *up;  // (rows, dim) at steps of their strides
   int64_t gate_stride, up_stride;
-  void* y;              // forward
+  void* y;              // contiguous; the backward writes it too, unless it is null
   const void* d_y;      // backward, contiguous
-  void *d_gate, *d_up;  // contiguous
+  void *d_gate, *d_up;  // (rows, dim) at steps of d_stride
+  int64_t d_stride;
   int64_t rows, dim;
 };
 void swiglu(const Swiglu& arguments, cudaStream_t stream);

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   }
 }
 
-// With s = sigmoid(gate):  d_up = d_y gate s,  d_gate = d_y up s (1 + gate (1 - s)).
+// With s = sigmoid(gate):  d_up = d_y gate s,  d_gate = d_y up s (1 + gate (1 - s)),  y = gate s up.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) backward(const Swiglu a, unsigned vectors, unsigned total) {
   const unsigned first = blockIdx.x * (kThreads * kHeld) + threadIdx.x;
@@ -63,16 +63,21 @@ __global__ void __launch_bounds__(kThreads) backward(const Swiglu a, unsigned ve
     expand<T, N>(gate[k], g);
     expand<T, N>(up[k], u);
     expand<T, N>(d_y[k], d);
+    float y[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float s = sigmoid<T>(g[i]), slope = s * fmaf(g[i], 1 - s, 1.0f);
+      y[i] = g[i] * s * u[i];
       g[i] = d[i] * (g[i] * s);
       u[i] = d[i] * u[i] * slope;
     }
     const unsigned n = first + k * kThreads;
     if (n >= total) continue;
-    store<T, N>(static_cast<T*>(a.d_gate) + int64_t{n} * N, round_all<T, N>(u));
-    store<T, N>(static_cast<T*>(a.d_up) + int64_t{n} * N, round_all<T, N>(g));
+    const unsigned row = n / vectors;
+    const int64_t at = row * a.d_stride + (n - row * vectors) * N;
+    store<T, N>(static_cast<T*>(a.d_gate) + at, round_all<T, N>(u));
+    store<T, N>(static_cast<T*>(a.d_up) + at, round_all<T, N>(g));
+    if (a.y) store<T, N>(static_cast<T*>(a.y) + int64_t{n} * N, round_all<T, N>(y));
   }
 }
 
@@ -94,8 +99,8 @@ void launch(const Swiglu& a, bool gradients, cudaStream_t stream) {
     part.up = rows_from<T>(a.up, row, a.up_stride);
     part.y = rows_from<T>(a.y, row, a.dim);
     part.d_y = rows_from<T>(a.d_y, row, a.dim);
-    part.d_gate = rows_from<T>(a.d_gate, row, a.dim);
-    part.d_up = rows_from<T>(a.d_up, row, a.dim);
+    part.d_gate = rows_from<T>(a.d_gate, row, a.d_stride);
+    part.d_up = rows_from<T>(a.d_up, row, a.d_stride);
     const auto total = static_cast<unsigned>(part.rows * vectors);
     const unsigned blocks = (total + kThreads * kHeld - 1) / (kThreads * kHeld);
     if (gradients) {
@@ -114,7 +119,7 @@ void launch_any(const Swiglu& a, bool gradients, cudaStream_t stream) {
   with_type(a.type, [&](auto zero) {
     using T = decltype(zero);
     constexpr int N = kWide<T>;
-    if (wide && a.dim % N == 0 && a.gate_stride % N == 0 && a.up_stride % N == 0)
+    if (wide && a.dim % N == 0 && a.gate_stride % N == 0 && a.up_stride % N == 0 && a.d_stride % N == 0)
       return launch<T, N>(a, gradients, stream);
     launch<T, 1>(a, gradients, stream);
   });
