@@ -68,6 +68,10 @@ class Training {
       : o_(o), device_(device), communicator_(communicator), model_(o.model, 42) {
     model_.to(device_);
     model_.set_compute_dtype(o.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+    if (o.fp8) {
+      require_fp8(o.device);
+      model_.set_fp8(true);
+    }
     model_.set_checkpointing(checkpointing_from(o.checkpointing));
     data_parallel_.emplace(model_, communicator_, distributed::sharding_from(o.data_parallel));
     optimizer_.emplace(data_parallel_->optimizer_parameters(), train::AdamWOptions{});
@@ -178,7 +182,8 @@ Json profile_step(Training& training) {
 void print(const TrainBenchmark& o, const Json& result) {
   const auto number = [&](const char* key) { return result[key].get<double>(); };
   fmt::print("{}: {} parameters, {} x {} tokens x {}, {} on {}, checkpointing {}{}\n", o.name,
-             human_count(number("parameters")), o.batch, o.length, o.accumulation, o.dtype, o.device, o.checkpointing,
+             human_count(number("parameters")), o.batch, o.length, o.accumulation, o.fp8 ? "fp8" : o.dtype, o.device,
+             o.checkpointing,
              result["ranks"] == 1 ? "" : fmt::format(", {} ranks ({})", result["ranks"].get<int>(), o.data_parallel));
   fmt::print("  {:.0f} tokens/s{}   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n",
              number("tokens_per_second"), result["ranks"] == 1 ? "" : " a rank", number("tflops"),
@@ -228,6 +233,7 @@ Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, a
               {"parameters", count_parameters(o.model).total},
               {"device", o.device},
               {"dtype", o.dtype},
+              {"fp8", o.fp8},
               {"activation_checkpointing", o.checkpointing},
               {"ranks", communicator.size()},
               {"data_parallel", o.data_parallel},

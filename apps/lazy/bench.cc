@@ -133,6 +133,7 @@ static void bench_train(Command command) {
   command.add_option("--length", b.length, "Tokens a sequence").positive().show_default();
   command.add_option("--accumulation", b.accumulation, "Micro-batches a step").positive().show_default();
   command.add_option("--steps", b.steps, "Steps to time").positive().show_default();
+  command.add_flag("--fp8", b.fp8, "Products of the linear layers in 8-bit floating point, as training.precision");
   command.add_option("--checkpointing", b.checkpointing, "Activation checkpointing: what the backward pass recomputes")
       .one_of({"none", "mlp", "attention", "full"})
       .show_default();

@@ -4,6 +4,7 @@
 #include <ATen/cpu/Utils.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <array>
 
@@ -12,17 +13,39 @@
 
 namespace lazy {
 
-std::string gpu_name(const std::string& device) {
-  if (device != "cuda") return {};
+namespace {
+
+struct Gpu {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+};
+
+// The first GPU as the driver names it, without CUDA's libraries; empty if something is missing.
+Gpu first_gpu() {
+  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return {};
   const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
   const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
+  const auto attribute = reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
   int first = 0;
   std::array<char, 256> text{};
   if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0)
     return {};
-  return text.data();
+  Gpu gpu{text.data()};
+  if (attribute && attribute(&gpu.major, kMajor, first) == 0) attribute(&gpu.minor, kMinor, first);
+  return gpu;
+}
+
+}  // namespace
+
+std::string gpu_name(const std::string& device) { return device == "cuda" ? first_gpu().name : std::string(); }
+
+void require_fp8(const std::string& device) {
+  const Gpu gpu = device == "cuda" ? first_gpu() : Gpu{};
+  if (10 * gpu.major + gpu.minor >= 89) return;
+  fail("config", "training.precision: \"fp8\" needs an NVIDIA GPU of compute capability 8.9 or later, found {}",
+       device == "cuda" ? fmt::format("{} of {}.{}", gpu.name, gpu.major, gpu.minor) : "a CPU");
 }
 
 std::string resolve_device(const std::string& device) {

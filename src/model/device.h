@@ -16,6 +16,9 @@ std::string resolve_dtype(const std::string& dtype, const std::string& device);
 // The driver's name of the current CUDA device; empty on a CPU or if the name is unknown.
 std::string gpu_name(const std::string& device);
 
+// Error that says what was found unless the device is a GPU with 8-bit floating-point products.
+void require_fp8(const std::string& device);
+
 // Peak dense bf16 tensor-core throughput in TFLOP/s; 0 if unknown.
 double peak_bf16_tflops(const std::string& device);
 double peak_bf16_tflops_of(const std::string& gpu_name);

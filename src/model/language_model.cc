@@ -242,6 +242,15 @@ void LanguageModel::set_compute_dtype(at::ScalarType dtype) {
   impl_->dtype = dtype;
 }
 
+void LanguageModel::set_fp8(bool fp8) {
+  impl_->require_resident_weights("8-bit products");
+  for (const DecoderBlock& block : impl_->blocks) {
+    for (const Linear* product : block.mixer->products()) product->set_fp8(fp8);
+    if (!block.mlp) continue;
+    for (const Linear* product : block.mlp->products()) product->set_fp8(fp8);
+  }
+}
+
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 

@@ -69,6 +69,10 @@ class LanguageModel {
   // Compute dtype of activations and matrix products (kFloat or kBFloat16); master weights stay fp32.
   void set_compute_dtype(at::ScalarType dtype);
   at::ScalarType compute_dtype() const;
+  // With compute dtype bf16: products of the layers' linear parts, and their gradients, in 8-bit floating point, one
+  // scale a matrix from its largest magnitude (e4m3, gradients e5m2), wherever sizes are multiples of 16. Embedding,
+  // head, norms, mixers' own arithmetic and experts stay in bf16. Default: off.
+  void set_fp8(bool fp8);
   void set_checkpointing(Checkpointing checkpointing);  // for training; default: none
   // Bitwise reproducible gradients on a GPU, at some cost; on a CPU they always are. Default: off.
   void set_deterministic(bool deterministic);

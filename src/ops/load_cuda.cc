@@ -55,8 +55,8 @@ void register_refusals() {
   for (const char* name :
        {"attention", "attention_forward", "attention_backward", "decode", "rms_norm", "add_rms_norm",
         "rms_norm_backward", "swiglu", "swiglu_backward", "swiglu_halves_backward", "short_convolution",
-        "short_convolution_backward", "linear_recurrence", "linear_recurrence_backward", "rope", "linear_cross_entropy",
-        "linear_cross_entropy_and_gradients"}) {
+        "short_convolution_backward", "linear_recurrence", "linear_recurrence_backward", "rope", "quantize_fp8",
+        "linear_cross_entropy", "linear_cross_entropy_and_gradients"}) {
     refusals()->impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }

@@ -79,6 +79,10 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   const std::string dtype = training.choice("dtype", "auto", {"auto", "fp32", "bf16"});
   c.dtype_auto = dtype == "auto";
   c.dtype = resolve_dtype(dtype, c.device);
+  c.fp8 = training.choice("precision", "dtype", {"dtype", "fp8"}) == "fp8";
+  if (c.fp8 && dtype == "fp32")
+    fail("config", "{}: training.precision: \"fp8\" needs training.dtype = \"bf16\", found \"fp32\"",
+         training.where("precision"));
   c.deterministic = training.boolean("deterministic", false);
   c.activation_checkpointing =
       training.choice("activation_checkpointing", "none", {"none", "mlp", "attention", "full"});
@@ -207,7 +211,8 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.dtype", dtype},
       {"training.device", device},
   });
-  // Only where it is set: older checkpoints and the records of `lazy repro` lack the key.
+  // Only where it is set: older checkpoints and the records of `lazy repro` lack the keys.
+  if (fp8) out["training.precision"] = "fp8";
   if (sequences.mask_position > 0) out["data.mask_position"] = sequences.mask_position;
   return out;
 }

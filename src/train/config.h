@@ -53,6 +53,7 @@ struct TrainConfig {
   double max_norm = 1.0;                    // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";                     // resolved: "fp32" or "bf16"
+  bool fp8 = false;                               // precision was "fp8"
   bool dtype_auto = true;                         // dtype was "auto" or absent
   std::string device = "auto";                    // resolved: "cpu" or "cuda"
   bool deterministic = false;                     // bit-identical from run to run, also on a GPU

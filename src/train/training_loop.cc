@@ -11,6 +11,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "distributed/launch.h"
+#include "model/device.h"
 #include "train/distributed_checkpoint.h"
 #include "train/profiling.h"
 #include "train/run_info.h"
@@ -53,6 +54,10 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   model_->set_checkpointing(checkpointing_from(config_.activation_checkpointing));
   model_->set_tokenizer_fingerprint(sequences_.tokenizer_fingerprint());
   model_->set_compute_dtype(config_.dtype == "bf16" ? at::kBFloat16 : at::kFloat);
+  if (config_.fp8) {
+    require_fp8(config_.device);
+    model_->set_fp8(true);
+  }
   data_parallel_.emplace(*model_, communicator_, distributed::sharding_from(config_.data_parallel));
   optimizer_.emplace(data_parallel_->optimizer_parameters(), config_.optimizer,
                      [this](const std::string& name) { return model_->decays(name); });
@@ -96,8 +101,8 @@ TrainResult Trainer::run() {
   if (state_.step > 0) log::info("resuming {} at step {} of {}", config_.output.string(), state_.step, config_.steps);
   const auto count = count_parameters(config_.model);
   log::info("{}: {} parameters, {} steps of {} tokens, {} on {} with {} threads{}", config_.name,
-            human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(), config_.dtype,
-            config_.device, at::get_num_threads(),
+            human_count(static_cast<double>(count.total)), config_.steps, config_.tokens_per_step(),
+            config_.fp8 ? "fp8" : config_.dtype, config_.device, at::get_num_threads(),
             config_.ranks > 1 ? fmt::format(", {} ranks ({})", config_.ranks, config_.data_parallel) : "");
   // Ranks take micro-batches of the stream in turn, so that a step has the same tokens with any number of ranks.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,

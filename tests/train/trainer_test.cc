@@ -197,6 +197,11 @@ TEST(Trainer, MistakesAreNamed) {
   EXPECT_THAT(train_error({"training.spike_factor=0.5"}), HasSubstr("expected 0 or more than 1, found 0.5"));
   EXPECT_THAT(train_error({"checkpoint.export=always"}), HasSubstr("checkpoint.export"));
   EXPECT_THAT(train_error({"training.batch_size=0"}), HasSubstr("training.batch_size: expected at least 1, found 0"));
+  EXPECT_THAT(train_error({"training.precision=fp4"}), HasSubstr("training.precision"));
+  EXPECT_THAT(train_error({"training.precision=fp8", "training.device=cpu"}),
+              HasSubstr("\"fp8\" needs an NVIDIA GPU of compute capability 8.9 or later, found a CPU"));
+  EXPECT_THAT(train_error({"training.precision=fp8", "training.dtype=fp32"}),
+              HasSubstr("\"fp8\" needs training.dtype = \"bf16\", found \"fp32\""));
   EXPECT_THAT(train_error({"data.validation_split=test"}), HasSubstr("test"));
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "ops/rms_norm.h"
 
 namespace lazy {
@@ -31,12 +33,19 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 // x (N, in), W (out, in) in x's dtype. `parts`, the leaves that W is built from, are inputs only to receive their rows
-// of dW. The gradients of the outputs arrive as separate tensors and are used without concatenating them.
+// of dW. The gradients of the outputs arrive as separate tensors and are used without concatenating them; in fp8 one
+// matrix takes them all.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts,
-                             const NormOutput& input, bool last_apart) {
-    const auto [kept, weight] = input.saved_for_backward();
-    ctx->save_for_backward({weight.defined() ? kept : x, weight, W});
+                             const NormOutput& input, bool last_apart, bool fp8, bool training) {
+    const Factor factor = make_factor(x, fp8, true, training), weights = make_factor(W, fp8, true, false);
+    if (fp8) {
+      ctx->save_for_backward({factor.fp8.transposed, factor.fp8.scale, W});
+    } else {
+      const auto [kept, weight] = input.saved_for_backward();
+      ctx->save_for_backward({weight.defined() ? kept : x, weight, W});
+    }
+    ctx->saved_data["fp8"] = fp8;
     ctx->saved_data["eps"] = input.eps;
     ctx->set_materialize_grads(false);
     std::vector<int64_t> rows;
@@ -45,11 +54,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (rows.size() > 1 && last_apart && x.is_cuda()) {
       const int64_t last = rows.back(), others = W.size(0) - last;
       rows.pop_back();
-      auto out = at::mm(x, W.narrow(0, 0, others).t()).split_with_sizes(rows, 1);
-      out.push_back(at::mm(x, W.narrow(0, others, last).t()));
+      auto out = forward_product(factor, rows_of(weights, 0, others)).split_with_sizes(rows, 1);
+      out.push_back(forward_product(factor, rows_of(weights, others, last)));
       return out;
     }
-    const at::Tensor y = at::mm(x, W.t());
+    const at::Tensor y = forward_product(factor, weights);
     if (rows.size() == 1) return {y};
     return y.split_with_sizes(rows, 1);
   }
@@ -57,11 +66,28 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const std::vector<int64_t> rows = ctx->saved_data["rows"].toIntVector();
+    const at::Tensor& W = saved[2];
+    tensor_list out(6 + rows.size());
+    if (ctx->saved_data["fp8"].toBool()) {
+      tensor_list all = grads;
+      bool any_part = false;
+      for (size_t p = 0; p < rows.size(); ++p) {
+        any_part = any_part || ctx->needs_input_grad(2 + p);
+        if (!all[p].defined()) all[p] = at::zeros({saved[0].size(1), rows[p]}, W.options());
+      }
+      const Factor d_y = make_gradient_factor(all, true, ctx->needs_input_grad(0), any_part);
+      if (ctx->needs_input_grad(0)) out[0] = input_gradient(d_y, make_factor(W, true, false, true));
+      if (!any_part) return out;
+      const auto d_W = weight_gradient(d_y, {.fp8 = {{}, saved[0], saved[1]}}).split_with_sizes(rows, 0);
+      for (size_t p = 0; p < rows.size(); ++p) {
+        if (ctx->needs_input_grad(2 + p)) out[2 + p] = d_W[p];
+      }
+      return out;
+    }
     const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
-    tensor_list out(4 + rows.size());
     int64_t begin = 0;
     for (size_t p = 0; p < rows.size(); ++p) {
-      const at::Tensor W_p = saved[2].narrow(0, begin, rows[p]), &dy = grads[p];
+      const at::Tensor W_p = W.narrow(0, begin, rows[p]), &dy = grads[p];
       begin += rows[p];
       if (!dy.defined()) continue;
       if (ctx->needs_input_grad(0)) {
@@ -71,22 +97,61 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
           out[0] = at::mm(dy, W_p);
         }
       }
-      if (ctx->needs_input_grad(2 + p)) out[2 + p] = weight_gradient(dy, x);
+      if (ctx->needs_input_grad(2 + p)) out[2 + p] = weight_gradient({dy}, {x});
     }
     return out;
   }
+
+ private:
+  static Factor rows_of(const Factor& x, int64_t begin, int64_t count) {
+    if (x.plain.defined()) return {x.plain.narrow(0, begin, count)};
+    return {.fp8 = {x.fp8.rows.narrow(0, begin, count), {}, x.fp8.scale}};
+  }
 };
+
+// Both (., K), in fp8. Sums of forward products may be rounded on the way, those of gradients may not.
+at::Tensor fp8_product(const at::Tensor& a, const ops::Fp8Matrix& of_a, const at::Tensor& b, const ops::Fp8Matrix& of_b,
+                       at::ScalarType type, bool fast) {
+  return at::_scaled_mm(a, b.t(), of_a.scale, of_b.scale, {}, {}, type, fast);
+}
 
 }  // namespace
 
-at::Tensor weight_gradient(const at::Tensor& d_y, const at::Tensor& x) {
+bool fits_fp8(const at::Tensor& x, at::TensorList parts) {
+  const auto fits = [](int64_t size) { return size > 0 && size % ops::kFp8Multiple == 0; };
+  return x.scalar_type() == at::kBFloat16 && fits(x.size(0)) && fits(x.size(1)) &&
+         std::all_of(parts.begin(), parts.end(), [&](const at::Tensor& part) { return fits(part.size(0)); });
+}
+
+Factor make_factor(const at::Tensor& x, bool fp8, bool rows, bool transposed) {
+  if (!fp8) return {x};
+  return {.fp8 = ops::quantize_fp8({x}, at::kFloat8_e4m3fn, rows, transposed)};
+}
+
+Factor make_gradient_factor(at::TensorList d_y, bool fp8, bool rows, bool transposed) {
+  if (!fp8) return {d_y[0]};
+  return {.fp8 = ops::quantize_fp8(d_y, at::kFloat8_e5m2, rows, transposed)};
+}
+
+at::Tensor forward_product(const Factor& x, const Factor& W) {
+  if (x.plain.defined()) return at::mm(x.plain, W.plain.t());
+  return fp8_product(x.fp8.rows, x.fp8, W.fp8.rows, W.fp8, at::kBFloat16, true);
+}
+
+at::Tensor input_gradient(const Factor& d_y, const Factor& W) {
+  if (d_y.plain.defined()) return at::mm(d_y.plain, W.plain);
+  return fp8_product(d_y.fp8.rows, d_y.fp8, W.fp8.transposed, W.fp8, at::kBFloat16, false);
+}
+
+at::Tensor weight_gradient(const Factor& d_y, const Factor& x) {
+  if (!x.plain.defined()) return fp8_product(d_y.fp8.transposed, d_y.fp8, x.fp8.transposed, x.fp8, at::kFloat, false);
   // On a GPU the product can keep its fp32 accumulator; on a CPU it is rounded.
-  if (x.is_cuda() && x.scalar_type() != at::kFloat) {
-    at::Tensor dW = at::empty({d_y.size(1), x.size(1)}, x.options().dtype(at::kFloat));
-    at::mm_out(dW, d_y.t(), x, at::kFloat);
+  if (x.plain.is_cuda() && x.plain.scalar_type() != at::kFloat) {
+    at::Tensor dW = at::empty({d_y.plain.size(1), x.plain.size(1)}, x.plain.options().dtype(at::kFloat));
+    at::mm_out(dW, d_y.plain.t(), x.plain, at::kFloat);
     return dW;
   }
-  return at::mm(d_y.t(), x).to(at::kFloat);
+  return at::mm(d_y.plain.t(), x.plain).to(at::kFloat);
 }
 
 Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart)
@@ -103,8 +168,9 @@ Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at
 
 std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
-  tensor_list out = LinearFunction::apply(x.value.reshape({-1, packed_.size(1)}), matrix(x.value.scalar_type()),
-                                          at::TensorList(parts_), x, last_apart_);
+  const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
+  tensor_list out = LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
+                                          fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
   for (at::Tensor& y : out) {
     shape.back() = y.size(1);
     y = y.view(shape);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/blocks/norm.h"
+#include "ops/quantize_fp8.h"
 
 namespace lazy {
 
@@ -34,6 +35,9 @@ class Linear {
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
+  // In bf16, products in 8-bit floating point where fits_fp8 says so. Default: off.
+  void set_fp8(bool fp8) const { fp8_ = fp8; }
+  bool fp8() const { return fp8_; }
   // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // The buffer of matrix(dtype), which the caller keeps up to date from now on. dtype differs from the parts' dtype.
@@ -47,9 +51,25 @@ class Linear {
   std::vector<at::Tensor> parts_;  // leaves
   bool last_apart_ = false;
   mutable CastCache cast_;
+  mutable bool fp8_ = false;
 };
 
-// Gradient of y = x W^T with respect to W, (out, in) in fp32, from that of y, (N, out).
-at::Tensor weight_gradient(const at::Tensor& d_y, const at::Tensor& x);
+// A factor of matrix products: as it is, or in 8-bit floating point.
+struct Factor {
+  at::Tensor plain;
+  ops::Fp8Matrix fp8;  // plain is undefined; rows and transposed as the products below want them
+};
+// Whether products of x (N, in) with parts of W (out_p, in) and their gradients can be had in fp8: bf16, sizes that are
+// multiples of 16.
+bool fits_fp8(const at::Tensor& x, at::TensorList parts);
+// e4m3: inputs and weights.
+Factor make_factor(const at::Tensor& x, bool fp8, bool rows, bool transposed);
+// e5m2: gradients, side by side. In full precision there is one.
+Factor make_gradient_factor(at::TensorList d_y, bool fp8, bool rows, bool transposed);
+
+// y = x W^T and its gradients. Both factors are plain, or both in fp8.
+at::Tensor forward_product(const Factor& x, const Factor& W);    // (N, out); of x and W the rows
+at::Tensor input_gradient(const Factor& d_y, const Factor& W);   // (N, in); rows, transposed
+at::Tensor weight_gradient(const Factor& d_y, const Factor& x);  // (out, in) in fp32; transposed, transposed
 
 }  // namespace lazy

@@ -91,30 +91,51 @@ using torch::autograd::tensor_list;
 // W: gate's rows, then up's. `parts` as in LinearFunction: the leaves of gate, up and down.
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
-                            at::TensorList parts, const NormOutput& input, bool recompute) {
+                            at::TensorList parts, const NormOutput& input, bool recompute, bool fp8, bool training) {
+    const bool keep = training && !recompute;  // what the backward reads, in fp8 instead of computing it again
+    const Factor factor = make_factor(x, fp8, true, keep);
+    const at::Tensor products = forward_product(factor, make_factor(W, fp8, true, false));
+    const auto halves = products.chunk(2, 1);
+    const at::Tensor activation = ops::swiglu(halves[0], halves[1]);
+    const Factor inner = make_factor(activation, fp8, true, keep);
     const auto [kept, weight] = input.saved_for_backward();
-    const at::Tensor products = at::mm(x, W.t());
-    const int64_t inner = parts[0].size(0);
-    const at::Tensor activation = ops::swiglu(products.narrow(1, 0, inner), products.narrow(1, inner, inner));
-    ctx->save_for_backward({weight.defined() ? kept : x, weight, W, W_down, recompute ? at::Tensor() : products,
-                            recompute || x.is_cuda() ? at::Tensor() : activation});
+    tensor_list saved{weight.defined() ? kept : x, weight, W, W_down, recompute ? at::Tensor() : products};
+    if (fp8 && keep) {
+      saved[0] = factor.fp8.transposed;
+      saved[1] = factor.fp8.scale;
+      saved.insert(saved.end(), {inner.fp8.transposed, inner.fp8.scale});
+    } else {
+      saved.insert(saved.end(), {fp8 || recompute || x.is_cuda() ? at::Tensor() : activation, at::Tensor()});
+    }
+    ctx->save_for_backward(saved);
     ctx->saved_data["eps"] = input.eps;
-    return at::mm(activation, W_down.t());
+    ctx->saved_data["fp8"] = fp8;
+    return forward_product(inner, make_factor(W_down, fp8, true, false));
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &W = saved[2], &W_down = saved[3];
+    const bool fp8 = ctx->saved_data["fp8"].toBool(), kept_fp8 = fp8 && saved[5].defined();
     const auto want = [&](size_t part) { return ctx->needs_input_grad(3 + part); };
-    const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
-    const at::Tensor products = saved[4].defined() ? saved[4] : at::mm(x, W.t());
-    const bool kept = saved[5].defined();
-    const auto [d_products, again] = ops::swiglu_halves_backward(at::mm(grads[0], W_down), products, want(2) && !kept);
-    tensor_list out(8);
-    if (want(2)) out[5] = weight_gradient(grads[0], kept ? saved[5] : again);
-    if (ctx->needs_input_grad(0)) out[0] = at::mm(d_products, W);
-    if (want(0) || want(1)) {
-      const auto halves = weight_gradient(d_products, x).chunk(2, 0);
+    const Factor x = kept_fp8 ? Factor{.fp8 = {{}, saved[0], saved[1]}}
+                              : make_factor(recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble()), fp8,
+                                            !saved[4].defined(), true);
+    const at::Tensor products = saved[4].defined() ? saved[4] : forward_product(x, make_factor(W, fp8, true, false));
+    const Factor d_y = make_gradient_factor({grads[0]}, fp8, true, want(2));
+    const auto [d_products, activation] = ops::swiglu_halves_backward(
+        input_gradient(d_y, make_factor(W_down, fp8, false, true)), products, want(2) && !saved[5].defined());
+    tensor_list out(10);
+    if (want(2)) {
+      out[5] = weight_gradient(d_y, kept_fp8             ? Factor{.fp8 = {{}, saved[5], saved[6]}}
+                                    : saved[5].defined() ? Factor{saved[5]}
+                                                         : make_factor(activation, fp8, false, true));
+    }
+    const bool any_part = want(0) || want(1), want_x = ctx->needs_input_grad(0);
+    const Factor d_inner = make_gradient_factor({d_products}, fp8, want_x, any_part);
+    if (want_x) out[0] = input_gradient(d_inner, make_factor(W, fp8, false, true));
+    if (any_part) {
+      const auto halves = weight_gradient(d_inner, x).chunk(2, 0);
       for (size_t part : {0, 1}) {
         if (want(part)) out[3 + part] = halves[part];
       }
@@ -137,8 +158,10 @@ at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
-  const at::Tensor y = MlpFunction::apply(x.value.reshape({-1, shape.back()}), gate_up_.matrix(dtype),
-                                          down_.matrix(dtype), at::TensorList(parts), x, recompute);
+  const at::Tensor flat = x.value.reshape({-1, shape.back()});
+  const bool fp8 = gate_up_.fp8() && fits_fp8(flat, gate_up_.parts()) && fits_fp8(flat, down_.parts());
+  const at::Tensor y = MlpFunction::apply(flat, gate_up_.matrix(dtype), down_.matrix(dtype), at::TensorList(parts), x,
+                                          recompute, fp8, at::GradMode::is_enabled());
   shape.back() = y.size(1);
   return y.view(shape);
 }

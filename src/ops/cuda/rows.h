@@ -49,6 +49,22 @@ struct Swiglu {
 void swiglu(const Swiglu& arguments, cudaStream_t stream);
 void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 
+// One of the matrices that lie side by side in a matrix (rows, width) of 8-bit floating point: columns [first, first +
+// dim). `maximum` is common to all, zero at first.
+struct QuantizeFp8 {
+  bool e5m2;  // else e4m3
+  int64_t rows, width;
+  const void* x;  // (rows, dim) bf16 at steps of x_stride
+  int64_t x_stride, dim, first;
+  float largest, least_maximum;
+  float* maximum;      // the largest magnitude; bits of NaN count as larger than infinity's
+  float* scale;        // max(maximum, least_maximum) / largest, written by quantize_fp8
+  void* q;             // (rows, width) or null
+  void* q_transposed;  // (width, rows) or null
+};
+void largest_magnitude(const QuantizeFp8& arguments, cudaStream_t stream);
+void quantize_fp8(const QuantizeFp8& arguments, cudaStream_t stream);
+
 // Cosines and sines (positions, pairs) in fp32, both times attention_factor; angles in fp64.
 struct RopeTable {
   const float *cos, *sin;
