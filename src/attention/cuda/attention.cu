@@ -109,7 +109,7 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
     arena.take(r.dq_sum,
-               int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_head_size(r.head_dim));
+               int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
   } else if (kernel != CudaKernel::plain && !deterministic) {
     arena.take(r.dq_sum, rows * r.head_dim);
   }

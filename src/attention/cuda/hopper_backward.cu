@@ -92,11 +92,12 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   check(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
         "the shared memory of the Hopper backward");
   if (p.dq_sum) {
-    check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * D * dq_tiles * p.heads * p.batch, stream),
+    check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * K::columns * dq_tiles * p.heads * p.batch, stream),
           "to clear the sums of d_q");
   }
   if constexpr (!SWEEP) {
-    backward_delta<T, D, SOFTMAX><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles, partial_step);
+    backward_delta<T, K::columns, SOFTMAX>
+        <<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles, partial_step);
   } else {
     check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
           "the shared memory of the Hopper backward");
@@ -107,20 +108,19 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   keys<<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, maps, key_tiles, dq_tiles);
   check_launch("Hopper backward, keys");
   if (p.dq_sum) {
-    finish_dq<T, D><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
+    finish_dq<T, K::columns><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
     check_launch("Hopper backward, d_q");
   }
 }
 
-template <NormalizerFamily F, int HEAD_SIZE>
+template <NormalizerFamily F, int D>
 struct HopperBackward {
   static_assert(F == NormalizerFamily::exponential);
-  static constexpr int D = hopper_head_size(HEAD_SIZE);
   static void launch(const Params& p, int partial_step, cudaStream_t stream) {
     const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if constexpr (HEAD_SIZE == kAliveSumHeadSize) {
+      if constexpr (D == kAliveSumHeadSize) {
         if (p.alive_sum.data && p.out.data && writes_alive_sum(p))
           return launch_backward<T, D, false, false>(p, partial_step, stream);
       }

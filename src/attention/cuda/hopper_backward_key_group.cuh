@@ -8,9 +8,10 @@ namespace lazy::kernels::cuda::hopper {
 
 template <int D>
 struct BackwardKeysShape {
-  static constexpr int consumers = 2, N = 64 * consumers, M = 64, halves = D / 64, threads = 128 * (consumers + 1);
-  static constexpr int stages = D == 64 ? 3 : 2;  // each a tile of queries, one of d_out, their rows' state
-  static constexpr int kv_bytes = N * D * 2, q_bytes = M * D * 2, ds_bytes = N * M * 2, pad = M + N;
+  static constexpr int consumers = 2, N = 64 * consumers, M = 64, threads = 128 * (consumers + 1);
+  static constexpr int columns = hopper_columns(D), halves = columns / 64;
+  static constexpr int stages = halves == 1 ? 3 : 2;  // each a tile of queries, one of d_out, their rows' state
+  static constexpr int kv_bytes = N * columns * 2, q_bytes = M * columns * 2, ds_bytes = N * M * 2, pad = M + N;
   static constexpr int state_bytes = M * 16;
   static constexpr int bytes(int bias_window) {
     const int fixed = 2 * kv_bytes + stages * (2 * q_bytes + state_bytes) + 2 * ds_bytes + 1024;
@@ -163,10 +164,10 @@ struct KeyGroup {
     for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + descriptor_units(n * 2048)), 1);
     wgmma_commit();
   }
-  // The warpgroup's half of the dims of dQ, over all keys.
-  __device__ void issue_dq(float (&d_q)[D / 4], int step) {
+  // The warpgroup's half of the columns of dQ, over all keys.
+  __device__ void issue_dq(float (&d_q)[S::columns / 4], int step) {
     const uint32_t tile = descriptor_base(shared_address(memory.ds)) + step % 2 * descriptor_units(S::ds_bytes);
-    const uint32_t half = descriptor_base(shared_address(memory.k), N * 128) + own(D == 128 ? N * 128 : 64);
+    const uint32_t half = descriptor_base(shared_address(memory.k), N * 128) + own(S::halves == 2 ? N * 128 : 64);
     wgmma_fence();
 #pragma unroll
     for (int n = 0; n < N / 16; ++n) {

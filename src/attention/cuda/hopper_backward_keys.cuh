@@ -72,11 +72,12 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     consumer_barrier();
   };
   // What is left of a step once all warps have stored its ds and dQ is made.
-  auto drain = [&](const Step& step, const float(&d_q)[D / 4]) {
+  auto drain = [&](const Step& step, const float(&d_q)[S::columns / 4]) {
     if (p.dq_sum) {
-      float* to = hopper_dq(p, t, D, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
+      float* to = hopper_dq(p, t, S::columns, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
 #pragma unroll
-      for (int n = 0; n < D / 16; ++n) {
+      for (int n = 0; n < S::columns / 16; ++n) {
+        if (8 * n + S::columns / 2 >= D && group == S::consumers) break;  // columns beyond the head
         reduce_add(to + n * 1024, d_q[4 * n], d_q[4 * n + 1], d_q[4 * n + 2], d_q[4 * n + 3]);
       }
     }
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
     }
   };
   if (steps > 0) {
-    float s[A], g[A], d_q[D / 4];
+    float s[A], g[A], d_q[S::columns / 4];
     auto finish_products = [&](const Step& step) {  // s becomes f, g is the weights' gradients
       wgmma_wait<1>();
       fence_registers(s);
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
       if (step > 0) sm.ds.wait_full(step - 1);  // the first time the product is of nothing, and not read
       b.issue_dq(d_q, step + 1);
       b.issue_sums(d_v, d_k, weights, ds, step);
-      if constexpr (D == 64) {
+      if constexpr (S::halves == 1) {
         b.issue_scores(s, step + 1, steps);
         b.issue_gradients(g, step + 1);
         wgmma_wait<4>();
@@ -140,13 +141,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, 1)
       }
       fence_registers(d_q);
       if (step > 0) drain(now.before(rows), d_q);
-      if constexpr (D == 64) {
+      if constexpr (S::halves == 1) {
         wgmma_wait<1>();
         b.release_rows(step);
       }
       if (step + 1 == steps) break;
       now.advance(rows);
-      if constexpr (D == 128) {
+      if constexpr (S::halves == 2) {
         wgmma_wait<1>();
         b.issue_scores(s, step + 1, steps);
         wgmma_wait<1>();

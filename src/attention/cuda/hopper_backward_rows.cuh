@@ -12,9 +12,10 @@ struct BackwardMaps {
 
 template <int D>
 struct BackwardRowsShape {
-  static constexpr int consumers = 2, M = 64 * consumers, N = 64, halves = D / 64, threads = 128 * (consumers + 1);
-  static constexpr int stages = D == 64 ? 6 : 4;  // each a tile of keys and one of values
-  static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
+  static constexpr int consumers = 2, M = 64 * consumers, N = 64, threads = 128 * (consumers + 1);
+  static constexpr int columns = hopper_columns(D), halves = columns / 64;
+  static constexpr int stages = halves == 1 ? 6 : 4;  // each a tile of keys and one of values
+  static constexpr int q_bytes = M * columns * 2, tile_bytes = N * columns * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
 };

@@ -158,16 +158,15 @@ void launch_forward(const Params& p, cudaStream_t stream) {
   check_launch("Hopper forward");
 }
 
-template <NormalizerFamily F, int HEAD_SIZE>
+template <NormalizerFamily F, int D>
 struct HopperForward {
   static_assert(F == NormalizerFamily::exponential);
-  static constexpr int D = hopper_head_size(HEAD_SIZE);
   static void launch(const Params& p, cudaStream_t stream) {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
       if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
-      if constexpr (HEAD_SIZE == kAliveSumHeadSize) {
+      if constexpr (D == kAliveSumHeadSize) {
         if (p.alive_sum.data && writes_alive_sum(p)) return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
       }
       launch_forward<T, D, Sweep::elastic>(p, stream);

@@ -13,10 +13,11 @@ struct ForwardMaps {
 // ALIVE: rows also sum the values of their alive keys, which takes the registers of the third warpgroup.
 template <int D, bool ALIVE>
 struct ForwardShape {
-  static constexpr int consumers = D == 64 && !ALIVE ? 3 : 2, M = 64 * consumers, N = 128, halves = D / 64;
+  static constexpr int consumers = D == 64 && !ALIVE ? 3 : 2, M = 64 * consumers, N = 128;
+  static constexpr int columns = hopper_columns(D), halves = columns / 64;
   static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
-  static constexpr int k_stages = D == 64 ? 4 : 3, v_stages = D == 64 ? 3 : 2;
-  static constexpr int q_bytes = M * D * 2, tile_bytes = N * D * 2, pad = M + N;
+  static constexpr int k_stages = halves == 1 ? 4 : 3, v_stages = halves == 1 ? 3 : 2;
+  static constexpr int q_bytes = M * columns * 2, tile_bytes = N * columns * 2, pad = M + N;
   static constexpr int bytes = q_bytes + (k_stages + v_stages) * tile_bytes + 1024 + 256;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
 };

@@ -100,9 +100,9 @@ void sum_bias_slabs(const Params& p, cudaStream_t stream);
 // d_tau, d_sink, d_alibi_slopes from `partial`, whose last axis has `tiles` entries, in a fixed order.
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 
-// The Hopper kernels compute with heads of 64 or 128. A size between is read with zeros beyond it (TMA) and written as
-// it is.
-constexpr int hopper_head_size(int head_dim) { return head_dim <= 64 ? 64 : 128; }
+// Columns that a row of a head takes in the Hopper kernels' shared memory, and in dQ's sums: blocks of 64, those beyond
+// the head are zeros.
+constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
 // Whether rows see so few keys that elastic's Hopper forward computes their scores once instead of twice.
 bool fits_single_pass(const Params& p);
