@@ -73,8 +73,8 @@ inline constexpr auto kTensorCoreHeadSizes = [] {
   return sizes;
 }();
 
-// Head size at which the hopper kernel writes and reads alive_sum (attention.h); at 128 there are no registers for it.
-inline constexpr int kAliveSumHeadSize = 64;
+// Largest head size at which the hopper kernel writes and reads alive_sum (attention.h).
+inline constexpr int kAliveSumHeadSize = 128;
 
 // The plain kernel and decode serve every head size up to the last; each is computed by the instantiation of the next
 // of these. Decode's tensor-core products want multiples of kDecodeHeadMultiple.

@@ -120,7 +120,7 @@ struct HopperBackward {
     const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if constexpr (D == kAliveSumHeadSize) {
+      if constexpr (D <= kAliveSumHeadSize) {
         if (p.alive_sum.data && p.out.data && writes_alive_sum(p))
           return launch_backward<T, D, false, false>(p, partial_step, stream);
       }

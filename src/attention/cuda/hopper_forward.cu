@@ -166,7 +166,7 @@ struct HopperForward {
       using T = decltype(type);
       if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
       if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
-      if constexpr (D == kAliveSumHeadSize) {
+      if constexpr (D <= kAliveSumHeadSize) {
         if (p.alive_sum.data && writes_alive_sum(p)) return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
       }
       launch_forward<T, D, Sweep::elastic>(p, stream);
@@ -177,7 +177,7 @@ struct HopperForward {
 }  // namespace hopper
 
 bool writes_alive_sum(const Params& p) {
-  return p.normalizer == Normalizer::elastic && p.head_dim == kAliveSumHeadSize && p.k_length > kFewKeys &&
+  return p.normalizer == Normalizer::elastic && p.head_dim <= kAliveSumHeadSize && p.k_length > kFewKeys &&
          !fits_single_pass(p);
 }
 
