@@ -32,6 +32,10 @@ def main():
     library.opcheck(lazy.rms_norm.default, (leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.add_rms_norm.default, (leaf(3, 5, 8), leaf(3, 5, 8), leaf(8), 1e-6))
     library.opcheck(lazy.swiglu.default, (leaf(3, 8), leaf(3, 8)))
+    fakes = ("test_schema", "test_faketensor")
+    library.opcheck(lazy.swiglu_halves_backward.default, (leaf(3, 8), leaf(3, 16), True), test_utils=fakes)
+    parts = [torch.randn(32, 16), torch.randn(32, 48)]
+    library.opcheck(lazy.quantize_fp8.default, (parts, torch.float8_e4m3fn, True, True), test_utils=fakes)
     library.opcheck(lazy.short_convolution.default, (leaf(2, 9, 8), leaf(8, 1, 4), leaf(8), torch.randn(2, 3, 8)))
     library.opcheck(lazy.rope.default, (leaf(1, 9, 4, 16), 1e4, 3))
     library.opcheck(
