@@ -61,7 +61,7 @@ struct Forward {
   const Real* alibi_slopes = nullptr;   // (heads)
   View out;
   // Like out, or null: the sum of the alive keys' values, u_i = sum_j [weight_ij > 0] v_j. Written where
-  // writes_alive_sum_cuda (attention_cuda.h) says so; not together with stats.
+  // writes_alive_sum_cuda (attention_cuda.h) says so.
   View alive_sum;
   // (batch, heads, q_length), the row's statistic: natural log-sum-exp of the visible scores, with the sink's term for
   // softmax_sink; the threshold for sparsemax, weight = max(s - lse, 0), and entmax15, weight = max(s / 2 - lse, 0)^2;

@@ -73,9 +73,6 @@ inline constexpr auto kTensorCoreHeadSizes = [] {
   return sizes;
 }();
 
-// Largest head size at which the hopper kernel writes and reads alive_sum (attention.h).
-inline constexpr int kAliveSumHeadSize = 128;
-
 // The plain kernel and decode serve every head size up to the last; each is computed by the instantiation of the next
 // of these. Decode's tensor-core products want multiples of kDecodeHeadMultiple.
 inline constexpr int kHeadSizeLimits[] = {64, 128, 256};

@@ -39,22 +39,21 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
 
 namespace {
 
-bool keeps_alive_sum(const AttentionArguments& a, bool return_stats) {
+bool keeps_alive_sum(const AttentionArguments& a) {
   const at::ScalarType type = a.q.scalar_type();
-  if (a.normalizer != name(kernels::Normalizer::elastic) || return_stats || deterministic_wanted(a.deterministic) ||
+  if (a.normalizer != name(kernels::Normalizer::elastic) || deterministic_wanted(a.deterministic) ||
       (type != at::kHalf && type != at::kBFloat16) || !cuda_choice())
     return false;
   kernels::Problem p = problem_of_any_length(a);
   p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
-  return std::max(p.head_dim, p.value_dim) <= kernels::kAliveSumHeadSize &&
-         cuda_choice()(p) == name(kernels::CudaKernel::hopper) &&
+  return cuda_choice()(p) == name(kernels::CudaKernel::hopper) &&
          (forced_kernel() == "automatic" || forced_kernel() == name(kernels::CudaKernel::hopper));
 }
 
 }  // namespace
 
-at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out, bool return_stats) {
-  return keeps_alive_sum(a, return_stats) ? at::empty_like(out) : at::empty({0}, out.options());
+at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out) {
+  return keeps_alive_sum(a) ? at::empty_like(out) : at::empty({0}, out.options());
 }
 
 void check_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
@@ -107,7 +106,7 @@ ForwardOutputs attention_forward_meta(LAZY_ATTENTION_PARAMETERS) {
   const AttentionArguments a LAZY_ATTENTION_PACK;
   check_attention(a);
   auto [out, lse, stats] = empty_outputs(a, return_stats);
-  return {out, lse, stats, empty_alive_sum(a, out, return_stats)};
+  return {out, lse, stats, empty_alive_sum(a, out)};
 }
 
 BackwardOutputs attention_backward_meta(LAZY_ATTENTION_BACKWARD_PARAMETERS) {

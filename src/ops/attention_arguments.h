@@ -72,7 +72,7 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
 // Uninitialized alive_sum (lazy/attention.h): like out where a training's forward on the current GPU keeps it for the
 // backward, else without elements. Lengths do not decide, so that torch.compile need not specialize on them: at short
 // ones it is kept and not used. Nor does the tensors' device, which the Meta kernel of torch.compile cannot see.
-at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out, bool return_stats);
+at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
 
 // Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
 AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);

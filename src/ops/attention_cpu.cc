@@ -67,7 +67,7 @@ ForwardOutputs attention_forward_cpu(LAZY_ATTENTION_PARAMETERS) {
       attention_cpu(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal,
                     window, cu_seqlens_q, cu_seqlens_k, return_stats, deterministic);
   const AttentionArguments a LAZY_ATTENTION_PACK;
-  return {out, lse, stats, empty_alive_sum(a, out, return_stats)};
+  return {out, lse, stats, empty_alive_sum(a, out)};
 }
 
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS) {

@@ -132,7 +132,7 @@ ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool 
   CudaCall call = make_call(a.deterministic);
   const Prepared prepared(a, call);
   auto [out, lse, stats] = empty_outputs(a, return_stats);
-  at::Tensor alive_sum = for_backward ? empty_alive_sum(a, out, return_stats) : at::empty({0}, out.options());
+  at::Tensor alive_sum = for_backward ? empty_alive_sum(a, out) : at::empty({0}, out.options());
   at::Tensor room = prepared.room(out), alive_room;
   InputPointers<float, kernels::Forward<float>> filled(prepared.arguments(a));
   set_outputs<float>(filled.arguments, room, lse, stats);

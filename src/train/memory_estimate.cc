@@ -87,6 +87,7 @@ MixerMemory measure_mixer_memory(const ModelConfig& model, int64_t seq_len, bool
 namespace {
 
 constexpr int64_t kFloat = 4;
+constexpr int64_t kLargestHopperHead = 128;
 
 // Sizes in elements. T: tokens of a micro-batch.
 struct Sizes {
@@ -104,27 +105,34 @@ struct Sizes {
         element(q.bf16 ? 2 : 4),
         parameters(count_parameters(q.model).total),
         layer_matrices(product_weights(q.model) / layers),
-        gpu(q.gpu) {}
+        gpu(q.gpu),
+        fp8(q.fp8),
+        alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
+                  q.model.attention.head_dim <= kLargestHopperHead) {}
   int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
       layer_matrices;
-  bool gpu;
+  bool gpu, fp8, alive_sum;
 };
 
 // A rank's share of sharded bytes.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// What attention saves in one layer: rotated q and k, v and the output; on a CPU also the joint projection,
-// because v is a view of it.
+// What attention saves in one layer: rotated q and k, v, the output and alive_sum (lazy/attention.h); on a CPU also the
+// joint projection, because v is a view of it. fp8: also the inputs of both products.
 int64_t attention_bytes(const Sizes& s) {
-  const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys;
-  return s.tokens * (projection + (s.queries + s.keys) + s.queries) * s.element;
+  const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
+  return s.tokens *
+         ((projection + (s.queries + s.keys) + outputs * s.queries) * s.element + (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
+// Gate and up; their product on a CPU; fp8: the inputs of both products.
 int64_t mlp_bytes(const Sizes& s) {
+  if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
   return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
-}  // gate, up; their product
+}
 int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
-int64_t norm_bytes(const Sizes& s) { return (s.gpu ? 1 : 2) * stream_bytes(s); }  // the sum and its norm
+// The sum; its norm on a CPU, where fp8 does not replace it.
+int64_t norm_bytes(const Sizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
 // Inputs of all layers: branch and residual. The first layer has no residual; without an MLP the second's is the
 // first's input.
 int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
@@ -226,14 +234,17 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   // The head's gradient accumulates in fp32.
   const int64_t logits =
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);  // log-probability, hit
-  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product.
+  // Gradients of q, k and v (fp32 while dQ accumulates) and of the output; of gate, up and their product, which a GPU
+  // computes again. fp8 holds each gradient of a product twice more, in rows and transposed.
   const OtherMixer other(q);
   const int64_t attention =
       s.attending == 0
           ? 0
           : s.tokens * (s.queries * (kFloat + 2 * s.element) + 2 * s.keys * s.element) + 2 * log_sum_bytes(s);
   const int64_t products = s.tokens * 3 * s.inner * s.element;
-  const int64_t mlp = products + s.tokens * s.width * s.element;
+  const int64_t mlp = (s.fp8 ? s.tokens * (2 * s.inner * (s.element + 2) + 2 * s.width)
+                             : products + (s.gpu ? s.tokens * s.inner * s.element : 0)) +
+                      stream_bytes(s);
   int64_t recomputed = 0;  // activations of one layer that checkpointing recomputes
   if (q.checkpointing == Checkpointing::mlp) recomputed += products;
   if (q.checkpointing == Checkpointing::attention || q.checkpointing == Checkpointing::full) {

@@ -15,7 +15,8 @@ struct MemoryQuery {
   int64_t accumulation = 1;  // micro-batches a step on each rank
   int64_t ranks = 1;
   bool bf16 = true;
-  bool gpu = true;  // a GPU saves less for backward: it recomputes norms and SwiGLU
+  bool fp8 = false;  // the products of the layers (training.precision), with bf16
+  bool gpu = true;   // a GPU saves less for backward: it recomputes norms and SwiGLU
   distributed::Sharding sharding = distributed::Sharding::replicate;
   Checkpointing checkpointing = Checkpointing::none;
 };

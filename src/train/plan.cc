@@ -151,6 +151,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
                     .accumulation = config.accumulation,
                     .ranks = options.gpus,
                     .bf16 = config.dtype_auto || config.dtype == "bf16",  // on a GPU auto is bf16
+                    .fp8 = config.fp8,
                     .checkpointing = checkpointing_from(config.activation_checkpointing)};
   Json plan{{"name", config.name},
             {"kind", config.model.kind()},
@@ -159,6 +160,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
             {"gpus", options.gpus},
             {"gpu_memory_gib", options.gpu_memory_gib},
             {"dtype", query.bf16 ? "bf16" : "fp32"},
+            {"precision", query.fp8 ? "fp8" : "dtype"},
             {"activation_checkpointing", config.activation_checkpointing},
             {"batch_size", config.batch_size},
             {"configured_batch_size", single_gpu.batch_size},

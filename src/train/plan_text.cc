@@ -73,7 +73,8 @@ std::string plan_text(const Json& plan) {
   const auto integer = [&](const char* key) { return plan[key].get<int64_t>(); };
   std::string text = fmt::format(
       "{}: {}, {} parameters, {} on {} {}{}\n", plan["name"].get<std::string>(), plan["kind"].get<std::string>(),
-      human_count(plan["parameters"].get<double>()), plan["dtype"].get<std::string>(), integer("gpus"),
+      human_count(plan["parameters"].get<double>()),
+      plan[plan["precision"] == "fp8" ? "precision" : "dtype"].get<std::string>(), integer("gpus"),
       plan["gpu"].get<std::string>(),
       plan["activation_checkpointing"] == "none"
           ? ""

@@ -17,8 +17,7 @@ __device__ float dot8(const uint4& a, const uint4& b) {
 
 // First kernel of the Hopper backward where it need not sweep over keys: softmax's center = dO . o if no fp32 gradients
 // (bias, sink) are wanted, elastic's center = dO . o - offset e with e = dO . alive_sum. The rounding of o and
-// alive_sum is of the size of the 16-bit gradients' own. A block a tile of 64 rows. A row's state: lse in log2, then
-// softmax's factor and center so that ds = p (factor g - center), elastic's as in hopper_backward_rows.cuh.
+// alive_sum is of the size of the 16-bit gradients' own. A block a tile of 64 rows.
 template <typename T, int D, bool SOFTMAX>
 __global__ void __launch_bounds__(256)
     backward_delta(const __grid_constant__ Params p, int row_tiles, int partial_step) {
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(256)
       state[128] = alone ? 0 : delta;
     } else {
       const float offset = portable::elastic_offset(p, keys, p.tau[t.head]);
-      state[128] = fmaf(-offset, alive, delta);
+      state[128] = alone ? 0 : fmaf(-offset, alive, delta);
       state[192] = offset + alone;
       tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
     }
@@ -120,11 +119,9 @@ struct HopperBackward {
     const bool sums_in_fp32 = p.d_sink || p.bias_slabs || !p.out.data || p.k_length <= kFewKeys;
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if constexpr (D <= kAliveSumHeadSize) {
-        if (p.alive_sum.data && p.out.data && writes_alive_sum(p))
-          return launch_backward<T, D, false, false>(p, partial_step, stream);
-      }
-      if (p.normalizer == Normalizer::elastic || sums_in_fp32) {
+      if (p.alive_sum.data && p.out.data && writes_alive_sum(p)) {
+        launch_backward<T, D, false, false>(p, partial_step, stream);
+      } else if (p.normalizer == Normalizer::elastic || sums_in_fp32) {
         launch_backward<T, D, false, true>(p, partial_step, stream);
       } else {
         launch_backward<T, D, true, false>(p, partial_step, stream);

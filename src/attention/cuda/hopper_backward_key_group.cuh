@@ -234,27 +234,26 @@ struct KeyGroup {
   // f and the weights' gradients become weights (elastic: negative where dead) and ds.
   __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
     const float* const state = states(step);
-    auto one = [](float& x, float& y, float norm, float center, float offset) {
-      if constexpr (SOFTMAX) {
-        y = x * fmaf(y, norm, -center);
-      } else {
-        const float probability = x * norm;
-        x = probability + offset;
-        // With tau >= 0 every key is alive; x is then zero only where the probability, hence ds, is zero as well.
-        y = probability * ((x <= 0 ? 0 : y) - center);  // exactly zero where a row has one key
+    auto one = [](float& x, float& y, float factor, float center, float offset) {
+      const float f = x;
+      if constexpr (!SOFTMAX) {
+        x = fmaf(f, factor, offset);
+        // With tau >= 0 every key is alive; x is then zero only where f, hence ds, is zero as well.
+        if (x <= 0) y = 0;
       }
+      y = f * fmaf(y, factor, -center);
     };
 #pragma unroll
     for (int n = 0; n < M / 8; ++n) {
-      const float2 norm = *reinterpret_cast<const float2*>(state + M + 8 * n);
+      const float2 factor = *reinterpret_cast<const float2*>(state + M + 8 * n);
       const float2 center = *reinterpret_cast<const float2*>(state + 2 * M + 8 * n);
       float2 offset = {0, 0};
       if constexpr (!SOFTMAX) offset = *reinterpret_cast<const float2*>(state + 3 * M + 8 * n);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = 4 * n + 2 * h;
-        one(s[i], g[i], norm.x, center.x, offset.x);
-        one(s[i + 1], g[i + 1], norm.y, center.y, offset.y);
+        one(s[i], g[i], factor.x, center.x, offset.x);
+        one(s[i + 1], g[i + 1], factor.y, center.y, offset.y);
       }
     }
   }

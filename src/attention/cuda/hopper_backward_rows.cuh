@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     float* const state = row_state(p, t, t.head, state_tiles, state_tile) + row - b.first;
     state[0] = b.lse2[h];
     state[64] = norm;
-    state[128] = center;
+    state[128] = norm * center;
     state[192] = (elastic ? portable::elastic_offset(p, b.keys(h), b.tau) : 0) + alone;
     sink_sum -= in_sink * norm * center;
     tau_sum += p.per_visible ? g / static_cast<float>(max(count, 1)) : g;

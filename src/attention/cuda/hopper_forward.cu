@@ -7,13 +7,15 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-enum class Sweep { elastic, elastic_stats, elastic_alive, softmax };
+enum class Sweep { softmax, elastic, elastic_stats, elastic_alive, elastic_alive_stats };
+constexpr bool keeps_stats(Sweep s) { return s == Sweep::elastic_stats || s == Sweep::elastic_alive_stats; }
+constexpr bool keeps_alive_sum(Sweep s) { return s == Sweep::elastic_alive || s == Sweep::elastic_alive_stats; }
 
 // The producer thread: loads the queries, then tiles in the order in which the consumers use them.
 template <int D, Sweep SWEEP>
 __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_head, const Span& span,
-                              ForwardShared<D, SWEEP == Sweep::elastic_alive>& sm, char* memory) {
-  using S = ForwardShape<D, SWEEP == Sweep::elastic_alive>;
+                              ForwardShared<D, keeps_alive_sum(SWEEP)>& sm, char* memory) {
+  using S = ForwardShape<D, keeps_alive_sum(SWEEP)>;
   char* const k_tiles = memory + S::q_bytes;
   char* const v_tiles = k_tiles + S::k_stages * S::tile_bytes;
   barrier_expect(&sm.q_full, S::q_bytes);
@@ -71,9 +73,9 @@ __device__ void store_rows(const Params& p, const Tensor& to, const Tile& t, cha
 }
 
 template <typename T, int D, Sweep SWEEP>
-__global__ void __launch_bounds__(ForwardShape<D, SWEEP == Sweep::elastic_alive>::threads, 1)
+__global__ void __launch_bounds__(ForwardShape<D, keeps_alive_sum(SWEEP)>::threads, 1)
     forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
-  constexpr bool ALIVE = SWEEP == Sweep::elastic_alive;
+  constexpr bool ALIVE = keeps_alive_sum(SWEEP);
   using S = ForwardShape<D, ALIVE>;
   constexpr int N = S::N;
   extern __shared__ char unaligned[];
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(ForwardShape<D, SWEEP == Sweep::elastic_alive>
     if constexpr (SWEEP == Sweep::softmax) {
       softmax_rows<T, D>(b, o, r);
     } else {
-      elastic_rows<T, D, SWEEP == Sweep::elastic_stats, ALIVE>(b, o, alive, r);
+      elastic_rows<T, D, keeps_stats(SWEEP), ALIVE>(b, o, alive, r);
     }
   }
 
@@ -146,7 +148,7 @@ __global__ void __launch_bounds__(ForwardShape<D, SWEEP == Sweep::elastic_alive>
 
 template <typename T, int D, Sweep SWEEP>
 void launch_forward(const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D, SWEEP == Sweep::elastic_alive>;
+  using S = ForwardShape<D, keeps_alive_sum(SWEEP)>;
   const int tiles = tile_count(p, p.q_length, S::M);
   if (tiles * p.batch == 0) return;
   const int bytes = S::bytes + S::table(p.bias_window) * 4;
@@ -165,10 +167,11 @@ struct HopperForward {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if (p.normalizer != Normalizer::elastic) return launch_forward<T, D, Sweep::softmax>(p, stream);
-      if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
-      if constexpr (D <= kAliveSumHeadSize) {
-        if (p.alive_sum.data && writes_alive_sum(p)) return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
+      if (p.alive_sum.data && writes_alive_sum(p)) {
+        if (p.stats) return launch_forward<T, D, Sweep::elastic_alive_stats>(p, stream);
+        return launch_forward<T, D, Sweep::elastic_alive>(p, stream);
       }
+      if (p.stats) return launch_forward<T, D, Sweep::elastic_stats>(p, stream);
       launch_forward<T, D, Sweep::elastic>(p, stream);
     });
   }
@@ -177,8 +180,7 @@ struct HopperForward {
 }  // namespace hopper
 
 bool writes_alive_sum(const Params& p) {
-  return p.normalizer == Normalizer::elastic && p.head_dim <= kAliveSumHeadSize && p.k_length > kFewKeys &&
-         !fits_single_pass(p);
+  return p.normalizer == Normalizer::elastic && p.k_length > kFewKeys && !fits_single_pass(p);
 }
 
 ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size) {

@@ -10,10 +10,10 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: rows also sum the values of their alive keys, which takes the registers of the third warpgroup.
+// ALIVE: rows also sum the values of their alive keys, which takes the registers of half a tile's scores.
 template <int D, bool ALIVE>
 struct ForwardShape {
-  static constexpr int consumers = D == 64 && !ALIVE ? 3 : 2, M = 64 * consumers, N = ALIVE && D > 64 ? 64 : 128;
+  static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
   static constexpr int threads = 128 * (consumers + 1), registers = consumers == 3 ? 160 : 240;
   static constexpr int k_stages = halves == 1 ? 4 : 3, v_stages = halves == 1 ? 3 : 2;

@@ -105,14 +105,16 @@ Results run_cuda(const Shape& s, const Inputs& in) {
   f.out = out.view();
   f.lse = lse.get();
   f.stats = stats.get();
-  forward_cuda(p, f, call);
   Backward<float> b;
   fill(b);
-  if (current_run().alive_sum && writes_alive_sum_cuda(p, call)) {  // which excludes statistics: another forward
-    f.stats = nullptr;
+  if (current_run().alive_sum && writes_alive_sum_cuda(p, call)) {
     f.alive_sum = alive_sum.view();
-    forward_cuda(p, f, call);
     b.alive_sum = alive_sum.const_view();
+  }
+  forward_cuda(p, f, call);
+  if (current_run().stats_apart) {
+    f.stats = nullptr;
+    forward_cuda(p, f, call);
   }
   b.out = out.const_view();
   b.d_out = d_out.const_view();

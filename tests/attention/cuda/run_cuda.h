@@ -10,7 +10,8 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool alive_sum = false;  // forward and backward share it where the kernel writes it
+  bool alive_sum = false;    // forward and backward share it where the kernel writes it
+  bool stats_apart = false;  // the backward gets its inputs from another forward, without statistics
 };
 
 bool has_gpu();
