@@ -134,11 +134,12 @@ function(lazy_library name)
   endif()
 endfunction()
 
-# lazy_tests(name [TORCH] [STD] DEPS ...): a GoogleTest binary of every .cc in the calling folder; a TEST is one ctest.
+# lazy_tests(name [TORCH] [STD] DEPS ... [PREFIX ...] [FILTER ...]): a GoogleTest binary of every .cc in the calling
+# folder; a TEST that the filter lets through is one ctest, its name behind the prefix.
 # ctest hides GPUs: a test that leaves the device to "auto" would compare another device's roundings, and several ranks
 # would share one GPU. scripts/test_gpu.sh runs the binaries themselves.
 function(lazy_tests name)
-  cmake_parse_arguments(ARG "TORCH;STD" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;STD" "PREFIX;FILTER" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -157,7 +158,8 @@ function(lazy_tests name)
   elseif(ARG_STD)
     lazy_use_precompiled_header(${name} tests)
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS ${name}
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST TEST_PREFIX "${ARG_PREFIX}"
+                       TEST_FILTER "${ARG_FILTER}" PROPERTIES TIMEOUT 900 LABELS ${name}
                        ENVIRONMENT OMP_WAIT_POLICY=passive  # side by side, threads that spin hold up others
                        ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
 endfunction()

@@ -19,8 +19,6 @@ void check(cudaError_t status, const char* what) {
   }
 }
 
-void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
-
 namespace {
 
 template <typename Arguments>
@@ -108,8 +106,7 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   }
   arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
-    arena.take(r.dq_sum,
-               int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
+    arena.take(r.dq_sum, int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
   } else if (kernel != CudaKernel::plain && !deterministic) {
     arena.take(r.dq_sum, rows * r.head_dim);
   }

@@ -54,14 +54,4 @@ __device__ inline void let_next_start() {
 #endif
 }
 
-template <typename T>
-__device__ T warp_sum(T x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-__device__ inline float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
-
 }  // namespace lazy::kernels::cuda::decoding

@@ -79,7 +79,7 @@ struct TensorCores {
     constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                   kStages = ring_bytes(D) / kStage;
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
-    const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(m.ring));
+    const uint32_t ring = shared_address(m.ring);
     const bool inside = lane % kChunks * 8 < p.head_dim;
     if constexpr (!PAGED) k += plain_offset(p.k, t.batch, begin);
     auto issue_copy = [&](int unit) {

@@ -6,6 +6,16 @@
 
 namespace lazy::kernels::cuda::decoding {
 
+template <typename T>
+__device__ T warp_sum(T x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+__device__ inline float warp_max(float x) {
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+
 // Up to kRows rows of one kv head of one sequence. A kv head's rows count as (head of its group, query).
 struct RowTile {
   int batch, kv_head, first, rows;

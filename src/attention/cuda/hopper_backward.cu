@@ -81,34 +81,28 @@ template <typename T, int D, bool SOFTMAX, bool SWEEP>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using R = BackwardRowsShape<D>;
   using K = BackwardKeysShape<D>;
-  const auto keys = backward_keys<T, D, SOFTMAX>;
   const BackwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.d_out, p.heads, p.q_length, 64),
                           tensor_map(p, p.k, p.kv_heads, p.k_length, 64),
                           tensor_map(p, p.v, p.kv_heads, p.k_length, 64)};
   const int tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
   const int dq_tiles = tile_count(p, p.q_length, 64);
   const int row_bytes = R::bytes + R::table(p.bias_window) * 4, key_bytes = K::bytes(p.bias_window);
-  check(cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
-        "the shared memory of the Hopper backward");
   if (p.dq_sum) {
     check(cudaMemsetAsync(p.dq_sum, 0, sizeof(float) * 64 * K::columns * dq_tiles * p.heads * p.batch, stream),
           "to clear the sums of d_q");
   }
   if constexpr (!SWEEP) {
-    backward_delta<T, K::columns, SOFTMAX>
-        <<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles, partial_step);
+    launch("the Hopper backward, rows", backward_delta<T, K::columns, SOFTMAX>, dim3(dq_tiles * p.batch, p.heads), 256,
+           0, stream, p, dq_tiles, partial_step);
   } else {
-    check(cudaFuncSetAttribute(backward_rows<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
-          "the shared memory of the Hopper backward");
-    backward_rows<T, D>
-        <<<dim3(tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, maps, tiles, dq_tiles, partial_step);
+    launch("the Hopper backward, rows", backward_rows<T, D>, dim3(tiles * p.batch, p.heads), R::threads, row_bytes,
+           stream, p, maps, tiles, dq_tiles, partial_step);
   }
-  check_launch("Hopper backward, rows");
-  keys<<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, maps, key_tiles, dq_tiles);
-  check_launch("Hopper backward, keys");
+  launch("the Hopper backward, keys", backward_keys<T, D, SOFTMAX>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
+         key_bytes, stream, p, maps, key_tiles, dq_tiles);
   if (p.dq_sum) {
-    finish_dq<T, K::columns><<<dim3(dq_tiles * p.batch, p.heads), 256, 0, stream>>>(p, dq_tiles);
-    check_launch("Hopper backward, d_q");
+    launch("the Hopper backward, d_q", finish_dq<T, K::columns>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p,
+           dq_tiles);
   }
 }
 

@@ -152,12 +152,10 @@ void launch_forward(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);
   if (tiles * p.batch == 0) return;
   const int bytes = S::bytes + S::table(p.bias_window) * 4;
-  check(cudaFuncSetAttribute(forward<T, D, SWEEP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "the shared memory of the Hopper forward");
   const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, S::N),
                          tensor_map(p, p.v, p.kv_heads, p.k_length, S::N)};
-  forward<T, D, SWEEP><<<dim3(tiles * p.batch, p.heads), S::threads, bytes, stream>>>(p, maps, tiles);
-  check_launch("Hopper forward");
+  launch("the Hopper forward", forward<T, D, SWEEP>, dim3(tiles * p.batch, p.heads), S::threads, bytes, stream, p, maps,
+         tiles);
 }
 
 template <NormalizerFamily F, int D>

@@ -329,16 +329,14 @@ void launch(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, M);
   if (tiles * p.batch == 0) return;
   const int bytes = kBytes + table_entries(p.bias_window) * 4;
-  check(cudaFuncSetAttribute(forward<T, STATS>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "the shared memory of the Hopper forward");
   int device = 0, processors = 0;
   check(cudaGetDevice(&device), "to find the device");
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "to count multiprocessors");
   const ForwardMaps maps{tensor_map(p, p.q, p.heads, p.q_length, 64), tensor_map(p, p.k, p.kv_heads, p.k_length, N),
                          tensor_map(p, p.v, p.kv_heads, p.k_length, N)};
   const int64_t items = int64_t{tiles} * p.batch * p.heads;
-  forward<T, STATS><<<static_cast<int>(std::min<int64_t>(items, processors)), THREADS, bytes, stream>>>(p, maps, tiles);
-  check_launch("Hopper forward");
+  cuda::launch("the Hopper forward", forward<T, STATS>, static_cast<unsigned>(std::min<int64_t>(items, processors)),
+               THREADS, bytes, stream, p, maps, tiles);
 }
 
 }  // namespace hopper::single_pass

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "attention/cuda/params.h"
+#include "attention/cuda/launch.h"
 #include "lazy/kernel_table.h"
 
 namespace lazy::kernels::cuda {

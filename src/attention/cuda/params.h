@@ -85,8 +85,7 @@ inline int tile_count(const Params& p, int tokens, int size) {
   return (tokens + size - 1) / size + (p.cu_q ? p.sequences : 0);
 }
 
-// Throws std::runtime_error naming the kernel when the launch before it failed.
-void check_launch(const char* kernel);
+// Throws std::runtime_error that names `what` unless the call succeeded.
 void check(cudaError_t status, const char* what);
 
 constexpr int kPlainRows = 64;  // rows of a tile of the plain kernels

@@ -270,41 +270,33 @@ void bias_gradient(const Params& p, cudaStream_t stream) {
   if (!p.d_distance_bias || p.bias_window == 0) return;
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid((p.bias_window + kBiasTile - 1) / kBiasTile, p.heads, p.bias_splits);
-  if (grid.y * grid.z > 0) {
-    plain::bias_diagonals<<<grid, plain::kThreads, 0, stream>>>(p, tiles);
-    check_launch("bias gradient");
-  }
+  launch("the gradient of the distance bias", plain::bias_diagonals, grid, plain::kThreads, 0, stream, p, tiles);
   sum_bias_slabs(p, stream);
 }
 
 void sum_bias_slabs(const Params& p, cudaStream_t stream) {
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
-  if (size == 0) return;
-  plain::sum_slabs<<<static_cast<unsigned>((size + 255) / 256), 256, 0, stream>>>(p);
-  check_launch("sum of bias slabs");
+  launch("the sum of bias slabs", plain::sum_slabs, static_cast<unsigned>((size + 255) / 256), 256, 0, stream, p);
 }
 
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream) {
-  if (p.heads == 0 || (!p.d_tau && !p.d_sink && !p.d_alibi_slopes)) return;
-  plain::sum_partial<<<dim3(p.heads, 3), 256, 0, stream>>>(p, tiles);
-  check_launch("sums of a head's gradients");
+  if (!p.d_tau && !p.d_sink && !p.d_alibi_slopes) return;
+  launch("the sums of a head's gradients", plain::sum_partial, dim3(p.heads, 3), 256, 0, stream, p, tiles);
 }
 
 void plain_backward(const Params& p, cudaStream_t stream) {
   const int row_tiles = tile_count(p, p.q_length, kPlainRows), key_tiles = tile_count(p, p.k_length, kPlainRows);
   const dim3 rows(row_tiles * p.batch, p.heads), keys(key_tiles * p.batch, p.kv_heads);
   const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
-  if (rows.x * rows.y > 0) {
-    with_head_size_limit(p.head_dim, [&](auto size) {
-      plain::backward_rows<size / plain::kTile><<<rows, plain::kThreads, 0, stream>>>(p, row_tiles);
-    });
-    check_launch("plain backward, rows");
-  }
-  if (keys.x > 0 && (p.d_k.data || p.d_v.data)) {
+  with_head_size_limit(p.head_dim, [&](auto size) {
+    launch("the plain backward, rows", plain::backward_rows<size / plain::kTile>, rows, plain::kThreads, 0, stream, p,
+           row_tiles);
+  });
+  if (p.d_k.data || p.d_v.data) {
     with_head_size_limit(widest, [&](auto size) {
-      plain::backward_keys<size / plain::kTile><<<keys, plain::kThreads, 0, stream>>>(p, key_tiles);
+      launch("the plain backward, keys", plain::backward_keys<size / plain::kTile>, keys, plain::kThreads, 0, stream, p,
+             key_tiles);
     });
-    check_launch("plain backward, keys");
   }
   bias_gradient(p, stream);
   reduce_partial(p, static_cast<int>(rows.x), stream);

@@ -222,11 +222,7 @@ inline int cached_tiles(const Params& p) {
 template <int N>
 void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) {
   const int kept = cached_tiles(p);
-  if (kept > 0) {
-    check(cudaFuncSetAttribute(forward<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kept * kTileBytes),
-          "plain forward");
-  }
-  forward<N><<<grid, kThreads, kept * kTileBytes, stream>>>(p, tiles, kept);
+  launch("the plain forward", forward<N>, grid, kThreads, kept * kTileBytes, stream, p, tiles, kept);
 }
 
 }  // namespace plain
@@ -234,10 +230,8 @@ void launch_forward(const Params& p, dim3 grid, int tiles, cudaStream_t stream) 
 void plain_forward(const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, kPlainRows);
   const dim3 grid(tiles * p.batch, p.heads);
-  if (grid.x * grid.y == 0) return;
   with_head_size_limit(p.value_dim,
                        [&](auto size) { plain::launch_forward<size / plain::kTile>(p, grid, tiles, stream); });
-  check_launch("plain forward");
 }
 
 }  // namespace lazy::kernels::cuda

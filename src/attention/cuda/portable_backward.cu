@@ -31,25 +31,15 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   const int row_tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
   const size_t row_bytes = RowSweep<T, D, R>::bytes + R::M * D * 2;
   const size_t key_bytes = K::bytes + (p.bias_slabs ? p.bias_window * 4 : 0);
-  check(cudaFuncSetAttribute(backward_rows<T, D, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, row_bytes),
-        "the shared memory of the portable backward");
-  check(cudaFuncSetAttribute(backward_keys<T, D, F>, cudaFuncAttributeMaxDynamicSharedMemorySize, key_bytes),
-        "the shared memory of the portable backward");
   const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
   if (p.dq_sum) check(cudaMemsetAsync(p.dq_sum, 0, rows * D * 4, stream), "to clear the sums of d_q");
-  if (row_tiles > 0 && p.batch > 0) {
-    backward_rows<T, D, F>
-        <<<dim3(row_tiles * p.batch, p.heads), R::threads, row_bytes, stream>>>(p, row_tiles, partial_step);
-    check_launch("portable backward, rows");
-  }
-  if (key_tiles > 0 && p.batch > 0) {
-    backward_keys<T, D, F>
-        <<<dim3(key_tiles * p.batch, p.kv_heads), K::threads, key_bytes, stream>>>(p, key_tiles, partial_step);
-    check_launch("portable backward, keys");
-  }
-  if (p.dq_sum && rows > 0) {
-    finish_dq<T><<<static_cast<unsigned>((rows * (D / 8) + 255) / 256), 256, 0, stream>>>(p);
-    check_launch("portable backward, d_q");
+  launch("the portable backward, rows", backward_rows<T, D, F>, dim3(row_tiles * p.batch, p.heads), R::threads,
+         row_bytes, stream, p, row_tiles, partial_step);
+  launch("the portable backward, keys", backward_keys<T, D, F>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
+         key_bytes, stream, p, key_tiles, partial_step);
+  if (p.dq_sum) {
+    launch("the portable backward, d_q", finish_dq<T>, static_cast<unsigned>((rows * (D / 8) + 255) / 256), 256, 0,
+           stream, p);
   }
 }
 

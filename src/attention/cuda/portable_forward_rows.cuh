@@ -43,12 +43,7 @@ void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stre
   using S = ForwardShape<D>;
   constexpr int bytes = RowSweep<T, D, S>::bytes;
   const int tiles = tile_count(p, p.q_length, S::M);
-  const dim3 grid(tiles * p.batch, p.heads);
-  if (grid.x == 0) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "the shared memory of the portable forward");
-  kernel<<<grid, S::threads, bytes, stream>>>(p, tiles);
-  check_launch("portable forward");
+  launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, bytes, stream, p, tiles);
 }
 
 }  // namespace lazy::kernels::cuda::portable

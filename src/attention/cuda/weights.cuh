@@ -9,6 +9,9 @@
 // p is exp(s - lse) / norm with norm = sum f, one but for lse's own rounding: where one key holds nearly all of the
 // mass, g - center would magnify it.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "attention/cuda/tiles.cuh"
 
 namespace lazy::kernels::cuda {
@@ -17,11 +20,8 @@ __device__ inline float load(const void* data, int64_t at, DType type) {
   switch (type) {
     case DType::bf16:
       return __uint_as_float(static_cast<const uint16_t*>(data)[at] << 16);
-    case DType::f16: {
-      float x;
-      asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(static_cast<const uint16_t*>(data)[at]));
-      return x;
-    }
+    case DType::f16:
+      return __half2float(static_cast<const __half*>(data)[at]);
     case DType::f32:
     case DType::f64:  // refused by the host
       break;
@@ -30,15 +30,12 @@ __device__ inline float load(const void* data, int64_t at, DType type) {
 }
 
 __device__ inline void store(void* data, int64_t at, DType type, float x) {
-  uint16_t half;
   switch (type) {
     case DType::bf16:
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
-      static_cast<uint16_t*>(data)[at] = half;
+      static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16(x);
       break;
     case DType::f16:
-      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
-      static_cast<uint16_t*>(data)[at] = half;
+      static_cast<__half*>(data)[at] = __float2half(x);
       break;
     case DType::f32:
     case DType::f64:  // refused by the host

@@ -36,8 +36,8 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
   }
   // Sizes that every family has come first: which shapes are drawn below does not depend on the table's order.
   std::stable_partition(listed.begin(), listed.end(), [](auto dims) { return dims.first == 64 || dims.first == 128; });
-  // A softpick row with one key has weight e / (e + 1e-8): its gradient is the rounding of one minus that. Ties and
-  // single rows are property tests.
+  // A softpick row with one key has weight e / (e + 1e-8): its gradient is the rounding of one minus that, and a
+  // problem of such rows alone has no other. Ties and single rows are property tests.
   const int64_t narrow = normalizer == Normalizer::softpick ? 2 : 1;
   const std::vector<std::pair<int64_t, int64_t>> dims =
       kernel == CudaKernel::plain
@@ -46,7 +46,7 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
           ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the single-pass forward's
           : listed;
   for (int64_t cached : {0, 37, -20}) {
-    if (length + cached < 1) continue;
+    if (length + cached < narrow) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {
       for (int64_t window : {int64_t{-1}, narrow, int64_t{50}}) {
         for (int64_t bias_window : {0, 1, 16, 600}) {

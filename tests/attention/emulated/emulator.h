@@ -1,0 +1,42 @@
+// Runs CUDA kernels on the CPU, so that they are tested where there is no GPU: the .cu files are compiled as C++, with
+// the headers of include/ in place of CUDA's and of those of ours that contain PTX.
+//
+// A block's threads are fibers of one thread. They take turns at the collectives, warps and lanes in random order, so
+// that a result that depends on a missing barrier shows. Shared memory starts as NaN. A copy of cp.async lands either
+// at once or when it is waited for, at random. What ends the program with a message: threads that wait for each other
+// forever, lanes of a warp at different collectives, more shared memory than was asked for or than the GPU has.
+// Seeds: LAZY_EMULATOR_SEED. Not emulated: the cost of anything, Hopper's instructions, blocks at the same time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace emulated {
+
+struct Index {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct Thread;
+extern Thread* current;
+int lane();
+
+constexpr int kSharedMost = 163 << 10;  // dynamic shared memory of a block: an A100's
+
+// Kernel launches: `kernel` is called once a thread. allowed: what cudaFuncSetAttribute set for this kernel.
+void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel);
+// The block's dynamic shared memory.
+char* dynamic_memory();
+
+// All lanes of `mask` meet. `slot` is this lane's; the last to come calls operation(slots by lane, mask).
+using Operation = void (*)(void* const* slots, uint32_t mask);
+void meet_warp(uint32_t mask, void* slot, Operation operation);
+// All threads of the block that still run meet. Returns whether any came with `value`.
+bool meet_block(bool value);
+
+// cp.async: 16 bytes, zeros when not `there`.
+void copy_async(char* to, const void* from, bool there);
+void commit_copies();
+void wait_for_copies(int pending);
+
+}  // namespace emulated

@@ -1,0 +1,14 @@
+// 16-bit floating-point types, rounded to nearest even.
+#pragma once
+#include "cuda_runtime_api.h"
+
+struct __nv_bfloat16 {
+  uint16_t bits;
+};
+inline float __bfloat162float(__nv_bfloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
+inline __nv_bfloat16 __float2bfloat16(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  if (std::isnan(x)) return {0x7FFF};
+  return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+}
+inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __float2bfloat16(x); }

@@ -1,0 +1,13 @@
+#pragma once
+#include "cuda_runtime_api.h"
+
+struct __half {
+  _Float16 value;
+};
+inline float __half2float(__half x) { return static_cast<float>(x.value); }
+inline __half __float2half(float x) { return {static_cast<_Float16>(x)}; }
+inline __half __float2half_rn(float x) { return __float2half(x); }
+struct __half2 {
+  __half x, y;
+};
+inline float2 __half22float2(__half2 x) { return {__half2float(x.x), __half2float(x.y)}; }
