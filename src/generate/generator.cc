@@ -1,35 +1,17 @@
 #include "generate/generator.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "generate/decode_threads.h"
 
 namespace lazy {
 
 namespace {
 
 constexpr int64_t kPrefillChunk = 512;  // tokens a forward pass; bounds the memory of a long prompt
-
-// Decodes small models on one thread. A token's matrix products take microseconds each, so that synchronizing a second
-// thread costs as much as it saves, and far more on a busy machine.
-class DecodeThreads {
- public:
-  explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
-    constexpr int64_t kSmall = 8'000'000;  // parameters; 32 MB, about a core's share of the caches
-    if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
-  }
-  ~DecodeThreads() {
-    if (at::get_num_threads() != before_) at::set_num_threads(before_);
-  }
-  DecodeThreads(const DecodeThreads&) = delete;
-  DecodeThreads& operator=(const DecodeThreads&) = delete;
-
- private:
-  int before_;
-};
 
 }  // namespace
 

@@ -18,8 +18,10 @@
 #include "model/checkpoint.h"
 #include "model/families/families.h"
 #include "model/offloaded_weights.h"
+#include "model/paged_keys.h"
 #include "model/parameters.h"
 #include "model/positions/positions.h"
+#include "ops/decode.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -159,8 +161,12 @@ struct LanguageModel::Impl {
     if (config.positions.kind != PositionKind::learned && config.positions.kind != PositionKind::sinusoidal)
       return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
-    const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
-    const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
+    const int64_t end = options.packed  ? options.packed->longest
+                        : options.paged ? options.paged->longest
+                                        : start + ids.size(1);
+    const at::Tensor places = options.packed  ? options.packed->positions
+                              : options.paged ? options.paged->positions
+                                              : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions.kind == PositionKind::learned
                                      ? learned_positions(position_table, places, end)
                                      : sinusoidal_positions(places, config.hidden_size);
@@ -281,6 +287,16 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.paged) {
+    const std::string why = why_not_paged(config);
+    if (!why.empty()) fail("model", "pages of keys: {}", why);
+    if (at::GradMode::is_enabled()) fail("model", "pages of keys serve inference: disable gradients first");
+    if (options.cache || options.packed) fail("model", "pages of keys: expected neither a cache nor packed sequences");
+    if (ids.size(0) > 1 && ids.size(1) > ops::kFewRows) {
+      fail("model", "pages of keys: expected at most {} tokens of each of several sequences, found {}", ops::kFewRows,
+           ids.size(1));
+    }
+  }
   if (options.activation_hooks && options.cache && options.cache->streaming)
     fail("model", "a streaming cache serves no probes");
   const PositionKind positions = config.positions.kind;
