@@ -20,7 +20,7 @@ PagedKeys make_paged_keys(const ModelConfig& c, int64_t pages, int64_t page_size
   if (!why.empty()) fail("model", "pages of keys: {}", why);
   PagedKeys out;
   const auto pool = [&] {
-    return at::zeros({pages, page_size, c.attention.num_kv_heads, c.attention.head_dim},
+    return at::empty({pages, page_size, c.attention.num_kv_heads, c.attention.head_dim},
                      at::TensorOptions().dtype(dtype).device(device));
   };
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {

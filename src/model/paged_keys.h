@@ -24,7 +24,7 @@ struct PagedKeys {
   int64_t longest = 0;     // of `lengths`
 };
 
-// Pools of zeros for `pages` pages. Error if why_not_paged is not empty.
+// Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.
 PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device);
 // Bytes of a page in all layers.

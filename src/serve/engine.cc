@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "generate/decode_threads.h"
+#include "serve/decode_threads.h"
 #include "serve/sequence_store.h"
 
 namespace lazy {
@@ -70,7 +70,10 @@ struct Engine::Impl {
   Impl(LanguageModel& model, const EngineOptions& options)
       : model(model), options(options), store(make_sequence_store(model, options)) {
     if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
-    thread = std::thread([this] { run(); });
+    thread = std::thread([this, threads = at::get_num_threads()] {
+      at::set_num_threads(threads);  // of this thread
+      run();
+    });
   }
   ~Impl() {
     {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -66,6 +67,8 @@ struct EngineOptions {
   int64_t rows = 8;            // requests of a decoding pass; one with fewer is padded
   int64_t max_running = 256;   // requests that are decoded at once
   int64_t max_waiting = 1024;  // requests that wait; more are refused
+  std::optional<StreamingCache>
+      streaming;  // of each request (model/kv_cache.h): constant memory for texts of any length
 };
 
 // A snapshot for /metrics.

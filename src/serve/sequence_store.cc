@@ -153,10 +153,10 @@ class PagedStore : public SequenceStore {
 class SeparateStore : public SequenceStore {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
-      : model_(model), chunk_(options.chunk), bytes_(options.cache_bytes) {
+      : model_(model), streaming_(options.streaming), chunk_(options.chunk), bytes_(options.cache_bytes) {
     // What a sequence takes whatever its length: its states after as many tokens as they remember.
     const ModelConfig& c = model_.config();
-    KVCache cache;
+    KVCache cache{.streaming = streaming_};
     const int64_t remembered = std::max(c.positions.segment_length + c.positions.memory_length, 2 * c.mixer.segment);
     model_.forward(at::zeros({1, std::max(chunk_, remembered)}, at::kLong).to(model_.device()), {.cache = &cache});
     for (const auto& states : cache.states) {
@@ -164,8 +164,9 @@ class SeparateStore : public SequenceStore {
     }
     for (int64_t layer = 0; layer < c.num_layers; ++layer) {
       if (c.mixer_of(layer) == MixerType::attention) {
-        token_bytes_ += 2 * c.attention.num_kv_heads * c.attention.head_dim *
-                        static_cast<int64_t>(c10::elementSize(model_.compute_dtype()));
+        (streaming_ ? state_bytes_ : token_bytes_) += (streaming_ ? streaming_->size() + chunk_ : 1) * 2 *
+                                                      c.attention.num_kv_heads * c.attention.head_dim *
+                                                      static_cast<int64_t>(c10::elementSize(model_.compute_dtype()));
       }
     }
     if (bytes_ < bytes_of(1))
@@ -179,7 +180,9 @@ class SeparateStore : public SequenceStore {
   std::unique_ptr<Memory> admit(int64_t tokens) override {
     const int64_t bytes = bytes_of(tokens);
     if (bytes > bytes_) return nullptr;
-    return std::make_unique<Own>(bytes_, bytes);
+    auto own = std::make_unique<Own>(bytes_, bytes);
+    own->cache.streaming = streaming_;
+    return own;
   }
 
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
@@ -215,6 +218,7 @@ class SeparateStore : public SequenceStore {
   }
 
   LanguageModel& model_;
+  const std::optional<StreamingCache> streaming_;
   const int64_t chunk_;
   int64_t bytes_, state_bytes_ = 0, token_bytes_ = 0;
 };
@@ -223,7 +227,7 @@ class SeparateStore : public SequenceStore {
 
 std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options) {
   const at::NoGradGuard guard;
-  if (why_not_paged(model.config()).empty()) return std::make_unique<PagedStore>(model, options);
+  if (!options.streaming && why_not_paged(model.config()).empty()) return std::make_unique<PagedStore>(model, options);
   return std::make_unique<SeparateStore>(model, options);
 }
 

@@ -1,4 +1,4 @@
-// The engine against the Generator, which computes one text at a time.
+// The engine against full forward passes of one text.
 #include "serve/engine.h"
 
 #include <ATen/ATen.h>
@@ -11,7 +11,6 @@
 #include <mutex>
 #include <random>
 
-#include "generate/generator.h"
 #include "model/mixers/registry.h"
 
 namespace lazy {
@@ -43,6 +42,18 @@ ModelConfig small(const std::string& kind = "lazy") {
   return c;
 }
 
+std::vector<int64_t> greedy_by_full_forwards(LanguageModel& model, std::vector<int64_t> ids, int64_t n) {
+  const at::NoGradGuard guard;
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < n; ++i) {
+    const at::Tensor hidden = model.forward(at::tensor(ids, at::kLong).unsqueeze(0)).hidden;
+    const at::Tensor logits = model.logits(hidden.select(1, static_cast<int64_t>(ids.size()) - 1));
+    out.push_back(logits.argmax().item<int64_t>());
+    ids.push_back(out.back());
+  }
+  return out;
+}
+
 class Collector : public Receiver {
  public:
   void on_prompt(std::span<const ScoredToken> tokens) override { prompt.assign(tokens.begin(), tokens.end()); }
@@ -66,9 +77,9 @@ class Collector : public Receiver {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_; }));
     return *this;
   }
-  void wait_for_tokens(size_t count) {
+  bool wait_for_tokens(size_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return tokens.size() >= count || ended_; }));
+    return changed_.wait_for(lock, std::chrono::seconds(120), [&] { return tokens.size() >= count || ended_; });
   }
   std::vector<int64_t> ids() const {
     std::vector<int64_t> out;
@@ -112,14 +123,12 @@ constexpr EngineOptions kSmall{.cache_bytes = 8 << 20, .page_tokens = 8, .chunk 
 class EngineModels : public ::testing::TestWithParam<std::string> {};
 
 // Prompts of many lengths at once: shorter than a page, whole chunks, with a remainder.
-TEST_P(EngineModels, WritesWhatTheGeneratorWrites) {
+TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
   LanguageModel model(small(GetParam()), 3);
   const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
   std::vector<std::vector<int64_t>> expected;
   for (const size_t length : lengths) {
-    Generator generator(model);
-    generator.set_prompt(prompt(length, length));
-    expected.push_back(generator.run({.sampling = {.temperature = 0}, .max_tokens = 30}).tokens);
+    expected.push_back(greedy_by_full_forwards(model, prompt(length, length), 30));
   }
   Engine engine(model, kSmall);
   std::vector<std::shared_ptr<Collector>> texts;
@@ -158,19 +167,38 @@ TEST(Engine, ServesRecurrentModels) {
     LanguageModel model(recurrent(mixer), 5);
     std::vector<std::vector<int64_t>> expected;
     for (const size_t length : {3, 16, 40}) {
-      Generator generator(model);
-      generator.set_prompt(prompt(length, length));
-      expected.push_back(generator.run({.sampling = {.temperature = 0}, .max_tokens = 12}).tokens);
+      expected.push_back(greedy_by_full_forwards(model, prompt(length, length), 12));
     }
-    EngineOptions options = kSmall;
-    options.chunk = 512;  // as the Generator's, as rounding follows from it
-    options.page_tokens = 512;
-    Engine engine(model, options);
+    Engine engine(model, kSmall);
     std::vector<std::shared_ptr<Collector>> texts;
     for (const size_t length : {3, 16, 40}) {
       texts.push_back(submit(engine, request(prompt(length, length), 12, {.temperature = 0})));
     }
     for (size_t n = 0; n < texts.size(); ++n) EXPECT_EQ(texts[n]->wait().ids(), expected[n]);
+  }
+}
+
+// Far beyond the cache's size.
+TEST(Engine, AStreamingCacheWritesOn) {
+  const StreamingCache keep{2, 14};
+  LanguageModel model(small(), 11);
+  EngineOptions options = kSmall;
+  options.streaming = keep;
+  options.cache_bytes = 1 << 20;
+  std::vector<int64_t> ids = prompt(30, 1);
+  std::vector<int64_t> text;
+  {
+    Engine engine(model, options);
+    text = submit(engine, request(ids, 40, {.temperature = 0}))->wait().ids();
+    EXPECT_EQ(submit(engine, request(ids, 40, {.temperature = 0}))->wait().ids(), text);
+    EXPECT_EQ(submit(engine, request(prompt(3, 1), 50'000'000, {.temperature = 0}))->wait_for_tokens(3), true);
+  }
+  const at::NoGradGuard guard;
+  for (const int64_t token : text) {
+    KVCache cache{.streaming = keep};
+    const at::Tensor hidden = model.forward(at::tensor(ids, at::kLong).unsqueeze(0), {.cache = &cache}).hidden;
+    ASSERT_EQ(model.logits(hidden.select(1, hidden.size(1) - 1)).argmax().item<int64_t>(), token);
+    ids.push_back(token);
   }
 }
 
@@ -329,7 +357,7 @@ TEST(Engine, ACancelledRequestFreesItsPages) {
   auto text = std::make_shared<Collector>();
   const auto submission = engine.submit(request(prompt(10, 2), 5000, {}), text);
   auto waits = std::make_shared<Collector>();
-  text->wait_for_tokens(3);
+  EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
   engine.cancel(987654);  // nobody
   EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
@@ -355,7 +383,7 @@ TEST(Engine, RefusesWithAReason) {
   EXPECT_THAT(too_long.message, HasSubstr("1000001 tokens (1 of the prompt, 1000000 of max_tokens)"));
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
-  running->wait_for_tokens(1);
+  EXPECT_TRUE(running->wait_for_tokens(1));
   submit(engine, request({3}, 2, {}));
   const auto second = submit(engine, request({3}, 2, {}));
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
@@ -397,7 +425,7 @@ TEST(Engine, TheEndCancelsWhatRuns) {
   {
     Engine engine(model, kSmall);
     engine.submit(request(prompt(10, 2), 5000, {}), text);
-    text->wait_for_tokens(2);
+    EXPECT_TRUE(text->wait_for_tokens(2));
   }
   EXPECT_EQ(text->reason, FinishReason::cancelled);
   EXPECT_EQ(text->ends, 1);
