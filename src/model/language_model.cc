@@ -22,6 +22,7 @@
 #include "model/parameters.h"
 #include "model/positions/positions.h"
 #include "ops/decode.h"
+#include "ops/few_rows.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -213,6 +214,7 @@ struct LanguageModel::Impl {
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
+  ops::Int8Matrix head_int8;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;
@@ -255,6 +257,20 @@ void LanguageModel::set_fp8(bool fp8) {
     if (!block.mlp) continue;
     for (const Linear* product : block.mlp->products()) product->set_fp8(fp8);
   }
+}
+
+void LanguageModel::set_int8() {
+  impl_->require_resident_weights("8-bit weights");
+  for (const DecoderBlock& block : impl_->blocks) {
+    for (const Linear* product : block.mixer->products()) product->set_int8();
+    if (!block.mlp) continue;
+    for (const Linear* product : block.mlp->products()) product->set_int8();
+  }
+  if (impl_->adaptive) return;
+  const at::NoGradGuard guard;
+  const at::Tensor head = impl_->head_leaf();
+  impl_->head_int8 = ops::quantize_int8(head.detach());
+  head.detach().copy_(ops::dequantize(impl_->head_int8));
 }
 
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
@@ -414,7 +430,14 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
     fail("model", "logits: no gradient where weights are sharded; use loss");
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
-  return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
+  if (at::GradMode::is_enabled() || !ops::serves_few_rows(rows))
+    return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor few = impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
+                                                    : ops::few_rows_linear(rows, impl_->head_matrix());
+  std::vector<int64_t> shape = hidden.sizes().vec();
+  shape.back() = few.size(1);
+  return few.to(at::kFloat).view(shape);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {

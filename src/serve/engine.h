@@ -64,7 +64,7 @@ struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
   int64_t chunk = 256;         // tokens of a prompt a pass; prompts share whole chunks
-  int64_t rows = 8;            // requests of a decoding pass; one with fewer is padded
+  int64_t rows = 16;           // requests of a decoding pass; on a GPU one with fewer is padded
   int64_t max_running = 256;   // requests that are decoded at once
   int64_t max_waiting = 1024;  // requests that wait; more are refused
   std::optional<StreamingCache>

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "model/kv_cache.h"
 #include "model/paged_keys.h"
+#include "ops/few_rows.h"
 #include "serve/engine.h"
 #include "serve/page_pool.h"
 
@@ -68,9 +69,12 @@ class PagedStore : public SequenceStore {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const Step> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // Rows beyond the sequences are a token at place 0 of page 0.
-      std::vector<const Pages*> pages(static_cast<size_t>(rows_), nullptr);
-      const at::Tensor ids = at::zeros({rows_}, at::kLong), positions = at::zeros({rows_}, at::kLong);
+      // On a CPU a row's products do not depend on the others (ops/few_rows.h). Elsewhere all passes have one shape:
+      // rows beyond the sequences are a token at place 0 of page 0.
+      const bool pads = !model_.device().is_cpu() || rows_ > ops::kFewLinearRows;
+      const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
+      std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
+      const at::Tensor ids = at::zeros({rows}, at::kLong), positions = at::zeros({rows}, at::kLong);
       for (size_t n = 0; n < some.size(); ++n) {
         pages[n] = static_cast<const Pages*>(some[n].memory);
         ids.data_ptr<int64_t>()[n] = some[n].id;

@@ -154,6 +154,7 @@ ModelConfig recurrent(MixerType mixer) {
   c.mixer.heads = 2;
   c.mixer.segment = 8;
   c.attention.num_kv_heads = c.attention.num_heads;
+  c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
   if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // both kinds of memory
   return c;
