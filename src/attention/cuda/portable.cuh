@@ -22,11 +22,12 @@ __device__ uint32_t at(int row, int c) {
 // Queues rows [0, R) of a tile; those from `limit` on become zero. `from` is the tile's first row.
 template <typename T, int R, int D, int THREADS>
 __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
-  constexpr int chunks = D / 8;
+  constexpr unsigned chunks = D / 8;
+  static_assert(R * chunks % THREADS == 0);
 #pragma unroll
-  for (int n = threadIdx.x; n < R * chunks; n += THREADS) {
-    const int row = n / chunks, c = n % chunks;
-    const bool there = row < limit;
+  for (unsigned i = 0; i < R * chunks / THREADS; ++i) {
+    const unsigned n = threadIdx.x + i * THREADS, row = n / chunks, c = n % chunks;
+    const bool there = static_cast<int>(row) < limit;
     copy_async(to + at<D>(row, c), from + (there ? row * step : 0) + c * 8, there);
   }
 }
@@ -92,6 +93,25 @@ __device__ void clear(float (&x)[A][B][C]) {
     for (int b = 0; b < B; ++b) {
 #pragma unroll
       for (int c = 0; c < C; ++c) x[a][b][c] = 0;
+    }
+  }
+}
+
+// The same with S packed already.
+template <typename T, int D, int MI, int KT, int NT>
+__device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT][4], uint32_t b, int chunk) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int k = 0; k < KT; ++k) {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      uint32_t y[4];
+      load_matrices_transposed(y, b + at<D>(16 * k + (lane & 15), chunk + 2 * n + (lane >> 4)));
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        mma<T>(c[m][2 * n], s[m][k], y[0], y[1]);
+        mma<T>(c[m][2 * n + 1], s[m][k], y[2], y[3]);
+      }
     }
   }
 }

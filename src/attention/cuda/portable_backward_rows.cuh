@@ -1,10 +1,9 @@
-// First kernel of the backward on tensor cores: a sweep over a row's keys recomputes its weights and the row statistics
-// of its gradient, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs
-// in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
-// accuracy. When d_q must not be summed by atomics, a second sweep makes it.
+// First kernel of the backward on tensor cores, where backward_sums.cuh does not do: a sweep over a row's keys recomputes
+// its weights and the row statistics of its gradient, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from
+// fp32 scores. With rounded outputs in their place (dO . o) the gradients of tau and of the bias, which are kept in
+// fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
-#include "attention/cuda/portable_normalizers.cuh"
-#include "attention/cuda/portable_rows.cuh"
+#include "attention/cuda/portable_backward_sums.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
@@ -69,9 +68,11 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     norm[h] = row_norm<F>(p, keys.end - keys.begin == 1, sum == f_all, inverse);
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
-      const int64_t index = row_index(p, t, t.head, b.row(0, h));
-      p.row_center[index] = center[h];
-      p.row_norm[index] = norm[h];
+      // Families other than the exponential keep the center itself. The probability of an only key is its offset.
+      constexpr bool exponential = F == NormalizerFamily::exponential;
+      StoreRowState::put(p, t, 0, 0, b.row(0, h),
+                         {anchor[h], norm[h], exponential ? norm[h] * center[h] : center[h],
+                          offset[h] + (exponential && norm[h] == 0 ? 1.0f : 0.0f)});
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
       sink_sum -= outside * inverse * center[h];
     }

@@ -1,7 +1,7 @@
 // Forward on tensor cores. A warp owns 16 MI rows; keys come in tiles of N, double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep, running maximum.
-//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum:
-//   whether a pair is alive is known only when its row's sum is.
+//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum, and
+//   for the sum of the alive keys' values if asked: whether a pair is alive is known only when its row's sum is.
 //   the other families: forward_pointwise.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_rows.cuh"
@@ -22,9 +22,9 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-template <typename T, int D, bool ELASTIC>
-__global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params p, int tiles) {
-  using S = ForwardShape<D>;
+template <typename T, int D, bool ELASTIC, bool ALIVE = false>
+__global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
+  using S = ForwardShape<D, ALIVE>;
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::exponential>(p)};
@@ -43,7 +43,9 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     }
   }
 
-  float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
+  static_assert(!ALIVE || MI == 1);
+  float o[MI + ALIVE][D / 8][4];  // the weighted sum, the sum of the alive keys' values
+  float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
   if constexpr (ELASTIC) {
@@ -124,6 +126,14 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           }
         }
       }
+      uint32_t left[2][NT][4];  // weights, whether alive
+      if constexpr (ALIVE) {
+#pragma unroll
+        for (int n = 0; n < 4 * NT; ++n) {
+          const float* x = s[0][n / 2] + n % 2 * 2;
+          left[1][n / 4][n % 4] = pack<T>(x[0] > lowest ? 1.0f : 0.0f, x[1] > lowest ? 1.0f : 0.0f);
+        }
+      }
 #pragma unroll
       for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -132,7 +142,13 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           for (int e = 0; e < 4; ++e) s[m][n][e] = positive(s[m][n][e]);
         }
       }
-      product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+      if constexpr (ALIVE) {
+#pragma unroll
+        for (int k = 0; k < NT; ++k) as_left<T>(left[0][k], s[0], k);
+        product_nn<T, D, 2, NT, D / 16>(o, left, b.sv + stage * N * D * 2, 0);
+      } else {
+        product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+      }
     });
   } else {
     float first_score[MI][2];
@@ -202,6 +218,10 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     for (int h = 0; h < 2; ++h) lse2[m][h] *= kLn2;
   }
   finish_rows(b, memory, o, lse2, first, total, alive);
+  if constexpr (ALIVE) {
+    __syncwarp();  // each warp stores through its own part of the memory
+    b.template store<MI>(memory, p.alive_sum, o, 1);
+  }
 }
 
 // Families whose weight is a function of the score and the row's statistics: the statistics in sweeps over the keys,
@@ -267,6 +287,11 @@ struct PortableForward {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
       if constexpr (F == NormalizerFamily::exponential) {
+        if constexpr (D <= kMaxAliveSumHead) {
+          if (p.alive_sum.data && writes_alive_sum(p)) {
+            return launch_rows<T, D, ForwardShape<D, true>>(forward<T, D, true, true>, p, stream);
+          }
+        }
         launch_rows<T, D>(p.normalizer == Normalizer::elastic ? forward<T, D, true> : forward<T, D, false>, p, stream);
       } else {
         launch_rows<T, D>(forward_pointwise<T, D, F>, p, stream);

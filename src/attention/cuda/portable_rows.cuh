@@ -58,8 +58,10 @@ struct RowSweep {
   // The document's row that accumulators [m][..][2 h] and [2 h + 1] belong to.
   __device__ int row(int m, int h) const { return t.first + warp_row + 16 * m + lane / 4 + 8 * h; }
 
-  // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
-  __device__ void store(char* memory, const Tensor& to, const float (&o)[MI][D / 8][4], float scale) {
+  // Rows (from o[FROM] on) leave through the warp's own part of the query tile, so that global stores are whole 16
+  // bytes.
+  template <int FROM = 0, int A>
+  __device__ void store(char* memory, const Tensor& to, const float (&o)[A][D / 8][4], float scale) {
     copies_commit();  // without a sweep nobody waited for the queries
     copies_wait<0>();
     __syncthreads();
@@ -70,7 +72,7 @@ struct RowSweep {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           *reinterpret_cast<uint32_t*>(memory + at<D>(row(m, h) - t.first, n) + (lane % 4) * 4) =
-              pack<T>(scale * o[m][n][2 * h], scale * o[m][n][2 * h + 1]);
+              pack<T>(scale * o[FROM + m][n][2 * h], scale * o[FROM + m][n][2 * h + 1]);
         }
       }
     }
