@@ -17,12 +17,11 @@ __device__ float dot8(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// What a pair's gradient needs of its row, with scores in units of log2:  f = exp2(score - anchor),
-//   weight = max(factor f + offset, 0),  ds = f (factor g - center), g = 0 where a key is dead; center holds the factor.
-// A row's only key has p = 1 whatever its score, and ds = 0 exactly: the factor is 0, and one is added to the offset.
-// Other families than the exponential: portable_backward_rows.cuh.
+// What a pair's gradient needs of its row beside the scores' log-sum-exp, in units of log2, called anchor. alone: the
+// row sees one key, which has p = 1 whatever its score, and no gradient.
 struct RowState {
-  float anchor, factor, center, offset;
+  float anchor, center, offset;
+  bool alone;
 };
 
 // A block a tile of 64 rows. COLUMNS: the head size or more, a power of two. Store: what takes a row's state.
@@ -57,13 +56,11 @@ __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_til
     if (!there || part != 0) continue;
     const Keys keys = visible(p, t, row);
     const int count = keys.end - keys.begin;
-    // A row's only key has p = 1 whatever its score: its gradient is exactly zero.
     const bool alone = count == 1 && p.normalizer != Normalizer::softmax_sink;
     const float lse = p.lse[row_index(p, t, t.head, row)] * portable::kLog2e;
     const float offset = SOFTMAX ? 0 : portable::elastic_offset(p, keys, p.tau[t.head]);
     Store::put(p, t, row_tiles, blockIdx.x % row_tiles, row,
-               {lse == -INFINITY ? 0 : lse, alone ? 0.0f : 1.0f, alone ? 0 : fmaf(-offset, alive, delta),
-                offset + static_cast<float>(alone)});
+               {lse == -INFINITY ? 0 : lse, fmaf(-offset, alive, delta), offset, alone});
     if constexpr (!SOFTMAX) tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
   }
   if constexpr (!SOFTMAX) {

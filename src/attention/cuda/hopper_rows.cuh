@@ -10,7 +10,10 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// Row states (backward_sums.cuh) for the backward's second kernel: per tile of 64 rows, four arrays of 64 numbers.
+// Row statistics for the backward's second kernel: per tile of 64 rows, four arrays of 64 numbers: lse2 in units of
+// log2, factor, factor x center, and elastic's offset, so that with f = exp2(score - lse2)
+//   weight = max(factor f + offset, 0),  ds = f (factor g - factor center), with g = 0 where a key is dead.
+// A row's only key has p = 1 whatever its score, and ds = 0 exactly: the factor is 0, and one is added to the offset.
 // `tiles`: of one head and batch entry; `tile` counts the tiles of earlier documents too.
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
@@ -19,9 +22,9 @@ struct StoreRowState {
   __device__ static void put(const Params& p, const Tile& t, int tiles, int tile, int row, const RowState& state) {
     float* const to = row_state(p, t, t.head, tiles, tile) + row - t.first;
     to[0] = state.anchor;
-    to[64] = state.factor;
-    to[128] = state.center;
-    to[192] = state.offset;
+    to[64] = state.alone ? 0 : 1;
+    to[128] = state.alone ? 0 : state.center;
+    to[192] = state.offset + state.alone;
   }
 };
 

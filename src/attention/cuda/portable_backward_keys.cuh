@@ -16,7 +16,7 @@ struct BackwardKeysShape {
   static constexpr int MI = portable_keys(D) / 64, halves = D == 256 ? 2 : 1;
   static constexpr int N = 64 * MI, M = D == 256 ? 16 : 32;
   static constexpr int warps = 4 * halves, threads = 32 * warps, bias_entries = M + N;
-  static constexpr int blocks = D == 96 ? 3 : D == 256 ? 1 : 2;         // a multiprocessor, for which registers suffice
+  static constexpr int blocks = D == 256 ? 1 : 2;                       // a multiprocessor, for which registers suffice
   static constexpr int own = D / halves;                                // dims of dK and dV a warp keeps
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
   static constexpr int ds_bytes = N * M * 2, state_bytes = M * 16;
@@ -103,7 +103,7 @@ __device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], 
             const float f = exp2_fast(d), weight = fmaf(state.y, f, state.w);
             if constexpr (VARIANT) ds = weight <= 0 ? 0 : ds;
             pair = VARIANT ? positive(weight) : weight;
-            ds = f * fmaf(state.y, ds, -state.z);
+            ds = f * (ds - state.z);
           } else {
             const PairWeight w = pair_weight<F>(pair * c, d, state.y, state.w, 0, VARIANT);
             pair = w.alive ? positive(w.weight) : 0;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   const float4* const states = reinterpret_cast<const float4*>(ds_tile + S::ds_bytes);
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes + 2 * S::state_bytes);
   const Diagonals<MI, M> diagonals{add + 2 * S::bias_entries, p.bias_window};
-  __shared__ float warp_sums[S::warps];
+  __shared__ float slope_sums[S::threads];  // of the thread alone: a register for it would be missing in the loop
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16 * MI, half = warp / 4;
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   float d_k[MI][S::own / 8][4], d_v[MI][S::own / 8][4];
   clear(d_k);
   clear(d_v);
-  float slope_sum = 0;
   for (; head < (kv_head + 1) * group && rows.begin < rows.end; ++head) {
+    slope_sums[threadIdx.x] = 0;
     __syncthreads();  // the buffers may still be read
     fetch(row_begin, 0);
     publish(0);
@@ -243,16 +243,18 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       }
       if (p.d_alibi_slopes) {
         const int distance = first + t.shift() - key0 - warp_key + 2 * (lane % 4) - lane / 4;
+        float sum = 0;
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
 #pragma unroll
           for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-              slope_sum -= g[m][n][e] * static_cast<float>(abs(distance + 8 * (n - 2 * m - e / 2) + e % 2));
+              sum -= g[m][n][e] * static_cast<float>(abs(distance + 8 * (n - 2 * m - e / 2) + e % 2));
             }
           }
         }
+        slope_sums[threadIdx.x] += sum;
       }
       const int nearest = first + t.shift() - (key0 + N - 1), farthest = first + M - 1 + t.shift() - key0;
       const bool near = want_bias && nearest < p.bias_window && farthest > -p.bias_window;
@@ -299,15 +301,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       if (first + M < rows.end) publish(stage);
     }
     if (p.d_alibi_slopes) {
-      if (half != 0) slope_sum = 0;
-      for (int d = 1; d < 32; d *= 2) slope_sum += __shfl_xor_sync(~0u, slope_sum, d);
-      if (lane == 0) warp_sums[warp] = slope_sum;
-      slope_sum = 0;
       __syncthreads();
-      if (threadIdx.x == 0) {
-        p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] =
-            (warp_sums[0] + warp_sums[1]) + (warp_sums[2] + warp_sums[3]);
+      if (warp == 0) {
+        float sum = 0;
+        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];  // the other half's are the same
+        for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;
       }
+      __syncthreads();
     }
     if (want_bias) {
       __syncthreads();

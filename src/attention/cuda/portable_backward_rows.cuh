@@ -68,11 +68,9 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     norm[h] = row_norm<F>(p, keys.end - keys.begin == 1, sum == f_all, inverse);
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
-      // Families other than the exponential keep the center itself. The probability of an only key is its offset.
-      constexpr bool exponential = F == NormalizerFamily::exponential;
-      StoreRowState::put(p, t, 0, 0, b.row(0, h),
-                         {anchor[h], norm[h], exponential ? norm[h] * center[h] : center[h],
-                          offset[h] + (exponential && norm[h] == 0 ? 1.0f : 0.0f)});
+      const bool alone = F == NormalizerFamily::exponential && norm[h] == 0;
+      row_state(p, t, t.head, b.row(0, h)) = make_float4(alone ? INFINITY : anchor[h], norm[h], center[h],
+                                                         offset[h] + static_cast<float>(alone));
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
       sink_sum -= outside * inverse * center[h];
     }
