@@ -1,6 +1,8 @@
 // First kernel of a backward that need not sweep over keys: softmax's center = dO . o, elastic's center = dO . o -
 // offset e with e = dO . alive_sum. The rounding of o and alive_sum is of the size of the 16-bit gradients' own.
 #pragma once
+#include <cstring>
+
 #include "attention/cuda/portable.cuh"
 
 namespace lazy::kernels::cuda {
@@ -10,7 +12,9 @@ __device__ inline float widen(__half x) { return __half2float(x); }
 
 template <typename T>
 __device__ float dot8(const uint4& a, const uint4& b) {
-  const T *x = reinterpret_cast<const T*>(&a), *y = reinterpret_cast<const T*>(&b);
+  T x[8], y[8];
+  memcpy(x, &a, 16);
+  memcpy(y, &b, 16);
   float sum = 0;
 #pragma unroll
   for (int n = 0; n < 8; ++n) sum = fmaf(widen(x[n]), widen(y[n]), sum);
