@@ -115,6 +115,14 @@ __device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], 
   }
 }
 
+// Where a head's first row lies, in shared memory: registers for it would be missing in the loop.
+template <typename T>
+struct HeadRows {
+  const T *q, *d_out;
+  const float4* states;
+  int64_t dq_sums;  // from p.dq_sum on: of a pointer the compiler would not know that it is global
+};
+
 template <typename T, int D, NormalizerFamily F>
 __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysShape<D>::blocks)
     backward_keys(const Params p, int tiles, int partial_step) {
@@ -127,11 +135,13 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   const float4* const states = reinterpret_cast<const float4*>(ds_tile + S::ds_bytes);
   float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes + 2 * S::state_bytes);
   const Diagonals<MI, M> diagonals{add + 2 * S::bias_entries, p.bias_window};
-  __shared__ float slope_sums[S::threads];  // of the thread alone: a register for it would be missing in the loop
+  __shared__ HeadRows<T> head_rows[2];
+  __shared__ float slope_sums[S::threads];  // each the thread's alone
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16 * MI, half = warp / 4;
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
-  const bool variant = p.normalizer == Normalizer::elastic || p.normalizer == Normalizer::entmax15;
+  const bool variant = (F == NormalizerFamily::exponential && p.normalizer == Normalizer::elastic) ||
+                       (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
   Tile t;
   t.batch = blockIdx.x / tiles;
@@ -158,16 +168,14 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   int head = kv_head * group;
   float next_biases[2];
   auto fetch = [&](int first, int stage) {
-    load_tile<T, M, D, S::threads>(sq + stage * M * D * 2,
-                                   static_cast<const T*>(p.q.data) + q_offset(p.q, t, head, first), p.q.token,
+    const HeadRows<T>& from = head_rows[head % 2];
+    load_tile<T, M, D, S::threads>(sq + stage * M * D * 2, from.q + first * p.q.token, p.q.token, t.q_length - first);
+    load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2, from.d_out + first * p.d_out.token, p.d_out.token,
                                    t.q_length - first);
-    load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2,
-                                   static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, first),
-                                   p.d_out.token, t.q_length - first);
     if (threadIdx.x < M) {  // zeros for rows that do not exist: their q and dO are zeros
       const int row = first + threadIdx.x;
-      copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16,
-                 p.row_state + row_index(p, t, head, min(row, t.q_length - 1)) * 4, row < t.q_length);
+      copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16, from.states + min(row, t.q_length - 1),
+                 row < t.q_length);
     }
     copies_commit();
     if (any_score_bias(p, t, first, M, key0, N)) {
@@ -189,6 +197,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   clear(d_v);
   for (; head < (kv_head + 1) * group && rows.begin < rows.end; ++head) {
     slope_sums[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+      head_rows[head % 2] = {static_cast<const T*>(p.q.data) + q_offset(p.q, t, head, 0),
+                             static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, 0),
+                             &row_state(p, t, head, 0), dq_blocks(p, t, head, 0, D)};
+    }
     __syncthreads();  // the buffers may still be read
     fetch(row_begin, 0);
     publish(0);
@@ -266,11 +279,15 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         for (int k = 0; k < M / 16; ++k) {
           as_left<T>(weights[m][k], s[m], k);
           as_left<T>(ds[m][k], g[m], k);
-          if (!p.dq_sum || half != 0) continue;
+        }
+      }
+      if (p.dq_sum && half == 0) {
+        char* const to = ds_tile + warp_key * M * 2 + (lane % 4) * 4;
 #pragma unroll
-          for (int x = 0; x < 4; ++x) {
-            const int key = warp_key + 16 * m + lane / 4 + 8 * (x % 2);
-            *reinterpret_cast<uint32_t*>(ds_tile + at<M>(key, 2 * k + x / 2) + (lane % 4) * 4) = ds[m][k][x];
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < M / 4; ++n) {
+            *reinterpret_cast<uint32_t*>(to + (16 * m + n % 2 * 8) * M * 2 + at<M>(lane / 4, n / 2)) = ds[m][n / 4][n % 4];
           }
         }
       }
@@ -293,7 +310,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
             mma<T>(d_q[2 * n + 1], a, y[2], y[3]);
           }
         }
-        float* const sums = dq_blocks(p, t, head, first + row0, D) + dim0 / 8 * 128;
+        float* const sums = p.dq_sum + head_rows[head % 2].dq_sums + (first + row0) * D + dim0 / 8 * 128;
 #pragma unroll
         for (int n = 0; n < S::q_dims / 8; ++n) add_block(sums + 128 * n, lane, d_q[n]);
       }

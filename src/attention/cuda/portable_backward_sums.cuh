@@ -21,10 +21,10 @@ struct StoreRowState {
 
 // dQ's sums come in blocks of 16 rows x 8 dims, laid out as accumulators hold them, so that a warp adds whole lines.
 // Every document's first block is its own: `document` blocks more than those of the tokens before it hold all of
-// theirs. This is the first block of the 16 rows from `row` on.
-__device__ inline float* dq_blocks(const Params& p, const Tile& t, int head, int row, int D) {
+// theirs. This is where the 16 rows from `row` on begin, from p.dq_sum.
+__device__ inline int64_t dq_blocks(const Params& p, const Tile& t, int head, int row, int D) {
   const int64_t rows = static_cast<int64_t>(t.batch) * p.heads + head;
-  return p.dq_sum + (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
+  return (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
 }
 
 // Where number n of a lane lies. From sm_90 on a lane adds its four at once.
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(256) finish_dq(const Params p, int row_tiles) 
   for (int n = threadIdx.x; n < 64 * chunks; n += 256) {
     const int row = t.first + n / chunks, chunk = n % chunks;
     if (row >= t.q_length) break;
-    const float* const sums = dq_blocks(p, t, t.head, row, p.head_dim) + chunk * 128;
+    const float* const sums = p.dq_sum + dq_blocks(p, t, t.head, row, p.head_dim) + chunk * 128;
     uint32_t packed[4];
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
