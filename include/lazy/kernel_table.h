@@ -82,7 +82,8 @@ inline constexpr int kDecodeHeadMultiple = 8;
 // Entries of the distance bias whose gradient one block sums in shared memory. The hopper kernel serves no more.
 inline constexpr int kMaxBlockBias = 2048;
 
-// The tensor-core kernels keep alive_sum (attention.h) of heads up to this size: at larger ones registers do not suffice.
+// The tensor-core kernels keep alive_sum (attention.h) of heads up to this size: at larger ones registers do not
+// suffice.
 inline constexpr int kMaxAliveSumHead = 128;
 
 // The smallest of kHeadSizeLimits that holds both sizes; 0: none does.

@@ -115,8 +115,8 @@ constexpr int kFewKeys = 256;
 inline bool writes_alive_sum(const Params& p) {
   return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys;
 }
-// Whether the backward takes centers from rounded sums (backward_sums.cuh). Exact ones are wanted for the gradients that
-// are kept in fp32, unless the forward kept alive_sum.
+// Whether the backward takes centers from rounded sums (backward_sums.cuh). Exact ones are wanted for the gradients
+// that are kept in fp32, unless the forward kept alive_sum.
 inline bool has_rounded_sums(const Params& p) {
   if (p.deterministic || !p.out.data) return false;
   if (p.normalizer == Normalizer::elastic) return p.alive_sum.data && writes_alive_sum(p);

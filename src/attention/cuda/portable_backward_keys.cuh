@@ -11,8 +11,8 @@ namespace lazy::kernels::cuda::portable {
 
 template <int D>
 struct BackwardKeysShape {
-  // A warp keeps dK and dV of 16 MI keys in registers. Where they would not fit, at head size 256, two warps share keys,
-  // each with half of the dims.
+  // A warp keeps dK and dV of 16 MI keys in registers. Where they would not fit, at head size 256, two warps share
+  // keys, each with half of the dims.
   static constexpr int MI = portable_keys(D) / 64, halves = D == 256 ? 2 : 1;
   static constexpr int N = 64 * MI, M = D == 256 ? 16 : 32;
   static constexpr int warps = 4 * halves, threads = 32 * warps, bias_entries = M + N;
@@ -287,7 +287,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         for (int m = 0; m < MI; ++m) {
 #pragma unroll
           for (int n = 0; n < M / 4; ++n) {
-            *reinterpret_cast<uint32_t*>(to + (16 * m + n % 2 * 8) * M * 2 + at<M>(lane / 4, n / 2)) = ds[m][n / 4][n % 4];
+            *reinterpret_cast<uint32_t*>(to + (16 * m + n % 2 * 8) * M * 2 + at<M>(lane / 4, n / 2)) =
+                ds[m][n / 4][n % 4];
           }
         }
       }

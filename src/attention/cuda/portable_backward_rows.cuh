@@ -1,7 +1,7 @@
-// First kernel of the backward on tensor cores, where backward_sums.cuh does not do: a sweep over a row's keys recomputes
-// its weights and the row statistics of its gradient, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from
-// fp32 scores. With rounded outputs in their place (dO . o) the gradients of tau and of the bias, which are kept in
-// fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
+// First kernel of the backward on tensor cores, where backward_sums.cuh does not do: a sweep over a row's keys
+// recomputes its weights and the row statistics of its gradient, center = sum p g / sum p and e = sum g (weights.cuh),
+// in fp32 from fp32 scores. With rounded outputs in their place (dO . o) the gradients of tau and of the bias, which
+// are kept in fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     center[h] = quad_sum(fg_sum[h]) * inverse;
     if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
       const bool alone = F == NormalizerFamily::exponential && norm[h] == 0;
-      row_state(p, t, t.head, b.row(0, h)) = make_float4(alone ? INFINITY : anchor[h], norm[h], center[h],
-                                                         offset[h] + static_cast<float>(alone));
+      row_state(p, t, t.head, b.row(0, h)) =
+          make_float4(alone ? INFINITY : anchor[h], norm[h], center[h], offset[h] + static_cast<float>(alone));
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
       sink_sum -= outside * inverse * center[h];
     }

@@ -8,14 +8,16 @@ namespace lazy::kernels::cuda::portable {
 // Row states of the portable kernels: p.row_state, four numbers a row in the order of lse:
 //   exponential   f = exp2(score - anchor), weight = max(factor f + offset, 0), ds = f (g - center)
 //   others        pair_weight(score - anchor, factor, offset), ds = factor_of_the_pair (g - center)
-// The factor of the exponential family is left out of ds: center, a mean, was made of the same f. Where p is one whatever
-// the score and ds exactly zero, in a row with one key, the anchor is infinite, f zero, and one is added to the offset.
+// The factor of the exponential family is left out of ds: center, a mean, was made of the same f. Where p is one
+// whatever the score and ds exactly zero, in a row with one key, the anchor is infinite, f zero, and one is added to
+// the offset.
 __device__ inline float4& row_state(const Params& p, const Tile& t, int head, int row) {
   return reinterpret_cast<float4*>(p.row_state)[row_index(p, t, head, row)];
 }
 struct StoreRowState {
   __device__ static void put(const Params& p, const Tile& t, int, int, int row, const RowState& s) {
-    row_state(p, t, t.head, row) = make_float4(s.alone ? INFINITY : s.anchor, 1, s.center, s.offset + static_cast<float>(s.alone));
+    row_state(p, t, t.head, row) =
+        make_float4(s.alone ? INFINITY : s.anchor, 1, s.center, s.offset + static_cast<float>(s.alone));
   }
 };
 

@@ -42,8 +42,8 @@ __device__ void finish_rows(RowSweep<T, D, S>& b, char* memory, const float (&o)
 template <typename T, int D, typename S = ForwardShape<D>>
 void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);
-  launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, RowSweep<T, D, S>::bytes, stream, p,
-         tiles);
+  launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, RowSweep<T, D, S>::bytes, stream,
+         p, tiles);
 }
 
 }  // namespace lazy::kernels::cuda::portable
