@@ -94,7 +94,7 @@ int partial_tiles(const Params& p) {
 bool bias_in_blocks(const Params& p) { return p.bias_window <= kMaxBlockBias; }
 
 // Points the parameters into the workspace; with a null base it only measures. bias_window is the problem's.
-size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* base) {
+size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
   const bool hopper = kernel == CudaKernel::hopper, portable = kernel == CudaKernel::portable;
@@ -109,7 +109,7 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
     arena.take(r.dq_sum, int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
-  } else if (portable && !deterministic) {
+  } else if (portable && !r.deterministic) {
     arena.take(r.dq_sum, int64_t{16} * tile_count(r, r.q_length, 16) * r.heads * r.batch * r.head_dim);
   }
   if (r.bias_window > 0) {
@@ -223,7 +223,8 @@ size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
     cuda::Params r = cuda::make_params(p, Backward<float>{});
     r.bias_window = static_cast<int>(p.bias_window);
-    most = std::max(most, cuda::lay_out_backward(r, kernel, call.deterministic, nullptr));
+    r.deterministic = call.deterministic;
+    most = std::max(most, cuda::lay_out_backward(r, kernel, nullptr));
   }
   return most;
 }
@@ -255,7 +256,7 @@ void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& c
     kernel = CudaKernel::portable;
   }
   r.deterministic = call.deterministic;
-  cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
+  cuda::lay_out_backward(r, kernel, call.workspace);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (kernel) {
     case CudaKernel::hopper:

@@ -30,6 +30,9 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
 template <typename T, int D, NormalizerFamily F>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   using S = BackwardKeysShape<D>;
+  constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;  // with static memory
+  constexpr int shared_memory = find_entry(CudaKernel::portable, F, D)->shared_memory;
+  static_assert(needed <= (shared_memory ? shared_memory : kLeastSharedMemory));
   const int key_tiles = tile_count(p, p.k_length, S::N), dq_tiles = tile_count(p, p.q_length, 64);
   const int key_bytes = S::bytes + (p.bias_slabs ? Diagonals<S::MI, S::M>::bytes(p.bias_window) : 0);
   if (p.dq_sum) {

@@ -32,7 +32,7 @@ struct Diagonals {
   float* memory;  // zeros at the start: four scratches, four parts, sums by distance
   int window;
 
-  static int bytes(int window) { return 4 * (floats + window); }
+  static constexpr int bytes(int window) { return 4 * (floats + window); }
   __device__ float* part(int warp) const { return memory + 4 * scratch + warp * (count + 1); }
   __device__ float* sums() const { return memory + floats; }
 

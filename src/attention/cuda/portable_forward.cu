@@ -43,8 +43,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     }
   }
 
-  static_assert(!ALIVE || MI == 1);
-  float o[MI + ALIVE][D / 8][4];  // the weighted sum, the sum of the alive keys' values
+  float o[MI * (1 + ALIVE)][D / 8][4];  // the weighted sums, the sums of the alive keys' values
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
@@ -126,12 +125,15 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      uint32_t left[2][NT][4];  // weights, whether alive
+      uint32_t left[2 * MI][NT][4];  // weights, whether alive
       if constexpr (ALIVE) {
 #pragma unroll
-        for (int n = 0; n < 4 * NT; ++n) {
-          const float* x = s[0][n / 2] + n % 2 * 2;
-          left[1][n / 4][n % 4] = pack<T>(x[0] > lowest ? 1.0f : 0.0f, x[1] > lowest ? 1.0f : 0.0f);
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < 4 * NT; ++n) {
+            const float* x = s[m][n / 2] + n % 2 * 2;
+            left[MI + m][n / 4][n % 4] = pack<T>(x[0] > lowest ? 1.0f : 0.0f, x[1] > lowest ? 1.0f : 0.0f);
+          }
         }
       }
 #pragma unroll
@@ -144,8 +146,11 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       }
       if constexpr (ALIVE) {
 #pragma unroll
-        for (int k = 0; k < NT; ++k) as_left<T>(left[0][k], s[0], k);
-        product_nn<T, D, 2, NT, D / 16>(o, left, b.sv + stage * N * D * 2, 0);
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int k = 0; k < NT; ++k) as_left<T>(left[m][k], s[m], k);
+        }
+        product_nn<T, D, 2 * MI, NT, D / 16>(o, left, b.sv + stage * N * D * 2, 0);
       } else {
         product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
       }

@@ -7,7 +7,7 @@ namespace lazy::kernels::cuda::portable {
 // ALIVE: with sums of the alive keys' values beside the weighted ones.
 template <int D, bool ALIVE = false>
 struct ForwardShape {
-  static constexpr int MI = D == 256 || ALIVE ? 1 : 2, N = D == 256 || (ALIVE && D == 128) ? 32 : 64;
+  static constexpr int MI = D > (ALIVE ? 64 : 128) ? 1 : 2, N = D == 256 || (ALIVE && D != 96) ? 32 : 64;
   static constexpr int warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
   static constexpr int bias_entries = M + N;  // entries of a tile's table of what is added by distance
