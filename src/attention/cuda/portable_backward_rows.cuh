@@ -4,6 +4,7 @@
 // are kept in fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
+#include "attention/cuda/portable_rows.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
