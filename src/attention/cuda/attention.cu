@@ -109,7 +109,7 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
     arena.take(r.dq_sum, int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
-  } else if (portable && !r.deterministic) {
+  } else if (portable && !r.deterministic && !in_family<NormalizerFamily::threshold>(r.normalizer)) {
     arena.take(r.dq_sum, int64_t{16} * tile_count(r, r.q_length, 16) * r.heads * r.batch * r.head_dim);
   }
   if (r.bias_window > 0) {

@@ -1,4 +1,4 @@
-// Launches of the portable backward: rows or their sums, keys, then the fp32 sums of dQ become d_q.
+// Launches of the portable backward: rows, their lists or sums, keys, then the fp32 sums of dQ become d_q.
 #include <bit>
 
 #include "attention/cuda/launchers.h"
@@ -20,6 +20,12 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
       return launch("the portable backward, sums of rows", kernel, dim3(tiles * p.batch, p.heads), 256, 0, stream, p,
                     tiles, partial_step);
     }
+  }
+  if constexpr (F == NormalizerFamily::threshold) {
+    using L = ListShape<D>;
+    const int tiles = tile_count(p, p.q_length, L::M);
+    launch("the portable backward, lists", backward_lists<T, D>, dim3(tiles * p.batch, p.heads), L::threads, L::bytes,
+           stream, p, tiles);
   }
   using S = BackwardRowsShape<D>;
   const int tiles = tile_count(p, p.q_length, S::M);

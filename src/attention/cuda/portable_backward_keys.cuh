@@ -83,6 +83,34 @@ struct Diagonals {
   }
 };
 
+// The blocks of 16 keys x 16 rows (product_nt) with a pair that has weight. Of sparsemax and entmax-1.5: in the others
+// weights and ds are zero. A NaN has weight.
+template <NormalizerFamily F, int MI, int M>
+__device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* states, float c) {
+  if constexpr (F != NormalizerFamily::threshold) return kAllBlocks;
+  const int lane = threadIdx.x % 32;
+  uint32_t blocks = 0;
+#pragma unroll
+  for (int k = 0; k < M / 16; ++k) {
+    bool alive[MI] = {};
+#pragma unroll
+    for (int n = 2 * k; n < 2 * k + 2; ++n) {
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        const float anchor = states[8 * n + 2 * (lane % 4) + x].x;
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int e = x; e < 4; e += 2) alive[m] |= !(fmaf(s[m][n][e], c, -anchor) <= 0);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < MI; ++m) blocks |= (__any_sync(~0u, alive[m]) ? 1u : 0u) << (k * MI + m);
+  }
+  return blocks;
+}
+
 // The pairs of a tile: s (products q k, or scores where `c` is one) become weights, g (products dO v) becomes ds.
 // VARIANT: elastic, or entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
@@ -143,6 +171,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   const bool variant = (F == NormalizerFamily::exponential && p.normalizer == Normalizer::elastic) ||
                        (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
+  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // backward_lists makes d_q
   Tile t;
   t.batch = blockIdx.x / tiles;
   const bool there = locate(p, blockIdx.x % tiles, N, true, t);
@@ -214,7 +243,6 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       clear(s);
       clear(g);
       product_nt<T, D, MI, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
-      product_nt<T, D, MI, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2);
       float c = p.scale * unit;
       if (any_score_bias(p, t, first, M, key0, N)) {
         // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
@@ -231,6 +259,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         }
         c = 1;
       }
+      const uint32_t blocks = alive_blocks<F, MI, M>(s, states + stage * M, c);
+      product_nt<T, D, MI, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2, blocks);
       if (variant) {
         weigh_pairs<F, true, MI, M>(s, g, states + stage * M, c);
       } else {
@@ -281,7 +311,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
           as_left<T>(ds[m][k], g[m], k);
         }
       }
-      if (p.dq_sum && half == 0) {
+      if (adds_dq && half == 0) {
         char* const to = ds_tile + warp_key * M * 2 + (lane % 4) * 4;
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -292,11 +322,11 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
           }
         }
       }
-      product_nn<T, D, MI, M / 16, S::own / 16>(d_v, weights, s_do + stage * M * D * 2, half * S::own / 8);
-      product_nn<T, D, MI, M / 16, S::own / 16>(d_k, ds, sq + stage * M * D * 2, half * S::own / 8);
-      if (near || p.dq_sum) __syncthreads();
+      product_nn<T, D, MI, M / 16, S::own / 16>(d_v, weights, s_do + stage * M * D * 2, half * S::own / 8, blocks);
+      product_nn<T, D, MI, M / 16, S::own / 16>(d_k, ds, sq + stage * M * D * 2, half * S::own / 8, blocks);
+      if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
-      if (p.dq_sum) {
+      if (adds_dq) {
         float d_q[S::q_dims / 8][4] = {};
         const int row0 = warp / S::splits * 16, dim0 = warp % S::splits * S::q_dims;
 #pragma unroll

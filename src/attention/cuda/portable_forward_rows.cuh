@@ -13,16 +13,14 @@ struct ForwardShape {
   static constexpr int bias_entries = M + N;  // entries of a tile's table of what is added by distance
 };
 
-// Writes outputs, lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive
-// pairs.
-template <typename T, int D, typename S, int A, int MI = S::MI>
-__device__ void finish_rows(RowSweep<T, D, S>& b, char* memory, const float (&o)[A][D / 8][4],
-                            const float (&lse)[MI][2], const float (&first)[MI][2], const float (&total)[MI][2],
-                            const float (&alive)[MI][2]) {
+// Writes lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive pairs.
+template <typename T, int D, typename S>
+__device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)[S::MI][2],
+                                  const float (&first)[S::MI][2], const float (&total)[S::MI][2],
+                                  const float (&alive)[S::MI][2]) {
   const Params& p = b.p;
-  b.store(memory, p.out, o, 1);
 #pragma unroll
-  for (int m = 0; m < MI; ++m) {
+  for (int m = 0; m < S::MI; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float weights = quad_sum(total[m][h]), living = quad_sum(alive[m][h]);
@@ -39,11 +37,11 @@ __device__ void finish_rows(RowSweep<T, D, S>& b, char* memory, const float (&o)
   }
 }
 
-template <typename T, int D, typename S = ForwardShape<D>>
-void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stream) {
+// S: the kernel's shape; bytes: of its shared memory.
+template <typename S>
+void launch_rows(void (*kernel)(Params, int), int bytes, const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);
-  launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, RowSweep<T, D, S>::bytes, stream,
-         p, tiles);
+  launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, bytes, stream, p, tiles);
 }
 
 }  // namespace lazy::kernels::cuda::portable
