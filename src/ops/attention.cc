@@ -39,6 +39,8 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
 
 namespace {
 
+static_assert(kMaxAliveSumHead == kernels::kMaxAliveSumHead);
+
 bool keeps_alive_sum(const AttentionArguments& a) {
   const at::ScalarType type = a.q.scalar_type();
   if (a.normalizer != name(kernels::Normalizer::elastic) || deterministic_wanted(a.deterministic) ||
@@ -47,7 +49,7 @@ bool keeps_alive_sum(const AttentionArguments& a) {
   kernels::Problem p = problem_of_any_length(a);
   p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
   const std::string kernel = forced_kernel() == "automatic" ? cuda_choice()(p) : forced_kernel();
-  return std::max(p.head_dim, p.value_dim) <= kernels::kMaxAliveSumHead &&
+  return std::max(p.head_dim, p.value_dim) <= kMaxAliveSumHead &&
          (kernel == name(kernels::CudaKernel::hopper) || kernel == name(kernels::CudaKernel::portable));
 }
 

@@ -3,11 +3,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
 
 namespace lazy::ops {
+
+// Elastic's 16-bit forward on a GPU keeps a second output for the backward at head sizes up to this, where gradients are
+// wanted and need not be deterministic.
+constexpr int64_t kMaxAliveSumHead = 128;
 
 struct AttentionOptions {
   std::string normalizer = "elastic";

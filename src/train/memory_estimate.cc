@@ -11,9 +11,9 @@
 #include <map>
 #include <mutex>
 
-#include "lazy/kernel_table.h"
 #include "model/language_model.h"
 #include "model/parameters.h"
+#include "ops/attention.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy::train {
@@ -108,7 +108,7 @@ struct Sizes {
         gpu(q.gpu),
         fp8(q.fp8),
         alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
-                  q.model.attention.head_dim <= kernels::kMaxAliveSumHead) {}
+                  q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
   int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
       layer_matrices;
   bool gpu, fp8, alive_sum;
