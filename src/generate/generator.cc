@@ -57,7 +57,8 @@ void Generator::set_prompt(const std::vector<int64_t>& ids) {
         step({ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)});
   }
   prompt_cache_ = cache_;
-  prompt_tokens_ = {ids.begin(), ids.end()};
+  prompt_tokens_.clear();
+  for (const int64_t id : ids) ++prompt_tokens_[id].prompt;
 }
 
 Generation Generator::run(const GenerateOptions& options, const std::function<bool(int64_t)>& on_token) {
@@ -65,17 +66,17 @@ Generation Generator::run(const GenerateOptions& options, const std::function<bo
   const DecodeThreads threads(model_);
   Sampler sampler(options.sampling);
   cache_ = prompt_cache_;  // the tokens of an earlier text are overwritten
-  std::unordered_set<int64_t> seen = prompt_tokens_;
+  TokenCounts counts = prompt_tokens_;
   std::vector<float> logits = prompt_logits_;
   Generation out;
   while (static_cast<int64_t>(out.tokens.size()) < options.max_tokens) {
-    const int64_t token = sampler.sample(logits, seen);
+    const int64_t token = sampler.sample(logits, counts);
     if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end()) {
       out.finish_reason = "stop";
       return out;
     }
     out.tokens.push_back(token);
-    seen.insert(token);
+    ++counts[token].text;
     if (on_token && !on_token(token)) {
       out.finish_reason = "stop";
       return out;

@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "generate/sampler.h"
@@ -39,7 +38,7 @@ class Generator {
   std::optional<StreamingCache> streaming_;
   KVCache cache_, prompt_cache_;  // prompt_cache_: after the prefill
   std::vector<float> prompt_logits_;
-  std::unordered_set<int64_t> prompt_tokens_;
+  TokenCounts prompt_tokens_;
 };
 
 }  // namespace lazy
