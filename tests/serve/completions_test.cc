@@ -327,7 +327,10 @@ TEST(Cancellation, AClientThatDoesNotReadIsCutOff) {
   client.send(testing_support::Client::post_text(
       "/v1/completions",
       nlohmann::json{{"prompt", "x"}, {"max_tokens", 90000000}, {"stream", true}, {"logprobs", 5}}.dump()));
-  ASSERT_TRUE(server.engine->wait_for_running(1));
+  for (int i = 0; i < 10000 && server.http.counters().gone == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(server.http.counters().gone, 1);
   EXPECT_TRUE(server.engine->wait_for_running(0));
 }
 

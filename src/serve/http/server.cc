@@ -36,6 +36,7 @@ struct HttpServer::Impl {
   net::io_context& context = pool->context;
   net::executor_work_guard<net::io_context::executor_type> work{context.get_executor()};
   tcp::acceptor acceptor{context};
+  tcp::endpoint local;
   net::steady_timer pause{context};
   std::vector<std::thread> threads;
 
@@ -53,6 +54,7 @@ struct HttpServer::Impl {
     check();
     acceptor.listen(net::socket_base::max_listen_connections, error);
     check();
+    local = acceptor.local_endpoint();
   }
 
   void accept() {
@@ -124,10 +126,10 @@ HttpServer::HttpServer(const std::string& host, int port, int threads, const Htt
 
 HttpServer::~HttpServer() { stop(); }
 
-int HttpServer::port() const { return impl_->acceptor.local_endpoint().port(); }
+int HttpServer::port() const { return impl_->local.port(); }
 
 std::string HttpServer::address() const {
-  const tcp::endpoint endpoint = impl_->acceptor.local_endpoint();
+  const tcp::endpoint& endpoint = impl_->local;
   const std::string host = endpoint.address().to_string();
   const bool brackets = endpoint.address().is_v6();
   return fmt::format("http://{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", endpoint.port());

@@ -19,7 +19,7 @@
 #include "render_chat.h"
 
 namespace lazy::serve {
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // a template may write the messages as they are
 
 namespace {
 
