@@ -70,6 +70,7 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   if (config.eos_token_id >= 0) out.stop_tokens.push_back(config.eos_token_id);
   if (const auto eos = out.tokenizer->eos_id(); eos && *eos != config.eos_token_id) out.stop_tokens.push_back(*eos);
   out.vocab_size = config.vocab_size;
+  out.longest_piece = serve::longest_piece_of(*out.tokenizer);
   out.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   log::info("{}: {} on {}, {} tokens a request at most", name, bf16 ? "bf16" : "fp32", device,
@@ -139,7 +140,10 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       .show_default()
       .positive()
       .group(memory);
-  command.add_option("--threads", o->threads, "Threads for connections").show_default().range(1, 256).group(network);
+  command.add_option("--io-threads", o->threads, "Threads for connections; --threads are those that compute")
+      .show_default()
+      .range(1, 256)
+      .group(network);
   command.add_option("--max-body-mb", o->max_body_mb, "Size of a request; more: 413")
       .show_default()
       .range(0.001, 4096.0)
@@ -162,7 +166,10 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
       "  lazy serve lazy=runs/lazy/model softmax=runs/softmax/model --port 8000 --cache-gib 8\n"
       "  lazy serve run/model --host 0.0.0.0 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
-  command.callback([o] { run(*o); });
+  command.callback([o] {
+    cli::share_cores();
+    run(*o);
+  });
 });
 
 }  // namespace lazy

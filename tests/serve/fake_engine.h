@@ -207,6 +207,7 @@ inline ServedModel fake_model(GenerationService& engine, const std::string& id =
   model.stop_tokens = {257};
   model.vocab_size = 258;
   model.created = 1700000000;
+  model.longest_piece = 1;
   return model;
 }
 

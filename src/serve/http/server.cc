@@ -1,7 +1,9 @@
 #include "serve/http/server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -27,6 +29,19 @@ tcp::endpoint endpoint_of(net::io_context& context, const std::string& host, int
   const auto found = resolver.resolve(host, std::to_string(port), error);
   if (error || found.empty()) fail("serve", "--host {}: {}", host, error ? error.message() : "no such host");
   return found.begin()->endpoint();
+}
+
+// As many open files as the connections need, as far as the system lets this process have them.
+void raise_file_limit(int64_t connections) {
+  rlimit limit{};
+  const auto wanted = static_cast<rlim_t>(connections) + 512;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    log::warn("serve: the system allows {} open files, {} connections need {} (ulimit -n)", limit.rlim_cur, connections,
+              wanted);
+  }
 }
 
 }  // namespace
@@ -119,6 +134,7 @@ HttpServer::HttpServer(const std::string& host, int port, int threads, const Htt
     : impl_(std::make_shared<Impl>()) {
   impl_->pool->limits = limits;
   impl_->pool->handler = std::move(handler);
+  raise_file_limit(limits.max_connections);
   impl_->listen(host, port);
   impl_->accept();
   for (int i = 0; i < threads; ++i) impl_->threads.emplace_back([impl = impl_.get()] { impl->run(); });

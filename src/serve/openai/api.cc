@@ -187,6 +187,10 @@ void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange
   std::vector<std::string> texts;
   for (Prompt& prompt : fields.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt)) {
+      if (const int64_t most = model->engine->max_request_tokens(); model->surely_longer(*text, most)) {
+        throw ApiError(400, fmt::format("prompt: is longer than the {} tokens that a request may have", most), "prompt",
+                       "context_length_exceeded");
+      }
       prompts.push_back(model->encode(*text, bos || text->empty()));
       if (prompts.back().empty()) {
         wrong_field("prompt", "is empty, and the tokenizer has no BOS token to begin with");

@@ -62,6 +62,7 @@ struct ChatTemplate::Process {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);  // a client's socket must not stay open
     // A group of its own: Ctrl-C in a terminal is for the server, which then finishes its requests.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);

@@ -1,5 +1,6 @@
 #include "serve/openai/served_model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -53,6 +54,19 @@ TokenizerInfo read_tokenizer_info(const fs::path& folder) {
   }
   if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) out.chat_template = read_file(path);
   return out;
+}
+
+int64_t longest_piece_of(const Tokenizer& tokenizer) {
+  size_t longest = 1;
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.piece(static_cast<int32_t>(id)).size());
+  }
+  return static_cast<int64_t>(longest);
+}
+
+bool ServedModel::surely_longer(const std::string& text, int64_t tokens) const {
+  // Normalization may shorten a text, by a factor of 3 at most (a letter and its accent).
+  return longest_piece > 0 && static_cast<int64_t>(text.size()) / (3 * longest_piece) > tokens;
 }
 
 std::vector<int64_t> ServedModel::encode(const std::string& text, bool bos) const {

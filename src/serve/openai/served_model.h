@@ -23,6 +23,8 @@ struct TokenizerInfo {
 // leave fields empty. Error naming file and field.
 TokenizerInfo read_tokenizer_info(const std::filesystem::path& folder);
 
+int64_t longest_piece_of(const Tokenizer& tokenizer);
+
 struct ServedModel {
   std::string id;
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -32,8 +34,11 @@ struct ServedModel {
   std::vector<int64_t> stop_tokens;    // end every text: EOS
   int64_t vocab_size = 0;              // of the model, which may have more rows than the tokenizer has tokens
   int64_t created = 0;                 // seconds since 1970
+  int64_t longest_piece = 0;           // bytes of a token at most; 0: not known
   std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
 
+  // The text has more tokens than `tokens`, whatever they are: found without encoding it.
+  bool surely_longer(const std::string& text, int64_t tokens) const;
   // Ids of a text, with BOS first if `bos` is set and the tokenizer has one; a text that itself begins with BOS's text
   // has it once, as with transformers.
   std::vector<int64_t> encode(const std::string& text, bool bos) const;
