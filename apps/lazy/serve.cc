@@ -1,12 +1,14 @@
 // `lazy serve`: model folders over HTTP, by OpenAI's protocol.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <list>
 #include <thread>
 
 #include "command.h"
+#include "common_options.h"
 
 #include "core/error.h"
 #include "core/log.h"
@@ -27,6 +29,7 @@ struct ServeArguments {
   double cache_gib = 1, max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
   EngineOptions engine;
   serve::HttpLimits limits;
+  ModelOptions model_options;
 };
 
 // A folder with its engine. In a list: the engine refers to the model.
@@ -46,7 +49,7 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
 serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
   const auto [name, path] = name_and_folder(argument);
   if (name.empty() || path.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
-  loaded.push_back({load_model_folder(path), nullptr});
+  loaded.push_back({load_model_folder(path, options.model_options), nullptr});
   LanguageModel& model = loaded.back().folder.model;
   const std::string device = resolve_device(options.device);
   const bool bf16 = resolve_dtype(options.dtype, device) == "bf16";
@@ -81,6 +84,7 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
 void run(ServeArguments options) {
   options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
   options.limits.max_body_bytes = static_cast<int64_t>(options.max_body_mb * (1 << 20));
+  options.engine.streaming = options.model_options.streaming();
   options.limits.request = options.request_seconds;
   options.limits.idle = options.idle_seconds;
   serve::ApiKeys keys;
@@ -88,6 +92,18 @@ void run(ServeArguments options) {
   install_stop_handlers();
 
   std::list<Loaded> loaded;
+  std::unique_ptr<serve::Api> api;
+  std::atomic<serve::Api*> ready = nullptr;
+  // The address first: that it is taken is told before minutes of loading. Until then every answer is 503.
+  serve::HttpServer server(
+      options.host, options.port, options.threads, options.limits,
+      [&ready](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
+        if (serve::Api* found = ready) {
+          found->handle(request, exchange);
+        } else {
+          exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
+        }
+      });
   std::vector<serve::ServedModel> models;
   for (const std::string& argument : options.models) {
     models.push_back(load(argument, options, loaded));
@@ -96,17 +112,15 @@ void run(ServeArguments options) {
     }
     if (stop_requested()) return;
   }
-  serve::Api api(std::move(models), std::move(keys));
-  serve::HttpServer server(
-      options.host, options.port, options.threads, options.limits,
-      [&api](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) { api.handle(request, exchange); });
-  api.set_http_counters([&server] { return server.counters(); });
+  api = std::make_unique<serve::Api>(std::move(models), std::move(keys));
+  api->set_http_counters([&server] { return server.counters(); });
+  ready = api.get();
   fmt::print("listening at {}\n", server.address());
   std::fflush(stdout);
 
   while (!stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   log::info("{}: what runs is finished, nothing new is begun", stop_signal_name(stop_signal()));
-  api.drain();
+  api->drain();
   server.drain();
   for (Loaded& model : loaded) model.engine->drain();
   server.wait_for_answers(options.limits.write);
@@ -127,6 +141,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
   command.add_option("--dtype", o->dtype, "Precision of the computation")
       .show_default()
       .one_of({"auto", "fp32", "bf16"});
+  cli::add_model_options(command, o->model_options);
   const std::string memory = "Memory and batch", network = "Network";
   command.add_option("--cache-gib", o->cache_gib, "Memory of each model for keys, values and states")
       .show_default()
