@@ -5,13 +5,15 @@
                                                          [--quick-tuning]
     LAZY_KERNEL=plain python benchmarks/entmax_gpu.py ...    # the kernel of any shape and type instead of tensor cores
 
-Beside them: AdaSplash's Triton kernels of entmax-1.5 (pip install adasplash), softmax by FlashAttention-2 and by ours.
+Beside them: AdaSplash's Triton kernels of entmax-1.5 (pip install adasplash: AdaSplash-2 from version 0.2 on, and
+AdaSplash-1), softmax by FlashAttention-2 and by ours.
 Causal, 16 heads; queries are drawn so that scores have the given standard deviation: the larger it is, the fewer keys
 have weight. Outputs are compared with float64 before anything is timed. Medians of rounds in which all take their turn,
 by CUDA events.
 """
 
 import argparse
+import importlib.metadata
 import json
 
 import quick_tuning
@@ -74,21 +76,30 @@ def variants(q, k, v):
 
     out = {f"ours, {n}": (ours(n), n) for n in ("entmax15", "sparsemax", "sigmoid", "softmax")}
     out["FlashAttention-2, softmax"] = (flash, "softmax")
+    # They want (batch, heads, tokens, dim) contiguous, which a model that has it would not pay for.
+    for name, attention in adasplash_peers().items():
+        out[name] = (
+            lambda attention=attention: across(attention(*(x.detach().requires_grad_() for x in contiguous))),
+            "entmax15",
+        )
+    return out
+
+
+def adasplash_peers():
+    """name -> causal entmax-1.5 of (q, k, v); the names tell the package's version, and what it lacks is said."""
     try:
         import adasplash
-
-        # They want (batch, heads, tokens, dim) contiguous, which a model that has it would not pay for.
-        out["AdaSplash-2, entmax15"] = (
-            lambda: across(adasplash.adasplash_v2(*(x.detach().requires_grad_() for x in contiguous))),
-            "entmax15",
-        )
-        out["AdaSplash-1, entmax15"] = (
-            lambda: across(adasplash.adasplash_v1(*(x.detach().requires_grad_() for x in contiguous), is_causal=True)),
-            "entmax15",
-        )
     except ImportError as missing:
         print(f"without AdaSplash ({missing})")
-    return out
+        return {}
+    version = importlib.metadata.version("adasplash")
+    if not hasattr(adasplash, "adasplash_v2"):
+        print(f"without AdaSplash-2: adasplash {version} has only AdaSplash-1 (expected 0.2 or later)")
+        return {f"AdaSplash-1 ({version})": lambda q, k, v: adasplash.adasplash(q, k, v, is_causal=True)}
+    return {
+        f"AdaSplash-2 ({version})": adasplash.adasplash_v2,
+        f"AdaSplash-1 ({version})": lambda q, k, v: adasplash.adasplash_v1(q, k, v, is_causal=True),
+    }
 
 
 def both(run, inputs, d_out):

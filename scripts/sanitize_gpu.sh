@@ -21,10 +21,12 @@ lists='hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_ela
 hopper-700 attention_tests All/CudaKernels.OnlyQueries*hopper
 recurrence mixer_tests RecurrenceKernels.PackedDocumentsAreAlone:RecurrenceKernels.EveryBitRepeats
 portable attention_tests Portable/Cuda.*bfloat16*_63:All/CudaKernels.One*portable
+portable-lists attention_tests Portable/CudaLists.Full*/bf*entmax15_64:Portable/CudaLists.Long*/f*sparsemax_128
 portable-700 attention_tests All/CudaKernels.OnlyQueries*portable
 plain-elastic attention_tests Plain/Cuda.*float32_elastic_63
 plain-bf16 attention_tests Plain/Cuda.*bfloat16_elastic_1:Plain/Cuda.*bfloat16_softmax_1
 hopper-alive attention_tests Hopper/CudaAliveSum*float16_513_*
+portable-alive attention_tests Portable/CudaAliveSum*float16_513_64:Portable/CudaAliveSum*float16_513_128
 plain-softpick attention_tests Plain/Cuda.*float32_softpick_1
 portable-softpick attention_tests Portable/Cuda.*float16_softpick_1
 plain-entmax attention_tests Plain/Cuda.*float32_entmax15_1

@@ -12,6 +12,8 @@ void add_model_options(Command command, ModelOptions& options) {
   command.add_option("--rope-base", options.rope_base, "RoPE's base (default: the model's)");
   command.add_option("--cache", options.cache,
                      "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM)");
+  command.add_option("--weights", options.weights,
+                     "int8 rounds linear layers and the head to 8 bits, a scale a row; on a CPU decoding reads those");
 }
 
 void add_interventions(Command command) {

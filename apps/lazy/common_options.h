@@ -10,7 +10,7 @@
 
 namespace lazy::cli {
 
-// --positions, --rope-base and --cache, for commands that load a model folder.
+// --positions, --rope-base, --cache and --weights, for commands that load a model folder.
 void add_model_options(Command command, ModelOptions& options);
 
 // --set-zero, --replace, --add and --swap-positions, for commands that run a model under interventions.

@@ -11,16 +11,21 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/stop.h"
-#include "generate/generator.h"
 #include "generate/model_folder.h"
+#include "model/device.h"
+#include "model/paged_keys.h"
+#include "serve/token_queue.h"
 
 namespace lazy {
 namespace {
 
+constexpr int64_t kMostCache = int64_t{8} << 30;  // bytes; texts that find no room in it wait for others
+
 struct GenerateArguments {
-  std::string model, json, prompt_file, dtype = "fp32";
+  std::string model, json, prompt_file, device = "auto", dtype = "auto";
   std::vector<std::string> prompts;
-  GenerateOptions generate;
+  SamplingOptions sampling;
+  int64_t max_tokens = 128;
   ModelOptions model_options;
   int64_t samples = 1;
   bool no_bos = false;
@@ -31,50 +36,96 @@ void print(const std::string& text) {
   if (std::fflush(stdout) != 0) fail_run("generate", "standard output could not be written");
 }
 
+struct Text {
+  std::string prompt;
+  uint64_t seed;
+  Engine::Id id;
+  std::shared_ptr<TokenQueue> tokens;
+};
+
+// Room for all texts at once, as far as that is sensible.
+EngineOptions engine_options(const LanguageModel& model, const GenerateArguments& arguments,
+                             const std::vector<std::vector<int64_t>>& prompts) {
+  EngineOptions options{.cache_bytes = kMostCache, .max_waiting = std::numeric_limits<int64_t>::max()};
+  options.streaming = arguments.model_options.streaming();
+  if (!options.streaming && why_not_paged(model.config()).empty()) {
+    int64_t pages = 1;
+    for (const auto& prompt : prompts) {
+      const int64_t tokens = static_cast<int64_t>(prompt.size()) + arguments.max_tokens;
+      pages += arguments.samples * ((tokens + options.page_tokens - 1) / options.page_tokens);
+    }
+    const int64_t page = page_bytes(model.config(), options.page_tokens, model.compute_dtype());
+    options.cache_bytes = std::min(pages, std::max<int64_t>(kMostCache / page, 1)) * page;
+  }
+  return options;
+}
+
 void run(GenerateArguments options) {
   if (!options.prompt_file.empty()) options.prompts.push_back(read_file(options.prompt_file));
   if (options.prompts.empty()) options.prompts.emplace_back();
-  options.generate.sampling.validate();
-  const auto streaming = options.model_options.streaming();
+  options.sampling.validate();
+  const std::string device = resolve_device(options.device);
   install_stop_handlers();
   ModelFolder folder = load_model_folder(options.model, options.model_options);
-  if (options.dtype == "bf16") folder.model.set_compute_dtype(at::kBFloat16);
-  if (folder.model.config().eos_token_id >= 0)
-    options.generate.stop_tokens.push_back(folder.model.config().eos_token_id);
-  if (folder.tokenizer->eos_id()) options.generate.stop_tokens.push_back(*folder.tokenizer->eos_id());
+  const ModelConfig& config = folder.model.config();
+  if (resolve_dtype(options.dtype, device) == "bf16") folder.model.set_compute_dtype(at::kBFloat16);
+  folder.model.to(device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
+  std::vector<int64_t> stop_tokens;
+  if (config.eos_token_id >= 0) stop_tokens.push_back(config.eos_token_id);
+  if (folder.tokenizer->eos_id()) stop_tokens.push_back(*folder.tokenizer->eos_id());
 
-  Generator generator(folder.model, streaming);
-  const uint64_t seed = options.generate.sampling.seed;
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  bool first = true;
+  std::vector<std::vector<int64_t>> prompts;
   for (const std::string& prompt : options.prompts) {
-    const std::vector<int64_t> ids = encode_prompt(*folder.tokenizer, prompt, !options.no_bos);
-    generator.set_prompt(ids);
-    if (!streaming &&
-        static_cast<int64_t>(ids.size()) + options.generate.max_tokens > folder.model.config().max_length) {
-      log::debug("the text may pass the model's training length of {} tokens", folder.model.config().max_length);
+    prompts.push_back(encode_prompt(*folder.tokenizer, prompt, !options.no_bos));
+    if (prompts.back().empty()) fail("generate", "the prompt is empty and there is no BOS token to begin with");
+    if (!options.model_options.streaming() &&
+        static_cast<int64_t>(prompts.back().size()) + options.max_tokens > config.max_length) {
+      log::debug("the text may pass the model's training length of {} tokens", config.max_length);
     }
-    for (int64_t sample = 0; sample < options.samples && !stop_requested(); ++sample) {
-      print(first ? prompt : "\n\n---\n\n" + prompt);
-      first = false;
-      options.generate.sampling.seed = seed + static_cast<uint64_t>(sample);
-      TextStream stream(*folder.tokenizer);
-      std::string text;
-      const Generation generation = generator.run(options.generate, [&](int64_t token) {
-        const std::string piece = stream.push(token);
-        text += piece;
-        print(piece);
-        return !stop_requested();
-      });
-      const std::string rest = stream.finish();
-      text += rest;
-      print(rest);
-      results.push_back({{"prompt", prompt},
-                         {"text", text},
-                         {"tokens", generation.tokens.size()},
-                         {"finish_reason", generation.finish_reason},
-                         {"seed", options.generate.sampling.seed}});
+  }
+  Engine engine(folder.model, engine_options(folder.model, options, prompts));
+  std::vector<Text> texts;
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    for (int64_t sample = 0; sample < options.samples; ++sample) {
+      GenerationRequest request{.prompt = prompts[n],
+                                .sampling = options.sampling,
+                                .max_tokens = options.max_tokens,
+                                .stop_tokens = stop_tokens};
+      request.sampling.seed += static_cast<uint64_t>(sample);
+      Text text{options.prompts[n], request.sampling.seed, 0, std::make_shared<TokenQueue>()};
+      const Engine::Submission submission = engine.submit(std::move(request), text.tokens);
+      if (submission.refusal != Engine::Refusal::none) fail("generate", "{}", submission.message);
+      text.id = submission.id;
+      texts.push_back(std::move(text));
     }
+  }
+
+  // In their order: the first as it is written, the others as far as they are by then.
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
+    Text& text = texts[n];
+    print(n == 0 ? text.prompt : "\n\n---\n\n" + text.prompt);
+    TextStream stream(*folder.tokenizer);
+    std::string written;
+    int64_t count = 0;
+    const auto write = [&](const std::string& piece) {
+      written += piece;
+      print(piece);
+    };
+    while (!text.tokens->ended()) {
+      if (stop_requested()) engine.cancel(text.id);
+      const auto item = text.tokens->next(std::chrono::milliseconds(100));
+      if (!item || item->stop_token) continue;
+      ++count;
+      write(stream.push(item->token.id));
+    }
+    if (text.tokens->reason() == FinishReason::failed) fail_run("generate", "{}", text.tokens->message());
+    write(stream.finish());
+    results.push_back({{"prompt", text.prompt},
+                       {"text", written},
+                       {"tokens", count},
+                       {"finish_reason", text.tokens->reason() == FinishReason::length ? "length" : "stop"},
+                       {"seed", text.seed}});
   }
   print("\n");
   if (!options.json.empty()) {
@@ -86,12 +137,12 @@ void run(GenerateArguments options) {
 
 LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) {
   auto o = std::make_shared<GenerateArguments>();
-  o->generate.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
-  SamplingOptions& sampling = o->generate.sampling;
+  o->sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 42};
+  SamplingOptions& sampling = o->sampling;
   command.add_option("model", o->model, "Model folder: config.json, model.safetensors and its tokenizer").required();
-  command.add_option("--prompt", o->prompts, "Text to continue; may be given several times").repeatable();
+  command.add_option("--prompt", o->prompts, "Text to continue; several are written in one batch").repeatable();
   command.add_option("--prompt-file", o->prompt_file, "File with a text to continue");
-  command.add_option("--max-tokens", o->generate.max_tokens, "Tokens a text, at most").show_default().non_negative();
+  command.add_option("--max-tokens", o->max_tokens, "Tokens a text, at most").show_default().non_negative();
   command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
   command.add_option("--top-k", sampling.top_k, "Sample among the k most likely tokens; 0: all").show_default();
   command.add_option("--top-p", sampling.top_p, "Sample among the most likely tokens with this probability")
@@ -101,7 +152,10 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("--seed", sampling.seed, "The same seed gives the same text; sample n uses seed + n")
       .show_default();
   command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
-  command.add_option("--dtype", o->dtype, "Precision of the computation").show_default().one_of({"fp32", "bf16"});
+  command.add_option("--device", o->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", o->dtype, "Computing precision; auto: bf16 on a GPU")
+      .one_of({"auto", "fp32", "bf16"})
+      .show_default();
   cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos, "Do not begin with the BOS token");
   command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");

@@ -20,13 +20,16 @@ const char* name(CudaKernel kernel);
 
 inline constexpr int kAnyCapability = std::numeric_limits<int>::max();
 
+// Bytes that a block may ask for on every GPU from sm_80 on.
+inline constexpr int kLeastSharedMemory = 99 * 1024;
+
 // One instantiation of a tensor-core kernel: forward and backward, for each of kTensorCoreTypes.
 struct KernelEntry {
   CudaKernel kernel;
   NormalizerFamily family;
   int head_size;                       // of keys and of values
   int min_capability, max_capability;  // 10 major + minor, both inclusive
-  int shared_memory = 0;               // bytes a block; 0: every GPU of these architectures has enough
+  int shared_memory = 0;               // bytes a block; 0: at most kLeastSharedMemory
 };
 
 // The portable kernel serves every family at head sizes 64 and 128; the exponential family has the other sizes and the
@@ -38,7 +41,7 @@ inline constexpr auto kTensorCoreKernels = [] {
       {CudaKernel::hopper, exponential, 96, 90, 90},
       {CudaKernel::hopper, exponential, 128, 90, 90},
       {CudaKernel::portable, exponential, 96, 80, kAnyCapability},
-      {CudaKernel::portable, exponential, 256, 80, kAnyCapability, 112 * 1024},
+      {CudaKernel::portable, exponential, 256, 80, kAnyCapability, 116 * 1024},
   }};
   size_t n = 5;
   for (const NormalizerFamily family : kAllFamilies) {
@@ -81,6 +84,10 @@ inline constexpr int kDecodeHeadMultiple = 8;
 
 // Entries of the distance bias whose gradient one block sums in shared memory. The hopper kernel serves no more.
 inline constexpr int kMaxBlockBias = 2048;
+
+// The tensor-core kernels keep alive_sum (attention.h) of heads up to this size: at larger ones registers do not
+// suffice.
+inline constexpr int kMaxAliveSumHead = 128;
 
 // The smallest of kHeadSizeLimits that holds both sizes; 0: none does.
 constexpr int head_size_limit(int64_t head_dim, int64_t value_dim) {

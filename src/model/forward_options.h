@@ -11,6 +11,7 @@ namespace lazy {
 class ActivationHooks;
 struct KVCache;
 struct PackedLayouts;
+struct PagedKeys;
 
 // Token sequences packed end to end without padding, for one forward pass. A sequence may continue another one: it
 // contains only its own tokens and attends to the keys of both.
@@ -35,6 +36,7 @@ struct ForwardOptions {
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
   const ActivationHooks* activation_hooks = nullptr;  // reads or replaces named activations; must outlive the graph
   const PackedSequences* packed = nullptr;            // ids must be (1, tokens); incompatible with a cache
+  const PagedKeys* paged = nullptr;                   // instead of a cache: see model/paged_keys.h; inference only
   at::Tensor
       rows;  // int64: of a packed pass, the tokens whose hidden states are returned, in this order; undefined: all
 };

@@ -18,8 +18,11 @@
 #include "model/checkpoint.h"
 #include "model/families/families.h"
 #include "model/offloaded_weights.h"
+#include "model/paged_keys.h"
 #include "model/parameters.h"
 #include "model/positions/positions.h"
+#include "ops/decode.h"
+#include "ops/few_rows.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -159,8 +162,12 @@ struct LanguageModel::Impl {
     if (config.positions.kind != PositionKind::learned && config.positions.kind != PositionKind::sinusoidal)
       return tokens.to(dtype);
     const int64_t start = options.cache ? options.cache->length : 0;
-    const int64_t end = options.packed ? options.packed->longest : start + ids.size(1);
-    const at::Tensor places = options.packed ? options.packed->positions : at::arange(start, end, ids.options());
+    const int64_t end = options.packed  ? options.packed->longest
+                        : options.paged ? options.paged->longest
+                                        : start + ids.size(1);
+    const at::Tensor places = options.packed  ? options.packed->positions
+                              : options.paged ? options.paged->positions
+                                              : at::arange(start, end, ids.options());
     const at::Tensor positions = config.positions.kind == PositionKind::learned
                                      ? learned_positions(position_table, places, end)
                                      : sinusoidal_positions(places, config.hidden_size);
@@ -207,6 +214,7 @@ struct LanguageModel::Impl {
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
+  ops::Int8Matrix head_int8;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;
@@ -251,6 +259,20 @@ void LanguageModel::set_fp8(bool fp8) {
   }
 }
 
+void LanguageModel::set_int8() {
+  impl_->require_resident_weights("8-bit weights");
+  for (const DecoderBlock& block : impl_->blocks) {
+    for (const Linear* product : block.mixer->products()) product->set_int8();
+    if (!block.mlp) continue;
+    for (const Linear* product : block.mlp->products()) product->set_int8();
+  }
+  if (impl_->adaptive) return;
+  const at::NoGradGuard guard;
+  const at::Tensor head = impl_->head_leaf();
+  impl_->head_int8 = ops::quantize_int8(head.detach());
+  head.detach().copy_(ops::dequantize(impl_->head_int8));
+}
+
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
@@ -281,6 +303,16 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.paged) {
+    const std::string why = why_not_paged(config);
+    if (!why.empty()) fail("model", "pages of keys: {}", why);
+    if (at::GradMode::is_enabled()) fail("model", "pages of keys serve inference: disable gradients first");
+    if (options.cache || options.packed) fail("model", "pages of keys: expected neither a cache nor packed sequences");
+    if (ids.size(0) > 1 && ids.size(1) > ops::kFewRows) {
+      fail("model", "pages of keys: expected at most {} tokens of each of several sequences, found {}", ops::kFewRows,
+           ids.size(1));
+    }
+  }
   if (options.activation_hooks && options.cache && options.cache->streaming)
     fail("model", "a streaming cache serves no probes");
   const PositionKind positions = config.positions.kind;
@@ -398,7 +430,14 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
     fail("model", "logits: no gradient where weights are sharded; use loss");
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
-  return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
+  if (at::GradMode::is_enabled() || !ops::serves_few_rows(rows))
+    return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor few = impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
+                                                    : ops::few_rows_linear(rows, impl_->head_matrix());
+  std::vector<int64_t> shape = hidden.sizes().vec();
+  shape.back() = few.size(1);
+  return few.to(at::kFloat).view(shape);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {

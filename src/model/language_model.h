@@ -73,6 +73,10 @@ class LanguageModel {
   // scale a matrix from its largest magnitude (e4m3, gradients e5m2), wherever sizes are multiples of 16. Embedding,
   // head, norms, mixers' own arithmetic and experts stay in bf16. Default: off.
   void set_fp8(bool fp8);
+  // Rounds the layers' linear parts and the head (with it a tied embedding) to 8-bit numbers with a scale a row. On a
+  // CPU decoding then reads these. The weights stay what they were rounded to. Embedding, norms, mixers' own parameters
+  // and experts stay as they are.
+  void set_int8();
   void set_checkpointing(Checkpointing checkpointing);  // for training; default: none
   // Bitwise reproducible gradients on a GPU, at some cost; on a CPU they always are. Default: off.
   void set_deterministic(bool deterministic);

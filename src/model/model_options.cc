@@ -53,11 +53,16 @@ std::string ModelOptions::command_line() const {
   if (!positions.empty()) text += " --positions " + positions;
   if (rope_base != 0) text += fmt::format(" --rope-base {}", rope_base);
   if (!cache.empty()) text += " --cache " + cache;
+  if (!weights.empty()) text += " --weights " + weights;
   return text;
 }
 
 LanguageModel open_model(const std::filesystem::path& directory, const ModelOptions& options) {
-  return LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
+  if (!options.weights.empty() && options.weights != "int8")
+    fail("model", "--weights: expected int8, found '{}'", to_valid_utf8(options.weights));
+  LanguageModel model = LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
+  if (!options.weights.empty()) model.set_int8();
+  return model;
 }
 
 }  // namespace lazy

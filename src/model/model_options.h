@@ -1,4 +1,4 @@
-// Command-line options that override parts of a model folder's configuration: positions and the cache.
+// Command-line options that override parts of a model folder: positions, the cache, the weights' precision.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -13,6 +13,7 @@ struct ModelOptions {
                           // model's own
   double rope_base = 0;   // --rope-base; 0: the model's own
   std::string cache;      // --cache: "streaming:4+508"; "": the full cache
+  std::string weights;    // --weights: "int8" (LanguageModel::set_int8); "": as they are
 
   // Returns the configuration with the positions overridden. Error naming the option.
   ModelConfig apply(ModelConfig config) const;

@@ -46,8 +46,9 @@ bool keeps_alive_sum(const AttentionArguments& a) {
     return false;
   kernels::Problem p = problem_of_any_length(a);
   p.q_length = p.k_length = 4096;  // the plain kernel serves the shortest
-  return cuda_choice()(p) == name(kernels::CudaKernel::hopper) &&
-         (forced_kernel() == "automatic" || forced_kernel() == name(kernels::CudaKernel::hopper));
+  const std::string kernel = forced_kernel() == "automatic" ? cuda_choice()(p) : forced_kernel();
+  return std::max(p.head_dim, p.value_dim) <= kernels::kMaxAliveSumHead &&
+         (kernel == name(kernels::CudaKernel::hopper) || kernel == name(kernels::CudaKernel::portable));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "lazy/kernel_table.h"
 #include "model/language_model.h"
 #include "model/parameters.h"
 #include "ops/linear_cross_entropy.h"
@@ -87,7 +88,6 @@ MixerMemory measure_mixer_memory(const ModelConfig& model, int64_t seq_len, bool
 namespace {
 
 constexpr int64_t kFloat = 4;
-constexpr int64_t kLargestHopperHead = 128;
 
 // Sizes in elements. T: tokens of a micro-batch.
 struct Sizes {
@@ -108,7 +108,7 @@ struct Sizes {
         gpu(q.gpu),
         fp8(q.fp8),
         alive_sum(q.gpu && q.bf16 && q.model.attention.normalizer == Normalizer::elastic &&
-                  q.model.attention.head_dim <= kLargestHopperHead) {}
+                  q.model.attention.head_dim <= kernels::kMaxAliveSumHead) {}
   int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, vocabulary, element, parameters,
       layer_matrices;
   bool gpu, fp8, alive_sum;

@@ -266,7 +266,7 @@ TEST(StreamingModel, IsThePublishedRuleOnLlama) {
 TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   const ModelConfig model = small("lazy");
   const auto applied = [&](const std::string& positions, double base = 0) {
-    return ModelOptions{positions, base, ""}.apply(model);
+    return ModelOptions{.positions = positions, .rope_base = base}.apply(model);
   };
   EXPECT_EQ(applied("yarn:4").positions.rope_scaling.type, "yarn");
   EXPECT_EQ(applied("yarn:4").positions.rope_scaling.original_length, 32);
@@ -275,7 +275,7 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   EXPECT_EQ(applied("", 5e5).positions.rope_base, 5e5);
   ModelConfig stretched = model;
   stretched.positions.rope_scaling = {.type = "yarn", .factor = 2, .original_length = 16};
-  EXPECT_EQ((ModelOptions{"yarn:8", 0, ""}.apply(stretched).positions.rope_scaling.original_length), 16);
+  EXPECT_EQ((ModelOptions{.positions = "yarn:8"}.apply(stretched).positions.rope_scaling.original_length), 16);
   const auto error = [](auto&& f) -> std::string {
     try {
       f();
@@ -290,12 +290,12 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
         << bad;
   }
   EXPECT_THAT(error([&] { applied("", 0.5); }), HasSubstr("--rope-base: expected more than 1, found 0.5"));
-  EXPECT_EQ((ModelOptions{"", 0, "streaming:4+508"}.streaming()), (StreamingCache{4, 508}));
+  EXPECT_EQ((ModelOptions{.cache = "streaming:4+508"}.streaming()), (StreamingCache{4, 508}));
   EXPECT_EQ((StreamingCache{4, 508}.name()), "streaming:4+508");
   for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
                           "streaming:99999999999999999999+5"}) {
     EXPECT_THAT(error([&] {
-                  (ModelOptions{"", 0, bad}.streaming());
+                  (ModelOptions{.cache = bad}.streaming());
                 }),
                 ::testing::AllOf(HasSubstr("--cache: expected streaming:"), HasSubstr(bad)))
         << bad;
@@ -320,6 +320,29 @@ TEST(ModelOptions, AFolderOpensWithThem) {
   }
   EXPECT_TRUE(at::equal(open_model(folder.path(), {.positions = "dynamic:4"}).forward(ids.narrow(1, 0, 32)).hidden,
                         plain.forward(ids.narrow(1, 0, 32)).hidden));
+}
+
+// Whole passes compute with the rounded weights, decoding with the 8-bit numbers: the same model.
+TEST(ModelOptions, EightBitWeights) {
+  const TemporaryFolder folder;
+  for (const char* kind : {"transformer", "lazy"}) {
+    LanguageModel(small(kind), 3).save(folder.path());
+    const at::NoGradGuard guard;
+    const at::Tensor ids = some_ids(1, 40);
+    LanguageModel plain = LanguageModel::load(folder.path());
+    LanguageModel model = open_model(folder.path(), {.weights = "int8"});
+    const at::Tensor whole = model.logits(model.forward(ids).hidden);
+    KVCache cache;
+    for (int64_t n = 0; n < 40; ++n) {
+      const at::Tensor one = model.logits(model.forward(ids.narrow(1, n, 1), {.cache = &cache}).hidden);
+      EXPECT_LE(largest_difference(one, whole.narrow(1, n, 1)), 1e-5 * whole.abs().max().item<double>()) << n;
+    }
+    const double apart = largest_difference(whole, plain.logits(plain.forward(ids).hidden));
+    EXPECT_GT(apart, 1e-5);
+    EXPECT_LT(apart, 0.05 * whole.abs().max().item<double>());
+  }
+  EXPECT_THAT([&] { open_model(folder.path(), {.weights = "int4"}); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("--weights: expected int8, found 'int4'")));
 }
 
 }  // namespace

@@ -87,19 +87,21 @@ int bias_splits(const Params& p) {
 }
 
 int partial_tiles(const Params& p) {
-  const int rows = tile_count(p, p.q_length, kPlainRows), keys = tile_count(p, p.k_length, kPortableKeys);
+  const int rows = tile_count(p, p.q_length, kPlainRows), keys = tile_count(p, p.k_length, portable_keys(p.head_dim));
   return std::max(rows, keys) * p.batch;
 }
 
 bool bias_in_blocks(const Params& p) { return p.bias_window <= kMaxBlockBias; }
 
 // Points the parameters into the workspace; with a null base it only measures. bias_window is the problem's.
-size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* base) {
+size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
-  const bool hopper = kernel == CudaKernel::hopper;
+  const bool hopper = kernel == CudaKernel::hopper, portable = kernel == CudaKernel::portable;
   if (hopper) {
     arena.take(r.row_state, int64_t{256} * tile_count(r, r.q_length, 64) * r.heads * r.batch);
+  } else if (portable) {
+    arena.take(r.row_state, 4 * rows);
   } else {
     arena.take(r.row_center, rows);
     arena.take(r.row_norm, rows);
@@ -107,13 +109,13 @@ size_t lay_out_backward(Params& r, CudaKernel kernel, bool deterministic, void* 
   arena.take(r.partial, int64_t{3} * r.heads * partial_tiles(r));
   if (hopper) {
     arena.take(r.dq_sum, int64_t{64} * tile_count(r, r.q_length, 64) * r.heads * r.batch * hopper_columns(r.head_dim));
-  } else if (kernel != CudaKernel::plain && !deterministic) {
-    arena.take(r.dq_sum, rows * r.head_dim);
+  } else if (portable && !r.deterministic && !in_family<NormalizerFamily::threshold>(r.normalizer)) {
+    arena.take(r.dq_sum, int64_t{16} * tile_count(r, r.q_length, 16) * r.heads * r.batch * r.head_dim);
   }
   if (r.bias_window > 0) {
     const bool in_blocks = kernel != CudaKernel::plain && bias_in_blocks(r);
-    r.bias_splits =
-        in_blocks ? tile_count(r, r.k_length, hopper ? kHopperKeys : kPortableKeys) * r.batch : bias_splits(r);
+    const int keys = hopper ? kHopperKeys : portable_keys(r.head_dim);
+    r.bias_splits = in_blocks ? tile_count(r, r.k_length, keys) * r.batch : bias_splits(r);
     arena.take(r.bias_slabs, static_cast<int64_t>(r.bias_splits) * r.heads * r.bias_window);
   }
   return arena.used();
@@ -210,7 +212,7 @@ CudaKernel served(const Problem& p, const cuda::Params& r, const CudaCall& call)
 
 bool writes_alive_sum_cuda(const Problem& p, const CudaCall& call) {
   const CudaKernel kernel = call.kernel == CudaKernel::automatic ? choose_cuda(p) : call.kernel;
-  return kernel == CudaKernel::hopper && !call.deterministic &&
+  return (kernel == CudaKernel::hopper || kernel == CudaKernel::portable) && !call.deterministic &&
          cuda::writes_alive_sum(cuda::make_params(p, Forward<float>{}));
 }
 
@@ -221,7 +223,8 @@ size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
     cuda::Params r = cuda::make_params(p, Backward<float>{});
     r.bias_window = static_cast<int>(p.bias_window);
-    most = std::max(most, cuda::lay_out_backward(r, kernel, call.deterministic, nullptr));
+    r.deterministic = call.deterministic;
+    most = std::max(most, cuda::lay_out_backward(r, kernel, nullptr));
   }
   return most;
 }
@@ -252,7 +255,8 @@ void backward_cuda(const Problem& p, const Backward<float>& a, const CudaCall& c
   if (kernel == CudaKernel::hopper && (call.deterministic || p.q_length == 0 || p.k_length == 0)) {
     kernel = CudaKernel::portable;
   }
-  cuda::lay_out_backward(r, kernel, call.deterministic, call.workspace);
+  r.deterministic = call.deterministic;
+  cuda::lay_out_backward(r, kernel, call.workspace);
   const auto stream = static_cast<cudaStream_t>(call.stream);
   switch (kernel) {
     case CudaKernel::hopper:

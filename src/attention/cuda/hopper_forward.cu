@@ -177,10 +177,6 @@ struct HopperForward {
 
 }  // namespace hopper
 
-bool writes_alive_sum(const Params& p) {
-  return p.normalizer == Normalizer::elastic && p.k_length > kFewKeys && !fits_single_pass(p);
-}
-
 ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size) {
   return find_launcher<CudaKernel::hopper, ForwardLauncher, hopper::HopperForward>(family, head_size);
 }

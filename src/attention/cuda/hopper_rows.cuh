@@ -1,5 +1,6 @@
 // Shared by the Hopper kernels: a warpgroup's 64 rows, their scores, products of tiles.
 #pragma once
+#include "attention/cuda/backward_sums.cuh"
 #include "attention/cuda/hopper.cuh"
 #include "attention/cuda/portable.cuh"
 
@@ -17,6 +18,15 @@ using portable::kLog2e;
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
+struct StoreRowState {
+  __device__ static void put(const Params& p, const Tile& t, int tiles, int tile, int row, const RowState& state) {
+    float* const to = row_state(p, t, t.head, tiles, tile) + row - t.first;
+    to[0] = state.anchor;
+    to[64] = state.alone ? 0 : 1;
+    to[128] = state.alone ? 0 : state.center;
+    to[192] = state.offset + state.alone;
+  }
+};
 
 // Keys of a tile from the last to the first (first sweep), or the other way round.
 struct Span {

@@ -50,6 +50,18 @@ __device__ uint32_t pack(float x, float y) {
   return r;
 }
 
+// The lower half, then the upper.
+template <typename T>
+__device__ float2 unpack(uint32_t x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+  } else {
+    float2 r;
+    asm("{.reg .f16 x, y; mov.b32 {x, y}, %2; cvt.f32.f16 %0, x; cvt.f32.f16 %1, y;}" : "=f"(r.x), "=f"(r.y) : "r"(x));
+    return r;
+  }
+}
+
 // 2^x to two units in the last place; 0 for -inf.
 __device__ inline float exp2_fast(float x) {
   float y;
@@ -62,6 +74,13 @@ __device__ inline float positive(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// The larger one; a NaN if either is.
+__device__ inline float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
 }
 
 // 16 bytes from global to shared memory, zeros when not `there`.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lazy/attention_cuda.h"
+#include "lazy/kernel_table.h"
 
 namespace lazy::kernels::cuda {
 
@@ -47,13 +48,14 @@ struct Params {
   const float *distance_bias, *tau, *sink, *alibi_slopes;
   float *lse, *stats;  // lse: written by forward, read by backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
-  // (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
+  // The plain backward, (batch, heads, q_length) each: center and 1 / norm of weights.cuh.
   float *row_center, *row_norm;
-  float* row_state;  // Hopper's backward: see row_state of hopper_rows.cuh
+  // The others: RowState of backward_sums.cuh, laid out as hopper_rows.cuh or portable_backward_sums.cuh says.
+  float* row_state;
   // Backward's partial sums of d_tau, d_sink, d_alibi_slopes: (3, heads, batch * row tiles).
   float* partial;
   float* bias_slabs;  // (bias_splits, heads, bias_window)
-  // fp32 sums of d_q: (batch, heads, q_length, head_dim), or tiles as hopper_backward_keys.cuh says.
+  // fp32 sums of d_q, in tiles as hopper_backward_sums.cuh or portable_backward_sums.cuh says.
   float* dq_sum;
 
   const int32_t *cu_q, *cu_k;  // null when not packed
@@ -62,7 +64,7 @@ struct Params {
   float scale, sigmoid_bias;  // sigmoid_bias NaN: -ln(visible count)
   DType dtype;
   Normalizer normalizer;
-  bool causal, per_visible;
+  bool causal, per_visible, deterministic;
 };
 
 // Whether kNormalizers lists the normalizer in family F. A value that it does not list is in no family.
@@ -81,7 +83,7 @@ Params make_params(const Problem& p, const Backward<float>& a);
 
 // Row tiles (or key tiles) of `size` tokens a head that any problem of this shape can need; packed documents each start
 // a tile of their own.
-inline int tile_count(const Params& p, int tokens, int size) {
+__host__ __device__ inline int tile_count(const Params& p, int tokens, int size) {
   return (tokens + size - 1) / size + (p.cu_q ? p.sequences : 0);
 }
 
@@ -109,9 +111,20 @@ void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 // Up to this many keys centers are summed in fp32: one of few keys may hold nearly all of the mass of every row, and g
 // - center would then consist of the rounding of out and alive_sum.
 constexpr int kFewKeys = 256;
-// Whether the Hopper forward writes alive_sum if it is given, and the backward reads it.
-bool writes_alive_sum(const Params& p);
-constexpr int kPortableKeys = 64;  // keys of a block of the portable backward: one slab of bias sums each
-constexpr int kHopperKeys = 128;   // the same of the Hopper backward
+// Whether the tensor-core forward writes alive_sum if it is given, and the backward reads it.
+inline bool writes_alive_sum(const Params& p) {
+  return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys;
+}
+// Whether the backward takes centers from rounded sums (backward_sums.cuh). Exact ones are wanted for the gradients
+// that are kept in fp32, unless the forward kept alive_sum.
+inline bool has_rounded_sums(const Params& p) {
+  if (p.deterministic || !p.out.data) return false;
+  if (p.normalizer == Normalizer::elastic) return p.alive_sum.data && writes_alive_sum(p);
+  return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
+         !p.d_alibi_slopes && p.k_length > kFewKeys;
+}
+// Keys of a block of the portable and of the Hopper backward: one slab of bias sums each.
+constexpr int portable_keys(int head_dim) { return head_dim <= 64 ? 128 : 64; }
+constexpr int kHopperKeys = 128;
 
 }  // namespace lazy::kernels::cuda

@@ -22,18 +22,27 @@ __device__ uint32_t at(int row, int c) {
 // Queues rows [0, R) of a tile; those from `limit` on become zero. `from` is the tile's first row.
 template <typename T, int R, int D, int THREADS>
 __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
-  constexpr int chunks = D / 8;
+  constexpr unsigned chunks = D / 8;
+  static_assert(R * chunks % THREADS == 0);
 #pragma unroll
-  for (int n = threadIdx.x; n < R * chunks; n += THREADS) {
-    const int row = n / chunks, c = n % chunks;
-    const bool there = row < limit;
+  for (unsigned i = 0; i < R * chunks / THREADS; ++i) {
+    const unsigned n = threadIdx.x + i * THREADS, row = n / chunks, c = n % chunks;
+    const bool there = static_cast<int>(row) < limit;
     copy_async(to + at<D>(row, c), from + (there ? row * step : 0) + c * 8, there);
   }
 }
 
-// c += A B^T, both tiles [row][D]; the warp's left rows start at a_row; B has 16 NT rows.
+// Which 16 x 16 blocks of a warp's tile matter, when not all do: bit n * MI + m.
+constexpr uint32_t kAllBlocks = ~0u;
+template <int MI>
+__device__ bool any_block(uint32_t blocks, int n) {
+  return blocks >> n * MI & ((1u << MI) - 1);
+}
+
+// c += A B^T, both tiles [row][D]; the warp's left rows start at a_row; B has 16 NT rows. blocks: of c, the others are
+// left as they are.
 template <typename T, int D, int MI, int NT>
-__device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uint32_t b) {
+__device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uint32_t b, uint32_t blocks = kAllBlocks) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
@@ -42,10 +51,12 @@ __device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uin
     for (int m = 0; m < MI; ++m) load_matrices(x[m], a + at<D>(a_row + 16 * m + (lane & 15), 2 * k + (lane >> 4)));
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
+      if (!any_block<MI>(blocks, n)) continue;
       uint32_t y[4];
       load_matrices(y, b + at<D>(16 * n + (lane & 7) + (lane >> 4) * 8, 2 * k + ((lane >> 3) & 1)));
 #pragma unroll
       for (int m = 0; m < MI; ++m) {
+        if (!(blocks >> (n * MI + m) & 1)) continue;
         mma<T>(c[m][2 * n], x[m], y[0], y[1]);
         mma<T>(c[m][2 * n + 1], x[m], y[2], y[3]);
       }
@@ -92,6 +103,28 @@ __device__ void clear(float (&x)[A][B][C]) {
     for (int b = 0; b < B; ++b) {
 #pragma unroll
       for (int c = 0; c < C; ++c) x[a][b][c] = 0;
+    }
+  }
+}
+
+// The same with S packed already. blocks: of S, the others are zero.
+template <typename T, int D, int MI, int KT, int NT>
+__device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT][4], uint32_t b, int chunk,
+                           uint32_t blocks = kAllBlocks) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int k = 0; k < KT; ++k) {
+    if (!any_block<MI>(blocks, k)) continue;
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      uint32_t y[4];
+      load_matrices_transposed(y, b + at<D>(16 * k + (lane & 15), chunk + 2 * n + (lane >> 4)));
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+        if (!(blocks >> (k * MI + m) & 1)) continue;
+        mma<T>(c[m][2 * n], s[m][k], y[0], y[1]);
+        mma<T>(c[m][2 * n + 1], s[m][k], y[2], y[3]);
+      }
     }
   }
 }

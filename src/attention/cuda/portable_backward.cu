@@ -1,4 +1,6 @@
-// Launches of the portable backward: rows, keys, then the fp32 sums of dQ become d_q.
+// Launches of the portable backward: rows, their lists or sums, keys, then the fp32 sums of dQ become d_q.
+#include <bit>
+
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_backward_keys.cuh"
 #include "attention/cuda/portable_backward_rows.cuh"
@@ -7,39 +9,48 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// d_q = scale * sums, eight elements a thread.
-template <typename T>
-__global__ void finish_dq(const Params p) {
-  const int chunks = p.head_dim / 8;
-  const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
-  if (n >= rows * chunks) return;
-  const int64_t row = n / chunks, token = row % p.q_length, head = row / p.q_length % p.heads;
-  const int64_t batch = row / p.q_length / p.heads;
-  const float4* from = reinterpret_cast<const float4*>(p.dq_sum + n * 8);
-  const float4 x = from[0], y = from[1];
-  uint4 packed{pack<T>(p.scale * x.x, p.scale * x.y), pack<T>(p.scale * x.z, p.scale * x.w),
-               pack<T>(p.scale * y.x, p.scale * y.y), pack<T>(p.scale * y.z, p.scale * y.w)};
-  *reinterpret_cast<uint4*>(static_cast<T*>(p.d_q.data) + batch * p.d_q.batch + token * p.d_q.token +
-                            head * p.d_q.head + n % chunks * 8) = packed;
+template <typename T, int D, NormalizerFamily F>
+void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream) {
+  if constexpr (F == NormalizerFamily::exponential) {
+    if (has_rounded_sums(p)) {
+      constexpr int columns = std::bit_ceil(unsigned{D});
+      const int tiles = tile_count(p, p.q_length, 64);
+      const auto kernel = p.normalizer == Normalizer::elastic ? backward_sums<T, columns, false, StoreRowState>
+                                                              : backward_sums<T, columns, true, StoreRowState>;
+      return launch("the portable backward, sums of rows", kernel, dim3(tiles * p.batch, p.heads), 256, 0, stream, p,
+                    tiles, partial_step);
+    }
+  }
+  if constexpr (F == NormalizerFamily::threshold) {
+    using L = ListShape<D>;
+    const int tiles = tile_count(p, p.q_length, L::M);
+    launch("the portable backward, lists", backward_lists<T, D>, dim3(tiles * p.batch, p.heads), L::threads, L::bytes,
+           stream, p, tiles);
+  }
+  using S = BackwardRowsShape<D>;
+  const int tiles = tile_count(p, p.q_length, S::M);
+  launch("the portable backward, rows", backward_rows<T, D, F>, dim3(tiles * p.batch, p.heads), S::threads,
+         RowSweep<T, D, S>::bytes + S::M * D * 2, stream, p, tiles, partial_step);
 }
 
 template <typename T, int D, NormalizerFamily F>
 void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
-  using R = BackwardRowsShape<D>;
-  using K = BackwardKeysShape<D>;
-  const int row_tiles = tile_count(p, p.q_length, R::M), key_tiles = tile_count(p, p.k_length, K::N);
-  const size_t row_bytes = RowSweep<T, D, R>::bytes + R::M * D * 2;
-  const size_t key_bytes = K::bytes + (p.bias_slabs ? p.bias_window * 4 : 0);
-  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.q_length;
-  if (p.dq_sum) check(cudaMemsetAsync(p.dq_sum, 0, rows * D * 4, stream), "to clear the sums of d_q");
-  launch("the portable backward, rows", backward_rows<T, D, F>, dim3(row_tiles * p.batch, p.heads), R::threads,
-         row_bytes, stream, p, row_tiles, partial_step);
-  launch("the portable backward, keys", backward_keys<T, D, F>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
+  using S = BackwardKeysShape<D>;
+  constexpr int needed = S::bytes + Diagonals<S::MI, S::M>::bytes(kMaxBlockBias) + 2048;  // with static memory
+  constexpr int shared_memory = find_entry(CudaKernel::portable, F, D)->shared_memory;
+  static_assert(needed <= (shared_memory ? shared_memory : kLeastSharedMemory));
+  const int key_tiles = tile_count(p, p.k_length, S::N), dq_tiles = tile_count(p, p.q_length, 64);
+  const int key_bytes = S::bytes + (p.bias_slabs ? Diagonals<S::MI, S::M>::bytes(p.bias_window) : 0);
+  if (p.dq_sum) {
+    const int64_t heads = static_cast<int64_t>(p.batch) * p.heads;
+    check(cudaMemsetAsync(p.dq_sum, 0, heads * tile_count(p, p.q_length, 16) * 16 * D * sizeof(float), stream),
+          "to clear the sums of d_q");
+  }
+  launch_rows_or_sums<T, D, F>(p, partial_step, stream);
+  launch("the portable backward, keys", backward_keys<T, D, F>, dim3(key_tiles * p.batch, p.kv_heads), S::threads,
          key_bytes, stream, p, key_tiles, partial_step);
   if (p.dq_sum) {
-    launch("the portable backward, d_q", finish_dq<T>, static_cast<unsigned>((rows * (D / 8) + 255) / 256), 256, 0,
-           stream, p);
+    launch("the portable backward, d_q", finish_dq<T>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles);
   }
 }
 

@@ -1,92 +1,212 @@
-// Second kernel of the backward on tensor cores: a block keeps 64 keys, sweeps over the rows (of every head of the
-// group) that see them and sums dK and dV in registers. It works on transposed scores, keys x rows, whose accumulators
-// are the left sides of both sums as they stand; only dQ needs them in shared memory.
+// Second kernel of the backward on tensor cores: a block keeps 64 or 128 keys, sweeps over the rows (of every head of
+// the group) that see them and sums dK and dV in registers. It works on transposed scores, keys x rows, whose
+// accumulators are the left sides of both sums as they stand; only dQ needs them in shared memory.
 //
 // dQ is added to fp32 sums by atomics (p.dq_sum), or was made by the first kernel. The gradient of the distance bias is
-// summed along the diagonals of fp32 tiles, only within the window, into the block's own slab; no atomics.
+// summed along the diagonals of ds, only within the window, into the block's own slab; no atomics.
 #pragma once
-#include "attention/cuda/portable_normalizers.cuh"
+#include "attention/cuda/portable_backward_sums.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
 template <int D>
 struct BackwardKeysShape {
-  // At head size 256 a warp's dK and dV would not fit in registers: two warps share keys, each with half of the dims.
-  static constexpr int N = kPortableKeys, M = D <= 96 ? 64 : D == 128 ? 32 : 16, halves = D == 256 ? 2 : 1;
+  // A warp keeps dK and dV of 16 MI keys in registers. Where they would not fit, at head size 256, two warps share
+  // keys, each with half of the dims.
+  static constexpr int MI = portable_keys(D) / 64, halves = D == 256 ? 2 : 1;
+  static constexpr int N = 64 * MI, M = D == 256 ? 16 : 32;
   static constexpr int warps = 4 * halves, threads = 32 * warps, bias_entries = M + N;
+  static constexpr int blocks = D == 256 ? 1 : 2;                       // a multiprocessor, for which registers suffice
   static constexpr int own = D / halves;                                // dims of dK and dV a warp keeps
   static constexpr int splits = warps / (M / 16), q_dims = D / splits;  // of dQ a warp makes
-  static constexpr int ds_step = M + 1;                                 // of the fp32 tile
-  static constexpr int ds_bytes = N * ds_step * 4;
-  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * bias_entries * 4 + 2 * 4 * M * 4;
+  static constexpr int ds_bytes = N * M * 2, state_bytes = M * 16;
+  static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * state_bytes + 2 * bias_entries * 4;
+};
+
+// Sums of ds (16 MI keys a warp, M rows) along diagonals: the gradient of the distance bias. Each warp sums its own
+// part; a block's parts are added after a barrier. The order of all sums is fixed.
+template <int MI, int M>
+struct Diagonals {
+  static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
+  static constexpr int scratch = 8 + 8 * stride, count = M + 16 * MI - 1, floats = 4 * (scratch + count + 1);
+  float* memory;  // zeros at the start: four scratches, four parts, sums by distance
+  int window;
+
+  static constexpr int bytes(int window) { return 4 * (floats + window); }
+  __device__ float* part(int warp) const { return memory + 4 * scratch + warp * (count + 1); }
+  __device__ float* sums() const { return memory + floats; }
+
+  // Blocks of 8 x 8 on one diagonal are added first. Their rows then lie in the scratch between zeros (8 before, 16
+  // after), so that a diagonal is a sum of eight numbers.
+  __device__ void put(int warp, int lane, const float (&ds)[MI][M / 8][4]) const {
+    float* const own = memory + warp * scratch;
+    float* const to = own + lane / 4 * stride + 8 + 2 * (lane % 4);
+    __syncwarp();
+#pragma unroll
+    for (int d = 0; d < blocks; ++d) {
+      float2 x = make_float2(0, 0);
+#pragma unroll
+      for (int j = 0; j < 2 * MI; ++j) {  // eight keys each
+        const int n = d - (2 * MI - 1) + j;
+        if (n < 0 || n >= M / 8) continue;
+        x.x += ds[j / 2][n][j % 2 * 2];
+        x.y += ds[j / 2][n][j % 2 * 2 + 1];
+      }
+      *reinterpret_cast<float2*>(to + 8 * d) = x;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < (count + 31) / 32; ++n) {
+      const int u = lane + 32 * n;
+      if (u >= count) break;
+      float sum = 0;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) sum += own[u + 1 + k * (stride + 1)];
+      part(warp)[u] = sum;
+    }
+  }
+  // Once all warps have put; nearest: signed distance of the block's last key from the first row.
+  __device__ void take(int thread, int threads, int nearest) const {
+    const int farthest = nearest + 64 * MI + M - 2, from = max(0, max(nearest, -farthest));
+    const int last = min(window - 1, max(farthest, -nearest));
+    for (int distance = from + thread; distance <= last; distance += threads) {
+      float sum = 0;
+      for (int side = distance; side >= -distance; side -= max(2 * distance, 1)) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const int u = side - nearest - 16 * MI * (3 - w);
+          if (u >= 0 && u < count) sum += part(w)[u];
+        }
+      }
+      sums()[distance] += sum;
+    }
+  }
+};
+
+// The blocks of 16 keys x 16 rows (product_nt) with a pair that has weight. Of sparsemax and entmax-1.5: in the others
+// weights and ds are zero. A NaN has weight.
+template <NormalizerFamily F, int MI, int M>
+__device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* states, float c) {
+  if constexpr (F != NormalizerFamily::threshold) return kAllBlocks;
+  const int lane = threadIdx.x % 32;
+  uint32_t blocks = 0;
+#pragma unroll
+  for (int k = 0; k < M / 16; ++k) {
+    bool alive[MI] = {};
+#pragma unroll
+    for (int n = 2 * k; n < 2 * k + 2; ++n) {
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        const float anchor = states[8 * n + 2 * (lane % 4) + x].x;
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int e = x; e < 4; e += 2) alive[m] |= !(fmaf(s[m][n][e], c, -anchor) <= 0);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < MI; ++m) blocks |= (__any_sync(~0u, alive[m]) ? 1u : 0u) << (k * MI + m);
+  }
+  return blocks;
+}
+
+// The pairs of a tile: s (products q k, or scores where `c` is one) become weights, g (products dO v) becomes ds.
+// VARIANT: elastic, or entmax15.
+template <NormalizerFamily F, bool VARIANT, int MI, int M>
+__device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states, float c) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int n = 0; n < M / 8; ++n) {
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const float4 state = states[8 * n + 2 * (lane % 4) + x];
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int e = x; e < 4; e += 2) {
+          float &pair = s[m][n][e], &ds = g[m][n][e];
+          const float d = fmaf(pair, c, -state.x);
+          if constexpr (F == NormalizerFamily::exponential) {
+            const float f = exp2_fast(d), weight = fmaf(state.y, f, state.w);
+            if constexpr (VARIANT) ds = weight <= 0 ? 0 : ds;
+            pair = VARIANT ? positive(weight) : weight;
+            ds = f * (ds - state.z);
+          } else {
+            const PairWeight w = pair_weight<F>(pair * c, d, state.y, state.w, 0, VARIANT);
+            pair = w.alive ? positive(w.weight) : 0;
+            ds = w.factor * ((w.alive ? ds : 0) - state.z);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Where a head's first row lies, in shared memory: registers for it would be missing in the loop.
+template <typename T>
+struct HeadRows {
+  const T *q, *d_out;
+  const float4* states;
+  int64_t dq_sums;  // from p.dq_sum on: of a pointer the compiler would not know that it is global
 };
 
 template <typename T, int D, NormalizerFamily F>
-__global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
+__global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysShape<D>::blocks)
     backward_keys(const Params p, int tiles, int partial_step) {
   using S = BackwardKeysShape<D>;
-  constexpr int N = S::N, M = S::M;
+  constexpr int MI = S::MI, N = S::N, M = S::M;
   extern __shared__ __align__(128) char memory[];
   const uint32_t sk = shared_address(memory), sv = sk + N * D * 2, sq = sv + N * D * 2, s_do = sq + 2 * M * D * 2;
   char* const ds_tile = memory + (2 * N + 4 * M) * D * 2;
-  const uint32_t s_ds = shared_address(ds_tile);
-  float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes);
-  float* const row_state = add + 2 * S::bias_entries;  // [stage][anchor, norm, center, offset][M]
-  float* const bias_sums = row_state + 2 * 4 * M;
-  __shared__ float warp_sums[S::warps];
+  const uint32_t s_ds = shared_address(ds_tile), s_states = s_ds + S::ds_bytes;
+  const float4* const states = reinterpret_cast<const float4*>(ds_tile + S::ds_bytes);
+  float* const add = reinterpret_cast<float*>(ds_tile + S::ds_bytes + 2 * S::state_bytes);
+  const Diagonals<MI, M> diagonals{add + 2 * S::bias_entries, p.bias_window};
+  __shared__ HeadRows<T> head_rows[2];
+  __shared__ float slope_sums[S::threads];  // each the thread's alone
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int warp_key = warp % 4 * 16, half = warp / 4;
-  const bool want_bias = p.bias_slabs && p.bias_window > 0, squared = p.normalizer == Normalizer::entmax15;
+  const int warp_key = warp % 4 * 16 * MI, half = warp / 4;
+  const bool want_bias = p.bias_slabs && p.bias_window > 0;
+  const bool variant = (F == NormalizerFamily::exponential && p.normalizer == Normalizer::elastic) ||
+                       (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
+  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // backward_lists makes d_q
   Tile t;
   t.batch = blockIdx.x / tiles;
-  if (!locate(p, blockIdx.x % tiles, N, true, t)) {
-    if (want_bias) {
-      for (int n = threadIdx.x; n < group * p.bias_window; n += S::threads) {
-        p.bias_slabs[(static_cast<int64_t>(blockIdx.x) * p.heads + kv_head * group) * p.bias_window + n] = 0;
-      }
+  const bool there = locate(p, blockIdx.x % tiles, N, true, t);
+  const int key0 = there ? t.first : 0, count = there ? min(N, t.k_length - key0) : 0;
+  const Keys rows = there ? rows_seeing(p, t, key0, key0 + count - 1) : Keys{0, 0};
+  if (rows.begin >= rows.end && want_bias) {
+    for (int n = threadIdx.x; n < group * p.bias_window; n += S::threads) {
+      p.bias_slabs[(static_cast<int64_t>(blockIdx.x) * p.heads + kv_head * group) * p.bias_window + n] = 0;
     }
-    return;
   }
-  const int key0 = t.first, count = min(N, t.k_length - key0);
-  const Keys rows = rows_seeing(p, t, key0, key0 + count - 1);
-  const int row_begin = rows.begin / M * M, row_tiles = rows.end > rows.begin ? (rows.end - row_begin + M - 1) / M : 0;
-  const int steps = group * row_tiles;
-  if (steps > 0) {  // else nobody would wait for them, and zeros go to their place
+  if (!there) return;
+  const int row_begin = rows.begin / M * M;
+  if (rows.begin < rows.end) {  // else nobody would wait for them, and zeros go to their place
     load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
                                    count);
     load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,
                                    count);
+    if (want_bias) {
+      for (int n = threadIdx.x; n < diagonals.floats + p.bias_window; n += S::threads) diagonals.memory[n] = 0;
+    }
   }
 
-  float next_state[4], next_biases[2];
-  auto fetch = [&](int step, int stage) {
-    const int head = kv_head * group + step / row_tiles, first = row_begin + step % row_tiles * M;
-    load_tile<T, M, D, S::threads>(sq + stage * M * D * 2,
-                                   static_cast<const T*>(p.q.data) + q_offset(p.q, t, head, first), p.q.token,
+  int head = kv_head * group;
+  float next_biases[2];
+  auto fetch = [&](int first, int stage) {
+    const HeadRows<T>& from = head_rows[head % 2];
+    load_tile<T, M, D, S::threads>(sq + stage * M * D * 2, from.q + first * p.q.token, p.q.token, t.q_length - first);
+    load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2, from.d_out + first * p.d_out.token, p.d_out.token,
                                    t.q_length - first);
-    load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2,
-                                   static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, first),
-                                   p.d_out.token, t.q_length - first);
-    copies_commit();
-    if (threadIdx.x < M) {
+    if (threadIdx.x < M) {  // zeros for rows that do not exist: their q and dO are zeros
       const int row = first + threadIdx.x;
-      next_state[0] = INFINITY;  // rows that do not exist, or see nothing: p = 0
-      next_state[1] = next_state[2] = 0;
-      next_state[3] = F == NormalizerFamily::sigmoid ? -INFINITY : 0;
-      if (row < t.q_length) {
-        const int64_t index = row_index(p, t, head, row);
-        const float anchor = row_anchor<F>(p, index);
-        if (anchor > -INFINITY) next_state[0] = anchor;
-        next_state[1] = p.row_norm[index];
-        next_state[2] = p.row_center[index];
-        if (has_offset<F>(p)) {
-          const float tau = p.normalizer == Normalizer::elastic ? p.tau[head] : 0;
-          next_state[3] = row_offset<F>(p, visible(p, t, row), tau, anchor);
-        }
-        if (F == NormalizerFamily::exponential && next_state[1] == 0) next_state[3] += 1;  // its only key's probability
-      }
+      copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16, from.states + min(row, t.q_length - 1),
+                 row < t.q_length);
     }
+    copies_commit();
     if (any_score_bias(p, t, first, M, key0, N)) {
       for (int n = 0; n < 2; ++n) {
         const int x = threadIdx.x + n * S::threads;
@@ -95,180 +215,181 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads)
     }
   };
   auto publish = [&](int stage) {
-    if (threadIdx.x < M) {
-      for (int n = 0; n < 4; ++n) row_state[(stage * 4 + n) * M + threadIdx.x] = next_state[n];
-    }
     for (int n = 0; n < 2; ++n) {
       const int x = threadIdx.x + n * S::threads;
       if (x < S::bias_entries) add[stage * S::bias_entries + x] = next_biases[n];
     }
   };
 
-  float d_k[1][S::own / 8][4], d_v[1][S::own / 8][4];
+  float d_k[MI][S::own / 8][4], d_v[MI][S::own / 8][4];
   clear(d_k);
   clear(d_v);
-  float slope_sum = 0;
-  if (want_bias) {
-    for (int n = threadIdx.x; n < p.bias_window; n += S::threads) bias_sums[n] = 0;
-  }
-  if (steps > 0) {
-    fetch(0, 0);
+  for (; head < (kv_head + 1) * group && rows.begin < rows.end; ++head) {
+    slope_sums[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+      head_rows[head % 2] = {static_cast<const T*>(p.q.data) + q_offset(p.q, t, head, 0),
+                             static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, 0),
+                             &row_state(p, t, head, 0), dq_blocks(p, t, head, 0, D)};
+    }
+    __syncthreads();  // the buffers may still be read
+    fetch(row_begin, 0);
     publish(0);
-  }
-  for (int step = 0; step < steps; ++step) {
-    const int stage = step % 2, head = kv_head * group + step / row_tiles, first = row_begin + step % row_tiles * M;
-    copies_wait<0>();
-    __syncthreads();
-    if (step + 1 < steps) fetch(step + 1, stage ^ 1);
-    float s[1][M / 8][4], g[1][M / 8][4];
-    clear(s);
-    clear(g);
-    product_nt<T, D, 1, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
-    product_nt<T, D, 1, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2);
-    const bool has_bias = any_score_bias(p, t, first, M, key0, N), full = all_visible(p, t, first, M, key0, N);
-    const float lowest = p.normalizer != Normalizer::elastic || p.tau[head] >= 0 ? -1 : 0;
-    const float c = p.scale * unit;
-    const float* state = row_state + stage * 4 * M;
+    int stage = 0;
+    for (int first = row_begin; first < rows.end; first += M) {
+      copies_wait<0>();
+      __syncthreads();
+      if (first + M < rows.end) fetch(first + M, stage ^ 1);
+      float s[MI][M / 8][4], g[MI][M / 8][4];
+      clear(s);
+      clear(g);
+      product_nt<T, D, MI, M / 16>(s, sk, warp_key, sq + stage * M * D * 2);
+      float c = p.scale * unit;
+      if (any_score_bias(p, t, first, M, key0, N)) {
+        // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
+        const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
 #pragma unroll
-    for (int n = 0; n < M / 8; ++n) {
+        for (int m = 0; m < MI; ++m) {
 #pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        const int column = 8 * n + 2 * (lane % 4) + x;  // a row of the problem
-        const float anchor = state[column], norm = state[M + column], center = state[2 * M + column];
-        const float offset = state[3 * M + column];
-        Keys seen{0, 0};
-        if (!full && first + column < t.q_length) seen = visible(p, t, first + column);
+          for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
-        for (int e = x; e < 4; e += 2) {
-          const int key = warp_key + lane / 4 + 8 * (e / 2);
-          // One rounding, as in RowSweep::scores: the weight that the row's norm and center were made of.
-          const float score = fmaf(s[0][n][e], c, has_bias ? add[stage * S::bias_entries + column - key + N - 1] : 0);
-          PairWeight pair = pair_weight<F>(score, score - anchor, norm, offset, lowest, squared);
-          if (!full && (key0 + key < seen.begin || key0 + key >= seen.end)) {
-            pair.factor = 0;
-            pair.alive = false;
-          }
-          s[0][n][e] = pair.alive ? positive(pair.weight) : 0;
-          g[0][n][e] = pair.factor * ((pair.alive ? g[0][n][e] : 0) - center);  // exactly zero where a row has one key
-          if (p.d_alibi_slopes) {
-            slope_sum -= g[0][n][e] * static_cast<float>(abs(first + column + t.shift() - key0 - key));
+            for (int e = 0; e < 4; ++e) {
+              s[m][n][e] = fmaf(s[m][n][e], c, table[8 * (n - 2 * m - e / 2) + e % 2]);
+            }
           }
         }
+        c = 1;
       }
-    }
-    product_nn<T, D, 1, M / 16, S::own / 16>(d_v, s, s_do + stage * M * D * 2, half * S::own / 8);
-    product_nn<T, D, 1, M / 16, S::own / 16>(d_k, g, sq + stage * M * D * 2, half * S::own / 8);
-
-    const int nearest = first + t.shift() - (key0 + N - 1), farthest = first + M - 1 + t.shift() - key0;
-    if (want_bias && nearest < p.bias_window && farthest > -p.bias_window) {
-      float* tile = reinterpret_cast<float*>(ds_tile);
-      if (half == 0) {
+      const uint32_t blocks = alive_blocks<F, MI, M>(s, states + stage * M, c);
+      product_nt<T, D, MI, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2, blocks);
+      if (variant) {
+        weigh_pairs<F, true, MI, M>(s, g, states + stage * M, c);
+      } else {
+        weigh_pairs<F, false, MI, M>(s, g, states + stage * M, c);
+      }
+      if (first + M > t.q_length || !all_visible(p, t, first, M, key0, N)) {
 #pragma unroll
         for (int n = 0; n < M / 8; ++n) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            tile[(warp_key + lane / 4 + 8 * (e / 2)) * S::ds_step + 8 * n + 2 * (lane % 4) + e % 2] = g[0][n][e];
+          for (int x = 0; x < 2; ++x) {
+            const int row = first + 8 * n + 2 * (lane % 4) + x;
+            const Keys seen = row < t.q_length ? visible(p, t, row) : Keys{0, 0};
+#pragma unroll
+            for (int m = 0; m < MI; ++m) {
+#pragma unroll
+              for (int e = x; e < 4; e += 2) {
+                const int key = key0 + warp_key + 16 * m + lane / 4 + 8 * (e / 2);
+                if (key < seen.begin || key >= seen.end) s[m][n][e] = g[m][n][e] = 0;
+              }
+            }
           }
         }
       }
-      __syncthreads();
-      const int x = threadIdx.x, distance = nearest + x;  // diagonal: row - key = x - (N - 1)
-      float sum = 0;
-      if (x < M + N - 1 && abs(distance) < p.bias_window) {
-        for (int key = max(0, N - 1 - x); key < min(N, M + N - 1 - x); ++key) {
-          sum += tile[key * S::ds_step + key + x - (N - 1)];
-        }
-        if (distance >= 0) bias_sums[distance] += sum;
-      }
-      __syncthreads();
-      if (x < M + N - 1 && distance < 0 && -distance < p.bias_window) bias_sums[-distance] += sum;
-    }
-    if (p.dq_sum) {
-      if (half == 0) {
-#pragma unroll
-        for (int n = 0; n < M / 8; ++n) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const int key = warp_key + lane / 4 + 8 * h;
-            *reinterpret_cast<uint32_t*>(ds_tile + at<M>(key, n) + (lane % 4) * 4) =
-                pack<T>(g[0][n][2 * h], g[0][n][2 * h + 1]);
-          }
-        }
-      }
-      __syncthreads();
-      float d_q[S::q_dims / 8][4] = {};
-      const int row0 = warp / S::splits * 16, dim0 = warp % S::splits * S::q_dims;
-#pragma unroll
-      for (int k = 0; k < N / 16; ++k) {
-        uint32_t a[4];
-        load_matrices_transposed(a, s_ds + at<M>(16 * k + lane % 8 + lane / 16 * 8, row0 / 8 + lane / 8 % 2));
-#pragma unroll
-        for (int n = 0; n < S::q_dims / 16; ++n) {
-          uint32_t y[4];
-          load_matrices_transposed(y, sk + at<D>(16 * k + lane % 16, dim0 / 8 + 2 * n + lane / 16));
-          mma<T>(d_q[2 * n], a, y[0], y[1]);
-          mma<T>(d_q[2 * n + 1], a, y[2], y[3]);
-        }
-      }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = first + row0 + lane / 4 + 8 * h;
-        if (row >= t.q_length) continue;
-        float* to = p.dq_sum + row_index(p, t, head, row) * D + dim0 + 2 * (lane % 4);
-#pragma unroll
-        for (int n = 0; n < S::q_dims / 8; ++n) {
-          atomicAdd(to + 8 * n, d_q[n][2 * h]);
-          atomicAdd(to + 8 * n + 1, d_q[n][2 * h + 1]);
-        }
-      }
-    }
-    if (step + 1 < steps) publish(stage ^ 1);
-    if (step % row_tiles == row_tiles - 1) {  // the head's last tile
       if (p.d_alibi_slopes) {
-        if (half != 0) slope_sum = 0;
-        for (int d = 1; d < 32; d *= 2) slope_sum += __shfl_xor_sync(~0u, slope_sum, d);
-        if (lane == 0) warp_sums[warp] = slope_sum;
-        slope_sum = 0;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-          p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] =
-              (warp_sums[0] + warp_sums[1]) + (warp_sums[2] + warp_sums[3]);
+        const int distance = first + t.shift() - key0 - warp_key + 2 * (lane % 4) - lane / 4;
+        float sum = 0;
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < M / 8; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              sum -= g[m][n][e] * static_cast<float>(abs(distance + 8 * (n - 2 * m - e / 2) + e % 2));
+            }
+          }
+        }
+        slope_sums[threadIdx.x] += sum;
+      }
+      const int nearest = first + t.shift() - (key0 + N - 1), farthest = first + M - 1 + t.shift() - key0;
+      const bool near = want_bias && nearest < p.bias_window && farthest > -p.bias_window;
+      if (near && half == 0) diagonals.put(warp, lane, g);
+      uint32_t weights[MI][M / 16][4], ds[MI][M / 16][4];
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int k = 0; k < M / 16; ++k) {
+          as_left<T>(weights[m][k], s[m], k);
+          as_left<T>(ds[m][k], g[m], k);
         }
       }
-      if (want_bias) {
-        __syncthreads();
-        float* slab = p.bias_slabs + (static_cast<int64_t>(blockIdx.x) * p.heads + head) * p.bias_window;
-        for (int n = threadIdx.x; n < p.bias_window; n += S::threads) {
-          slab[n] = bias_sums[n];
-          bias_sums[n] = 0;
+      if (adds_dq && half == 0) {
+        char* const to = ds_tile + warp_key * M * 2 + (lane % 4) * 4;
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < M / 4; ++n) {
+            *reinterpret_cast<uint32_t*>(to + (16 * m + n % 2 * 8) * M * 2 + at<M>(lane / 4, n / 2)) =
+                ds[m][n / 4][n % 4];
+          }
         }
       }
+      product_nn<T, D, MI, M / 16, S::own / 16>(d_v, weights, s_do + stage * M * D * 2, half * S::own / 8, blocks);
+      product_nn<T, D, MI, M / 16, S::own / 16>(d_k, ds, sq + stage * M * D * 2, half * S::own / 8, blocks);
+      if (near || adds_dq) __syncthreads();
+      if (near) diagonals.take(threadIdx.x, S::threads, nearest);
+      if (adds_dq) {
+        float d_q[S::q_dims / 8][4] = {};
+        const int row0 = warp / S::splits * 16, dim0 = warp % S::splits * S::q_dims;
+#pragma unroll
+        for (int k = 0; k < N / 16; ++k) {
+          uint32_t a[4];
+          load_matrices_transposed(a, s_ds + at<M>(16 * k + lane % 8 + lane / 16 * 8, row0 / 8 + lane / 8 % 2));
+#pragma unroll
+          for (int n = 0; n < S::q_dims / 16; ++n) {
+            uint32_t y[4];
+            load_matrices_transposed(y, sk + at<D>(16 * k + lane % 16, dim0 / 8 + 2 * n + lane / 16));
+            mma<T>(d_q[2 * n], a, y[0], y[1]);
+            mma<T>(d_q[2 * n + 1], a, y[2], y[3]);
+          }
+        }
+        float* const sums = p.dq_sum + head_rows[head % 2].dq_sums + (first + row0) * D + dim0 / 8 * 128;
+#pragma unroll
+        for (int n = 0; n < S::q_dims / 8; ++n) add_block(sums + 128 * n, lane, d_q[n]);
+      }
+      stage ^= 1;
+      if (first + M < rows.end) publish(stage);
     }
-  }
-  if (steps == 0 && want_bias) {
-    for (int n = threadIdx.x; n < group * p.bias_window; n += S::threads) {
-      p.bias_slabs[(static_cast<int64_t>(blockIdx.x) * p.heads + kv_head * group) * p.bias_window + n] = 0;
+    if (p.d_alibi_slopes) {
+      __syncthreads();
+      if (warp == 0) {
+        float sum = 0;
+        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];  // the other half's are the same
+        for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;
+      }
+      __syncthreads();
+    }
+    if (want_bias) {
+      __syncthreads();
+      float* slab = p.bias_slabs + (static_cast<int64_t>(blockIdx.x) * p.heads + head) * p.bias_window;
+      for (int n = threadIdx.x; n < p.bias_window; n += S::threads) {
+        slab[n] = diagonals.sums()[n];
+        diagonals.sums()[n] = 0;
+      }
     }
   }
   copies_wait<0>();
-  auto store = [&](const Tensor& to, const float(&x)[1][S::own / 8][4], float scale) {
+  auto store = [&](const Tensor& to, const float(&x)[MI][S::own / 8][4], float scale) {
     if (!to.data) return;
     __syncthreads();
 #pragma unroll
-    for (int n = 0; n < S::own / 8; ++n) {
+    for (int m = 0; m < MI; ++m) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<uint32_t*>(memory + at<D>(warp_key + lane / 4 + 8 * h, half * S::own / 8 + n) +
-                                     (lane % 4) * 4) = pack<T>(scale * x[0][n][2 * h], scale * x[0][n][2 * h + 1]);
+      for (int n = 0; n < S::own / 8; ++n) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int key = warp_key + 16 * m + lane / 4 + 8 * h;
+          *reinterpret_cast<uint32_t*>(memory + at<D>(key, half * S::own / 8 + n) + (lane % 4) * 4) =
+              pack<T>(scale * x[m][n][2 * h], scale * x[m][n][2 * h + 1]);
+        }
       }
     }
     __syncthreads();
     T* base = static_cast<T*>(to.data) + k_offset(to, t, kv_head, key0);
     for (int n = threadIdx.x; n < N * (D / 8); n += S::threads) {
-      const int key = n / (D / 8), c2 = n % (D / 8);
+      const int key = n / (D / 8), chunk = n % (D / 8);
       if (key < count) {
-        *reinterpret_cast<uint4*>(base + key * to.token + c2 * 8) =
-            *reinterpret_cast<const uint4*>(memory + at<D>(key, c2));
+        *reinterpret_cast<uint4*>(base + key * to.token + chunk * 8) =
+            *reinterpret_cast<const uint4*>(memory + at<D>(key, chunk));
       }
     }
   };

@@ -1,9 +1,9 @@
-// First kernel of the backward on tensor cores: a sweep over a row's keys recomputes its weights and the row statistics
-// of its gradient, center = sum p g / sum p and e = sum g (weights.cuh), in fp32 from fp32 scores. With rounded outputs
-// in their place (dO . o) the gradients of tau and of the bias, which are kept in fp32, would have the outputs'
-// accuracy. When d_q must not be summed by atomics, a second sweep makes it.
+// First kernel of the backward on tensor cores, where backward_sums.cuh does not do: a sweep over a row's keys
+// recomputes its weights and the row statistics of its gradient, center = sum p g / sum p and e = sum g (weights.cuh),
+// in fp32 from fp32 scores. With rounded outputs in their place (dO . o) the gradients of tau and of the bias, which
+// are kept in fp32, would have the outputs' accuracy. When d_q must not be summed by atomics, a second sweep makes it.
 #pragma once
-#include "attention/cuda/portable_normalizers.cuh"
+#include "attention/cuda/portable_backward_lists.cuh"
 #include "attention/cuda/portable_rows.cuh"
 
 namespace lazy::kernels::cuda::portable {
@@ -21,7 +21,14 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   __shared__ float warp_sums[2][S::warps];
   RowSweep<T, D, S> b{p, score_unit<F>(p)};
   Tile& t = b.t;
-  if (!b.start(memory, M * D * 2, tiles)) return;
+  if (!b.find(tiles)) return;
+  bool wanted = true;  // of the warp's rows: sparsemax and entmax-1.5 only come here for what backward_lists marks
+  if constexpr (F == NormalizerFamily::threshold) {
+    const bool first = b.row(0, 0) < t.q_length && is_marked(row_state(p, t, t.head, b.row(0, 0)));
+    wanted = __any_sync(~0u, first);
+    if (!__syncthreads_or(wanted)) return;
+  }
+  b.load(memory, M * D * 2);
   const int lane = b.lane;
   const uint32_t s_do = b.sq + M * D * 2;
   load_tile<T, M, D, S::threads>(s_do, static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, t.head, t.first),
@@ -39,6 +46,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   // Sigmoid's weights do not depend on each other: its center is zero.
   if constexpr (F != NormalizerFamily::sigmoid)
     b.sweep(true, [&](int key, int stage) {
+      if (!wanted) return;
       float s[1][2 * NT][4], g[1][2 * NT][4];
       const float c = b.scores(s, key, stage);
       clear(g);
@@ -68,10 +76,10 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     const float inverse = empty || sum == 0 ? 0 : 1 / sum;
     norm[h] = row_norm<F>(p, keys.end - keys.begin == 1, sum == f_all, inverse);
     center[h] = quad_sum(fg_sum[h]) * inverse;
-    if (lane % 4 == 0 && b.row(0, h) < t.q_length) {
-      const int64_t index = row_index(p, t, t.head, b.row(0, h));
-      p.row_center[index] = center[h];
-      p.row_norm[index] = norm[h];
+    if (wanted && lane % 4 == 0 && b.row(0, h) < t.q_length) {
+      const bool alone = F == NormalizerFamily::exponential && norm[h] == 0;
+      row_state(p, t, t.head, b.row(0, h)) =
+          make_float4(alone ? INFINITY : anchor[h], norm[h], center[h], offset[h] + static_cast<float>(alone));
       tau_sum += p.per_visible ? e / static_cast<float>(max(keys.end - keys.begin, 1)) : e;
       sink_sum -= outside * inverse * center[h];
     }
@@ -95,6 +103,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   float d_q[1][D / 8][4];
   clear(d_q);
   b.sweep(true, [&](int key, int stage) {
+    if (!wanted) return;
     float s[1][2 * NT][4], g[1][2 * NT][4];
     const float c = b.scores(s, key, stage);
     clear(g);
@@ -110,7 +119,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     }
     product_nn<T, D, 1, NT, D / 16>(d_q, s, b.sk + stage * N * D * 2, 0);
   });
-  b.store(memory, p.d_q, d_q, p.scale);
+  b.store(memory, p.d_q, d_q, p.scale, wanted);
 }
 
 }  // namespace lazy::kernels::cuda::portable

@@ -1,11 +1,11 @@
 // Forward on tensor cores. A warp owns 16 MI rows; keys come in tiles of N, double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep, running maximum.
-//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum:
-//   whether a pair is alive is known only when its row's sum is.
-//   the other families: forward_pointwise.
+//   elastic: a sweep over the keys for the log-sum-exp, a second one for weights, statistics and the weighted sum, and
+//   for the sum of the alive keys' values if asked: whether a pair is alive is known only when its row's sum is.
+//   sigmoid, softpick: portable_forward_pointwise.cuh; sparsemax, entmax-1.5: portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
-#include "attention/cuda/portable_forward_rows.cuh"
-#include "attention/cuda/portable_normalizers.cuh"
+#include "attention/cuda/portable_forward_pointwise.cuh"
+#include "attention/cuda/portable_forward_threshold.cuh"
 
 namespace lazy::kernels::cuda {
 
@@ -22,9 +22,9 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-template <typename T, int D, bool ELASTIC>
-__global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params p, int tiles) {
-  using S = ForwardShape<D>;
+template <typename T, int D, bool ELASTIC, bool ALIVE = false>
+__global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
+  using S = ForwardShape<D, ALIVE>;
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::exponential>(p)};
@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
     }
   }
 
-  float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
+  float o[MI * (1 + ALIVE)][D / 8][4];  // the weighted sums, the sums of the alive keys' values
+  float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
   if constexpr (ELASTIC) {
@@ -124,6 +125,17 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           }
         }
       }
+      uint32_t left[2 * MI][NT][4];  // weights, whether alive
+      if constexpr (ALIVE) {
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int n = 0; n < 4 * NT; ++n) {
+            const float* x = s[m][n / 2] + n % 2 * 2;
+            left[MI + m][n / 4][n % 4] = pack<T>(x[0] > lowest ? 1.0f : 0.0f, x[1] > lowest ? 1.0f : 0.0f);
+          }
+        }
+      }
 #pragma unroll
       for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -132,7 +144,16 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
           for (int e = 0; e < 4; ++e) s[m][n][e] = positive(s[m][n][e]);
         }
       }
-      product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+      if constexpr (ALIVE) {
+#pragma unroll
+        for (int m = 0; m < MI; ++m) {
+#pragma unroll
+          for (int k = 0; k < NT; ++k) as_left<T>(left[m][k], s[m], k);
+        }
+        product_nn<T, D, 2 * MI, NT, D / 16>(o, left, b.sv + stage * N * D * 2, 0);
+      } else {
+        product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
+      }
     });
   } else {
     float first_score[MI][2];
@@ -201,64 +222,12 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward(const Params
 #pragma unroll
     for (int h = 0; h < 2; ++h) lse2[m][h] *= kLn2;
   }
-  finish_rows(b, memory, o, lse2, first, total, alive);
-}
-
-// Families whose weight is a function of the score and the row's statistics: the statistics in sweeps over the keys,
-// then weights and their sum over V in one more.
-template <typename T, int D, NormalizerFamily F>
-__global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(const Params p, int tiles) {
-  using S = ForwardShape<D>;
-  constexpr int MI = S::MI, N = S::N, NT = N / 16;
-  extern __shared__ __align__(128) char memory[];
-  RowSweep<T, D, S> b{p, score_unit<F>(p)};
-  if (!b.start(memory, 0, tiles)) return;
-  const bool squared = p.normalizer == Normalizer::entmax15;
-  RowStatistics<MI> statistics{};
-  find_statistics<F>(b, squared, statistics);
-  float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {}, lse[MI][2], offset[MI][2];
-  clear(o);
-#pragma unroll
-  for (int m = 0; m < MI; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) offset[m][h] = row_offset<F>(p, b.keys[m][h], 0, statistics.largest[m][h]);
+  b.store(memory, p.out, o, 1);
+  if constexpr (ALIVE) {
+    __syncwarp();  // each warp stores through its own part of the memory
+    b.template store<MI>(memory, p.alive_sum, o, 1);
   }
-  b.sweep(true, [&](int key, int stage) {
-    float s[MI][2 * NT][4];
-    const float c = b.scores(s, key, stage);
-#pragma unroll
-    for (int m = 0; m < MI; ++m) {
-#pragma unroll
-      for (int n = 0; n < 2 * NT; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int h = e / 2;
-          const float d =
-              (fmaf(s[m][n][e], c, -statistics.largest[m][h]) - statistics.value[m][h]) - statistics.low[m][h];
-          const PairWeight x = pair_weight<F>(s[m][n][e] * c, d, statistics.norm[m][h], offset[m][h], 0, squared);
-          if (p.stats) {
-            alive[m][h] += x.alive && s[m][n][e] != -INFINITY ? 1.0f : 0.0f;
-            total[m][h] += final_weight<F>(x);
-          }
-          s[m][n][e] = final_weight<F>(x);
-        }
-      }
-      if (key == 0 && b.lane % 4 == 0) {
-        first[m][0] = s[m][0][0];
-        first[m][1] = s[m][0][2];
-      }
-    }
-    product_nn<T, D, MI, NT, D / 16>(o, s, b.sv + stage * N * D * 2, 0);
-  });
-#pragma unroll
-  for (int m = 0; m < MI; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const bool empty = b.keys[m][h].begin >= b.keys[m][h].end;
-      lse[m][h] = F == NormalizerFamily::sigmoid ? 0 : empty ? -INFINITY : statistics.lse[m][h];
-    }
-  }
-  finish_rows(b, memory, o, lse, first, total, alive);
+  finish_statistics(b, lse2, first, total, alive);
 }
 
 template <NormalizerFamily F, int D>
@@ -266,10 +235,22 @@ struct PortableForward {
   static void launch(const Params& p, cudaStream_t stream) {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if constexpr (F == NormalizerFamily::exponential) {
-        launch_rows<T, D>(p.normalizer == Normalizer::elastic ? forward<T, D, true> : forward<T, D, false>, p, stream);
+      if constexpr (F == NormalizerFamily::threshold) {
+        launch_rows<ListShape<D>>(forward_lists<T, D>, ListShape<D>::bytes, p, stream);
+        launch_rows<SweepShape<D>>(forward_sweeps<T, D>, RowSweep<T, D, SweepShape<D>>::bytes, p, stream);
+      } else if constexpr (F == NormalizerFamily::exponential) {
+        if constexpr (D <= kMaxAliveSumHead) {
+          if (p.alive_sum.data && writes_alive_sum(p)) {
+            using S = ForwardShape<D, true>;
+            return launch_rows<S>(forward<T, D, true, true>, RowSweep<T, D, S>::bytes, p, stream);
+          }
+        }
+        using S = ForwardShape<D>;
+        launch_rows<S>(p.normalizer == Normalizer::elastic ? forward<T, D, true> : forward<T, D, false>,
+                       RowSweep<T, D, S>::bytes, p, stream);
       } else {
-        launch_rows<T, D>(forward_pointwise<T, D, F>, p, stream);
+        using S = ForwardShape<D>;
+        launch_rows<S>(forward_pointwise<T, D, F>, RowSweep<T, D, S>::bytes, p, stream);
       }
     });
   }

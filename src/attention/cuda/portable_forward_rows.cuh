@@ -4,24 +4,23 @@
 
 namespace lazy::kernels::cuda::portable {
 
-template <int D>
+// ALIVE: with sums of the alive keys' values beside the weighted ones.
+template <int D, bool ALIVE = false>
 struct ForwardShape {
-  static constexpr int MI = D == 256 ? 1 : 2, N = D == 256 ? 32 : 64, warps = 4, threads = 32 * warps;
+  static constexpr int MI = D > (ALIVE ? 64 : 128) ? 1 : 2, N = D == 256 || (ALIVE && D != 96) ? 32 : 64;
+  static constexpr int warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
   static constexpr int bias_entries = M + N;  // entries of a tile's table of what is added by distance
 };
 
-// Writes outputs, lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive
-// pairs.
-template <typename T, int D>
-__device__ void finish_rows(RowSweep<T, D, ForwardShape<D>>& b, char* memory,
-                            const float (&o)[ForwardShape<D>::MI][D / 8][4], const float (&lse)[ForwardShape<D>::MI][2],
-                            const float (&first)[ForwardShape<D>::MI][2], const float (&total)[ForwardShape<D>::MI][2],
-                            const float (&alive)[ForwardShape<D>::MI][2]) {
+// Writes lse and statistics: the weight of key 0, and each lane's part of the sum of weights and of alive pairs.
+template <typename T, int D, typename S>
+__device__ void finish_statistics(const RowSweep<T, D, S>& b, const float (&lse)[S::MI][2],
+                                  const float (&first)[S::MI][2], const float (&total)[S::MI][2],
+                                  const float (&alive)[S::MI][2]) {
   const Params& p = b.p;
-  b.store(memory, p.out, o, 1);
 #pragma unroll
-  for (int m = 0; m < ForwardShape<D>::MI; ++m) {
+  for (int m = 0; m < S::MI; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float weights = quad_sum(total[m][h]), living = quad_sum(alive[m][h]);
@@ -38,10 +37,9 @@ __device__ void finish_rows(RowSweep<T, D, ForwardShape<D>>& b, char* memory,
   }
 }
 
-template <typename T, int D>
-void launch_rows(void (*kernel)(Params, int), const Params& p, cudaStream_t stream) {
-  using S = ForwardShape<D>;
-  constexpr int bytes = RowSweep<T, D, S>::bytes;
+// S: the kernel's shape; bytes: of its shared memory.
+template <typename S>
+void launch_rows(void (*kernel)(Params, int), int bytes, const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);
   launch("the portable forward", kernel, dim3(tiles * p.batch, p.heads), S::threads, bytes, stream, p, tiles);
 }

@@ -18,6 +18,7 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
 template <typename T, int D, typename S>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
+  static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // of a thread
   const Params& p;
   float unit;  // of scores: portable_normalizers.cuh
   Tile t;
@@ -27,15 +28,25 @@ struct RowSweep {
   int warp_row, lane;  // warp_row: the warp's first row within the tile
   Keys span;           // keys of the tile, begin a multiple of N
   Keys keys[MI][2];    // of the thread's rows
-  float next_biases[2];
+  float next_biases[bias_loads];
 
   // Shared memory: queries at `base`, then `keep` bytes of the caller's, then keys, values, tables.
   static constexpr int bytes = (M + 4 * N) * D * 2 + 2 * S::bias_entries * 4;
   __device__ bool start(char* memory, int keep, int tiles) {
+    if (!find(tiles)) return false;
+    load(memory, keep);
+    return true;
+  }
+  // The two halves of it. False: there is no such tile.
+  __device__ bool find(int tiles) {
     t.head = blockIdx.y;
     t.batch = blockIdx.x / tiles;
+    lane = threadIdx.x % 32;
+    warp_row = threadIdx.x / 32 * 16 * MI;
     // The last tiles first: with a causal mask they are the longest.
-    if (!locate(p, tiles - 1 - blockIdx.x % tiles, M, false, t)) return false;
+    return locate(p, tiles - 1 - blockIdx.x % tiles, M, false, t);
+  }
+  __device__ void load(char* memory, int keep) {
     const int kv_head = t.head / (p.heads / p.kv_heads);
     sq = shared_address(memory);
     sk = sq + M * D * 2 + keep;
@@ -43,8 +54,6 @@ struct RowSweep {
     add = reinterpret_cast<float*>(memory + M * D * 2 + keep + 4 * N * D * 2);
     k = static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, 0);
     v = static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, 0);
-    lane = threadIdx.x % 32;
-    warp_row = threadIdx.x / 32 * 16 * MI;
     load_tile<T, M, D, S::threads>(sq, static_cast<const T*>(p.q.data) + q_offset(p.q, t, t.head, t.first), p.q.token,
                                    t.q_length - t.first);
     span = {visible(p, t, t.first).begin / N * N, visible(p, t, min(t.first + M, t.q_length) - 1).end};
@@ -53,16 +62,19 @@ struct RowSweep {
 #pragma unroll
       for (int h = 0; h < 2; ++h) keys[m][h] = row(m, h) < t.q_length ? visible(p, t, row(m, h)) : Keys{0, 0};
     }
-    return true;
   }
   // The document's row that accumulators [m][..][2 h] and [2 h + 1] belong to.
   __device__ int row(int m, int h) const { return t.first + warp_row + 16 * m + lane / 4 + 8 * h; }
 
-  // Rows leave through the warp's own part of the query tile, so that global stores are whole 16 bytes.
-  __device__ void store(char* memory, const Tensor& to, const float (&o)[MI][D / 8][4], float scale) {
+  // Rows (from o[FROM] on) leave through the warp's own part of the query tile, so that global stores are whole 16
+  // bytes. wanted: of the warp's rows; the whole block calls.
+  template <int FROM = 0, int A>
+  __device__ void store(char* memory, const Tensor& to, const float (&o)[A][D / 8][4], float scale,
+                        bool wanted = true) {
     copies_commit();  // without a sweep nobody waited for the queries
     copies_wait<0>();
     __syncthreads();
+    if (!wanted) return;
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -70,7 +82,7 @@ struct RowSweep {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           *reinterpret_cast<uint32_t*>(memory + at<D>(row(m, h) - t.first, n) + (lane % 4) * 4) =
-              pack<T>(scale * o[m][n][2 * h], scale * o[m][n][2 * h + 1]);
+              pack<T>(scale * o[FROM + m][n][2 * h], scale * o[FROM + m][n][2 * h + 1]);
         }
       }
     }
@@ -91,14 +103,14 @@ struct RowSweep {
     copies_commit();
     // Entry x serves row - key = x - (N - 1), both counted within the tile.
     if (any_score_bias(p, t, t.first, M, key, N)) {
-      for (int n = 0; n < 2; ++n) {
+      for (int n = 0; n < bias_loads; ++n) {
         const int x = threadIdx.x + n * S::threads;
         if (x < S::bias_entries) next_biases[n] = score_bias(p, t.head, t.first + t.shift() - key + x - (N - 1), unit);
       }
     }
   }
   __device__ void publish_biases(int stage) {
-    for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < bias_loads; ++n) {
       const int x = threadIdx.x + n * S::threads;
       if (x < S::bias_entries) add[stage * S::bias_entries + x] = next_biases[n];
     }
@@ -110,6 +122,10 @@ struct RowSweep {
   __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
+    return finish_scores(s, key, stage);
+  }
+  // The same from the product of queries and keys.
+  __device__ float finish_scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     const float c = p.scale * unit;
     const bool has_bias = any_score_bias(p, t, t.first, M, key, N), full = all_visible(p, t, t.first, M, key, N);
     if (!has_bias && full && c > 0) return c;

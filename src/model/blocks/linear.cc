@@ -166,11 +166,27 @@ Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at
   }
 }
 
+void Linear::set_int8() const {
+  const at::NoGradGuard guard;
+  int8_ = ops::quantize_int8(packed_);
+  packed_.copy_(ops::dequantize(int8_));
+}
+
+bool Linear::decodes(const at::Tensor& x) const { return !at::GradMode::is_enabled() && ops::serves_few_rows(x); }
+
+at::Tensor Linear::decode(const at::Tensor& x) const {
+  return int8_.defined() ? ops::few_rows_linear(x, int8_) : ops::few_rows_linear(x, matrix(x.scalar_type()));
+}
+
 std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
-  tensor_list out = LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
-                                          fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
+  std::vector<int64_t> rows;
+  for (const at::Tensor& part : parts_) rows.push_back(part.size(0));
+  tensor_list out =
+      decodes(flat) ? decode(flat).split_with_sizes(rows, 1)
+                    : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
+                                            fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
   for (at::Tensor& y : out) {
     shape.back() = y.size(1);
     y = y.view(shape);

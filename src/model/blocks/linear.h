@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/blocks/norm.h"
+#include "ops/few_rows.h"
 #include "ops/quantize_fp8.h"
 
 namespace lazy {
@@ -38,6 +39,8 @@ class Linear {
   // In bf16, products in 8-bit floating point where fits_fp8 says so. Default: off.
   void set_fp8(bool fp8) const { fp8_ = fp8; }
   bool fp8() const { return fp8_; }
+  // Rounds W to 8-bit numbers with a scale a row, in place, and keeps them for decoding (ops/few_rows.h).
+  void set_int8() const;
   // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // The buffer of matrix(dtype), which the caller keeps up to date from now on. dtype differs from the parts' dtype.
@@ -45,6 +48,10 @@ class Linear {
   // x (..., in) in the compute dtype -> one (..., out_features[p]) per part. The results are column views of one
   // tensor, so with several parts their rows are strided.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
+  // Whether x (N, in) is decoded: without gradients, few rows, on a CPU. Then this is its product, (N, all
+  // out_features).
+  bool decodes(const at::Tensor& x) const;
+  at::Tensor decode(const at::Tensor& x) const;
 
  private:
   at::Tensor packed_;              // the shared storage; does not require a gradient
@@ -52,6 +59,7 @@ class Linear {
   bool last_apart_ = false;
   mutable CastCache cast_;
   mutable bool fp8_ = false;
+  mutable ops::Int8Matrix int8_;
 };
 
 // A factor of matrix products: as it is, or in 8-bit floating point.

@@ -159,6 +159,10 @@ at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};
   const at::Tensor flat = x.value.reshape({-1, shape.back()});
+  if (gate_up_.decodes(flat)) {
+    const auto halves = gate_up_.decode(flat).chunk(2, 1);
+    return down_.decode(ops::swiglu(halves[0], halves[1])).view(shape);
+  }
   const bool fp8 = gate_up_.fp8() && fits_fp8(flat, gate_up_.parts()) && fits_fp8(flat, down_.parts());
   const at::Tensor y = MlpFunction::apply(flat, gate_up_.matrix(dtype), down_.matrix(dtype), at::TensorList(parts), x,
                                           recompute, fp8, at::GradMode::is_enabled());

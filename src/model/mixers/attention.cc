@@ -7,6 +7,7 @@
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/mixers/streaming.h"
+#include "model/paged_keys.h"
 #include "model/parameters.h"
 #include "model/positions/positions.h"
 #include "model/positions/relative.h"
@@ -176,6 +177,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
+  if (options.paged) turned.positions = options.paged->positions;
   const auto rotated = [&](const at::Tensor& heads) {
     return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads;
   };
@@ -202,6 +204,9 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   }
   if (options.packed)
     return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
+  if (options.paged) {
+    return project(probe("attention.heads", attend_paged(q, k, v, layer, *options.paged, attention, stats)));
+  }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau,
@@ -227,6 +232,28 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
   options.cu_seqlens_q = packed.cu_seqlens_q;
   options.cu_seqlens_k = packed.cu_seqlens_k;
   const auto [out, lse, statistics] = ops::attention(q.squeeze(0), k, v, distance_bias, tau, options);
+  if (stats) *stats = statistics;
+  return out;
+}
+
+at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
+                                        const PagedKeys& paged, const ops::AttentionOptions& options,
+                                        at::Tensor* stats) const {
+  const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
+  keys.flatten(0, 1).index_copy_(0, paged.slots, k.flatten(0, 1));
+  values.flatten(0, 1).index_copy_(0, paged.slots, v.flatten(0, 1));
+  // All places of the only sequence, in order.
+  const auto gathered = [&](const at::Tensor& pool) {
+    const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
+    return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
+        .flatten(0, 1)
+        .narrow(0, 0, paged.longest)
+        .unsqueeze(0);
+  };
+  const auto [out, lse, statistics] =
+      q.size(1) <= ops::kFewRows
+          ? ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options, paged.block_table)
+          : ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
   if (stats) *stats = statistics;
   return out;
 }

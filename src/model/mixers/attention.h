@@ -13,6 +13,7 @@ namespace lazy {
 
 struct PackedSequences;
 struct KVCache;
+struct PagedKeys;
 class LayerHooks;
 
 class AttentionMixer : public Mixer {
@@ -47,6 +48,10 @@ class AttentionMixer : public Mixer {
   // q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim)
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
+
+  // Writes k and v to their pages, then attends to each sequence's pages.
+  at::Tensor attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
+                          const PagedKeys& paged, const ops::AttentionOptions& options, at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;

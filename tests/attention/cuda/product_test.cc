@@ -122,22 +122,22 @@ TEST_P(Cuda, MatchesReference) {
   comparison.check();
 }
 
-class CudaAliveSum : public testing::TestWithParam<std::tuple<DType, int64_t, int64_t>> {};
+class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, int64_t, int64_t>> {};
 
 // Elastic's backward from d_out . out and d_out . alive_sum, against a second reference that rounds both, and the
 // weights in out, as well.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
-  const auto [dtype, length, head_dim] = GetParam();
+  const auto [kernel, dtype, length, head_dim] = GetParam();
   CudaRun& run = current_run();
-  run = {.kernel = CudaKernel::hopper, .alive_sum = true};
+  run = {.kernel = kernel, .alive_sum = true};
   CudaCall call;
   call.kernel = run.kernel;
   TwoReferences comparison;
   uint64_t seed = 1;
-  for (Shape shape : shapes(CudaKernel::hopper, dtype, Normalizer::elastic, length)) {
+  for (Shape shape : shapes(kernel, dtype, Normalizer::elastic, length)) {
     shape.head_dim = shape.value_dim = head_dim;
-    const std::string unmet = unmet_condition_cuda(make_problem(shape), CudaKernel::hopper);
+    const std::string unmet = unmet_condition_cuda(make_problem(shape), kernel);
     if (unmet.find("compute capability") != std::string::npos) GTEST_SKIP() << unmet;
     ASSERT_TRUE(writes_alive_sum_cuda(make_problem(shape), call)) << shape.text();
     shape.rounded_sums = true;
@@ -150,14 +150,21 @@ TEST_P(CudaAliveSum, MatchesReference) {
   comparison.check();
 }
 
+std::string alive_sum_name(const testing::TestParamInfo<CudaAliveSum::ParamType>& info) {
+  const auto& [kernel, dtype, length, head_dim] = info.param;
+  return std::string(name(dtype)) + "_" + std::to_string(length) + "_" + std::to_string(head_dim);
+}
+
 INSTANTIATE_TEST_SUITE_P(Hopper, CudaAliveSum,
-                         testing::Combine(testing::Values(DType::bf16, DType::f16), testing::Values(513, 777, 1000),
+                         testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(513, 777, 1000), testing::Values(64, 96, 128)),
+                         alive_sum_name);
+
+INSTANTIATE_TEST_SUITE_P(Portable, CudaAliveSum,
+                         testing::Combine(testing::Values(CudaKernel::portable),
+                                          testing::Values(DType::bf16, DType::f16), testing::Values(400, 513),
                                           testing::Values(64, 96, 128)),
-                         [](const auto& info) {
-                           return std::string(name(std::get<0>(info.param))) + "_" +
-                                  std::to_string(std::get<1>(info.param)) + "_" +
-                                  std::to_string(std::get<2>(info.param));
-                         });
+                         alive_sum_name);
 
 // Normalizers whose family the kernel has an instantiation for.
 std::vector<Normalizer> served(CudaKernel kernel) {

@@ -8,7 +8,6 @@ namespace lazy::kernels::cuda {
 ForwardLauncher hopper_forward(NormalizerFamily, int64_t) { return nullptr; }
 BackwardLauncher hopper_backward(NormalizerFamily, int64_t) { return nullptr; }
 bool fits_single_pass(const Params&) { return false; }
-bool writes_alive_sum(const Params&) { return false; }
 void hopper_forward_single_pass(const Params&, cudaStream_t) { throw std::logic_error("no Hopper"); }
 
 }  // namespace lazy::kernels::cuda

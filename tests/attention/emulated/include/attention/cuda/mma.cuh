@@ -105,8 +105,14 @@ uint32_t pack(float x, float y) {
   return r;
 }
 
+template <typename T>
+float2 unpack(uint32_t x) {
+  return {emulation::half_of<T>(x, 0), emulation::half_of<T>(x, 1)};
+}
+
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float positive(float x) { return std::isnan(x) ? x : fmaxf(x, 0); }
+inline float max_nan(float x, float y) { return std::isnan(x) || std::isnan(y) ? NAN : fmaxf(x, y); }
 
 inline void copy_async(uint32_t to, const void* from, bool there) { emulated::copy_async(at_address(to), from, there); }
 inline void copies_commit() { emulated::commit_copies(); }

@@ -1,0 +1,81 @@
+// First kernel of a backward that need not sweep over keys: softmax's center = dO . o, elastic's center = dO . o -
+// offset e with e = dO . alive_sum. The rounding of o and alive_sum is of the size of the 16-bit gradients' own.
+#pragma once
+#include <cstring>
+
+#include "attention/cuda/portable.cuh"
+
+namespace lazy::kernels::cuda {
+
+__device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float widen(__half x) { return __half2float(x); }
+
+template <typename T>
+__device__ float dot8(const uint4& a, const uint4& b) {
+  T x[8], y[8];
+  memcpy(x, &a, 16);
+  memcpy(y, &b, 16);
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) sum = fmaf(widen(x[n]), widen(y[n]), sum);
+  return sum;
+}
+
+// What a pair's gradient needs of its row beside the scores' log-sum-exp, in units of log2, called anchor. alone: the
+// row sees one key, which has p = 1 whatever its score, and no gradient.
+struct RowState {
+  float anchor, center, offset;
+  bool alone;
+};
+
+// A block a tile of 64 rows. COLUMNS: the head size or more, a power of two. Store: what takes a row's state.
+template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
+__global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
+  constexpr int lanes = COLUMNS / 8;  // of a row
+  __shared__ float warp_sums[8];
+  Tile t;
+  t.head = blockIdx.y;
+  t.batch = blockIdx.x / row_tiles;
+  if (!locate(p, blockIdx.x % row_tiles, 64, false, t)) return;
+  const int part = threadIdx.x % lanes;
+  float tau_sum = 0;
+#pragma unroll
+  for (int n = 0; n < 64 * lanes / 256; ++n) {
+    const int row = t.first + threadIdx.x / lanes + n * (256 / lanes);
+    const bool there = row < t.q_length;
+    auto read = [&](const Tensor& x) {
+      return reinterpret_cast<const uint4*>(static_cast<const T*>(x.data) + q_offset(x, t, t.head, row))[part];
+    };
+    float delta = 0, alive = 0;
+    if (there && part * 8 < p.head_dim) {
+      const uint4 d_out = read(p.d_out);
+      delta = dot8<T>(read(p.out), d_out);
+      if constexpr (!SOFTMAX) alive = dot8<T>(read(p.alive_sum), d_out);
+    }
+#pragma unroll
+    for (int d = 1; d < lanes; d *= 2) {
+      delta += __shfl_xor_sync(~0u, delta, d);
+      if constexpr (!SOFTMAX) alive += __shfl_xor_sync(~0u, alive, d);
+    }
+    if (!there || part != 0) continue;
+    const Keys keys = visible(p, t, row);
+    const int count = keys.end - keys.begin;
+    const bool alone = count == 1 && p.normalizer != Normalizer::softmax_sink;
+    const float lse = p.lse[row_index(p, t, t.head, row)] * portable::kLog2e;
+    const float offset = SOFTMAX ? 0 : portable::elastic_offset(p, keys, p.tau[t.head]);
+    Store::put(p, t, row_tiles, blockIdx.x % row_tiles, row,
+               {lse == -INFINITY ? 0 : lse, fmaf(-offset, alive, delta), offset, alone});
+    if constexpr (!SOFTMAX) tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
+  }
+  if constexpr (!SOFTMAX) {
+    for (int d = 1; d < 32; d *= 2) tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = tau_sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    float sum = 0;
+    for (int n = 0; n < 8; ++n) sum += warp_sums[n];
+    p.partial[static_cast<int64_t>(t.head) * partial_step + blockIdx.x] = sum;
+  }
+}
+
+}  // namespace lazy::kernels::cuda

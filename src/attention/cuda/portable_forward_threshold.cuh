@@ -1,0 +1,430 @@
+// Portable forward of sparsemax and entmax-1.5: weights max(x_j - t, 0)^a, a = 1 or 2, whose threshold t makes them sum
+// to one. t is at least the largest score minus one, and at least the threshold of any subset of the keys: one sweep
+// over the keys lists the few that lie above both bounds, as far as they are known by then. Newton's method and the
+// weighted sum over V need the lists alone. Where more keys of a row are alive than its list holds, a second kernel
+// goes back to sweeps for the row's warp: one for every step of Newton's method, one for the weighted sum.
+#pragma once
+#include <algorithm>
+
+#include "attention/cuda/portable_forward_pointwise.cuh"
+
+namespace lazy::kernels::cuda::portable {
+
+// A key that may be alive; its score becomes its weight when the threshold is known.
+struct alignas(8) Candidate {
+  float score;
+  int key;
+};
+
+// Of both kernels: 16 rows a warp, whatever their number in a block.
+template <int D, int WARPS>
+struct ThresholdShape {
+  static constexpr int MI = 1, N = D <= 64 ? 64 : 32, warps = WARPS, threads = 32 * warps, M = 16 * warps;
+  static constexpr int bias_entries = M + N;
+};
+
+template <int D>
+struct ListShape : ThresholdShape<D, 8> {
+  using S = ThresholdShape<D, 8>;
+  static constexpr int capacity = 60;  // of a row's list: 4 modulo 8, so that a warp's rows lie in different banks
+  // Shared memory: lists in the place of queries, which go to registers before; keys; tables.
+  static constexpr int row_bytes = std::max<int>(capacity * sizeof(Candidate), D * 2), tile_bytes = 2 * S::N * D * 2;
+  static constexpr int bytes = S::M * row_bytes + tile_bytes + 2 * S::bias_entries * 4;
+};
+
+template <int D>
+using SweepShape = ThresholdShape<D, 4>;
+
+// A pair's terms of the sum of weights and of its slope, z = x - t.
+__device__ inline void add_terms(float z, bool squared, float& slope, float& sum) {
+  z = fmaxf(z, 0);
+  const float x = squared ? z : z > 0 ? 1.0f : 0.0f;
+  slope += x;
+  sum += x * z;
+}
+
+// A step of Newton's method from the lanes' parts of both sums. The sum of weights is convex and falls, so that steps
+// from below the root rise to it and never pass it, but for rounding. low: the part of `value` below its last digit.
+// Returns whether the threshold rose.
+__device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
+  const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
+  if (falls == 0) return false;
+  // As a step from where we are: the sum is near one, not near the scores.
+  const float by = (all - 1) / falls, next = value + by;
+  const bool rose = next > value;
+  low = rose ? 0 : by;
+  value = fmaxf(next, value);
+  return rose;
+}
+// Steps of Newton's method at most: to the threshold, and to a bound of it that makes room in a list.
+constexpr int kMaxSteps = 64, kCutSteps = 8;
+
+// From statistics whose `value` is below the row's threshold, relative to its largest score, the threshold: a sweep
+// over the keys a step. Scores are computed again in every sweep, so memory stays linear. open: whether some row of the
+// warp still moves.
+template <typename T, int D, typename S>
+__device__ void find_threshold(RowSweep<T, D, S>& b, bool squared, RowStatistics<S::MI>& out, bool open) {
+  constexpr int MI = S::MI, NT = S::N / 16;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    float slope[MI][2] = {}, sum[MI][2] = {};
+    b.sweep(false, [&](int key, int stage) {
+      if (!open) return;
+      float s[MI][2 * NT][4];
+      const float c = b.scores(s, key, stage);
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            add_terms(fmaf(s[m][n][e], c, -out.largest[m][e / 2]) - out.value[m][e / 2], squared, slope[m][e / 2],
+                      sum[m][e / 2]);
+          }
+        }
+      }
+    });
+    if (open) {
+      bool rose = false;
+#pragma unroll
+      for (int m = 0; m < MI; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) rose |= step_up(slope[m][h], sum[m][h], squared, out.value[m][h], out.low[m][h]);
+      }
+      open = __any_sync(~0u, rose);
+    }
+    if (!__syncthreads_or(open)) break;
+  }
+}
+
+// A row as the four lanes know it that share its accumulators. floor: below the row's threshold, -inf before its first
+// key.
+struct ListedRow {
+  Candidate* list;
+  int count = 0;
+  float largest = -INFINITY, floor = -INFINITY;
+
+  // What is `value` above the largest score, less than any rounding: of scores, of their largest, of Newton's sums.
+  __device__ void raise_floor(float value) {
+    constexpr float slack = 4e-6f;
+    floor = fmaxf(floor, largest + value - slack * (1 + fabsf(largest)));
+  }
+  // From where Newton's method starts.
+  __device__ float start() const { return fmaxf(floor - largest, -1); }
+
+  // Adds what this lane knows of the list.
+  __device__ void add_list(int lane, float value, bool squared, float& slope, float& sum) const {
+    for (int n = lane % 4; n < count; n += 4) add_terms((list[n].score - largest) - value, squared, slope, sum);
+  }
+
+  // Drops what is not alive; the rest keeps its order. All lanes of the warp call.
+  template <typename Alive>
+  __device__ void compact(int lane, const Alive& alive) {
+    int kept = 0;
+    for (int base = 0; __any_sync(~0u, base < count); base += 4) {
+      const int n = base + lane % 4;
+      const Candidate c = n < count ? list[n] : Candidate{-INFINITY, 0};
+      const bool keep = n < count && alive(c.score);
+      const unsigned quad = __ballot_sync(~0u, keep) >> lane / 4 * 4 & 15;
+      __syncwarp();  // they move down to where other lanes have read
+      if (keep) list[kept + __popc(quad & ((1 << lane % 4) - 1))] = c;
+      kept += __popc(quad);
+    }
+    __syncwarp();
+    count = kept;
+  }
+};
+
+// A warp's queries in registers, from where start() put them.
+template <typename T, int D, typename S>
+__device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4]) {
+  copies_commit();
+  copies_wait<0>();
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) load_matrices(q[k], b.sq + at<D>(b.warp_row + b.lane % 16, 2 * k + b.lane / 16));
+}
+
+// RowSweep::scores with queries in registers.
+template <typename T, int D, typename S>
+__device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4], float (&s)[1][S::N / 8][4], int key,
+                           int stage) {
+  const int lane = b.lane;
+  clear(s);
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < S::N / 16; ++n) {
+      uint32_t y[4];
+      load_matrices(y, b.sk + stage * S::N * D * 2 + at<D>(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      mma<T>(s[0][2 * n], q[k], y[0], y[1]);
+      mma<T>(s[0][2 * n + 1], q[k], y[2], y[3]);
+    }
+  }
+  return b.finish_scores(s, key, stage);
+}
+
+// Where a lane's new candidates go in its two lists, and how many all four lanes of a row have.
+struct NewCandidates {
+  int slot[2], found[2];
+
+  // chosen(h, score): whether a score of row h is one. Returns whether every list of the warp has room.
+  template <int N, typename Chosen>
+  __device__ bool place(int lane, const float (&s)[N][4], const ListedRow (&rows)[2], int capacity,
+                        const Chosen& chosen) {
+    bool fits = true;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      int mine = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        mine += (chosen(h, s[n][2 * h]) ? 1 : 0) + (chosen(h, s[n][2 * h + 1]) ? 1 : 0);
+      }
+      const int next = __shfl_xor_sync(~0u, mine, 1), pair = mine + next;
+      const int others = __shfl_xor_sync(~0u, pair, 2);
+      slot[h] = rows[h].count + (lane & 1 ? next : 0) + (lane & 2 ? others : 0);
+      found[h] = pair + others;
+      fits &= rows[h].count + found[h] <= capacity;
+    }
+    return __all_sync(~0u, fits) != 0;
+  }
+  // value(h, score): what the list holds of it.
+  template <int N, typename Chosen, typename Value>
+  __device__ void append(int lane, const float (&s)[N][4], ListedRow (&rows)[2], int key, const Chosen& chosen,
+                         const Value& value) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      Candidate* to = rows[h].list + slot[h];
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float x = s[n][2 * h + e];
+          if (chosen(h, x)) *to++ = {value(h, x), key + 8 * n + 2 * (lane % 4) + e};
+        }
+      }
+      rows[h].count += found[h];
+    }
+  }
+};
+
+// Outputs from the lists of a warp's rows, whose scores have become weights: D / 8 lanes a row, 8 columns each.
+template <typename T, int D, typename S>
+__device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2], const Candidate* lists) {
+  constexpr int lanes = D / 8, groups = 32 / lanes, ahead = 4;
+  const Params& p = b.p;
+  const int column = b.lane % lanes * 8;
+  T* const out = static_cast<T*>(p.out.data) + q_offset(p.out, b.t, b.t.head, b.t.first) + column;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    for (int first = 0; first < 8; first += groups) {
+      const int of_eight = first + b.lane / lanes, row = b.warp_row + 8 * h + of_eight;
+      const int count = __shfl_sync(~0u, rows[h].count, 4 * of_eight);
+      const Candidate* list = lists + row * S::capacity;
+      float sum[8] = {};
+      for (int base = 0; base < count; base += ahead) {
+        uint4 values[ahead];
+        float weights[ahead];
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+          values[n] = {};
+          weights[n] = 0;
+          if (base + n < count) {
+            const Candidate c = list[base + n];
+            weights[n] = c.score;
+            values[n] = *reinterpret_cast<const uint4*>(b.v + c.key * p.v.token + column);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+          const uint32_t pairs[4] = {values[n].x, values[n].y, values[n].z, values[n].w};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float2 v = unpack<T>(pairs[i]);
+            sum[2 * i] = fmaf(weights[n], v.x, sum[2 * i]);
+            sum[2 * i + 1] = fmaf(weights[n], v.y, sum[2 * i + 1]);
+          }
+        }
+      }
+      if (b.t.first + row < b.t.q_length) {
+        *reinterpret_cast<uint4*>(out + row * p.out.token) = {pack<T>(sum[0], sum[1]), pack<T>(sum[2], sum[3]),
+                                                              pack<T>(sum[4], sum[5]), pack<T>(sum[6], sum[7])};
+      }
+    }
+  }
+}
+
+// What a warp whose lists were too short leaves for the second kernel in the first 16 bytes of each of its rows of out:
+// twice a pattern of NaNs that no conversion makes, the largest score, a bound of the threshold relative to it.
+constexpr uint32_t kMark = 0x7fa57fa5;
+
+template <typename T, int D, typename S>
+__device__ uint4* marked_row(const RowSweep<T, D, S>& b, int h) {
+  return reinterpret_cast<uint4*>(static_cast<T*>(b.p.out.data) + q_offset(b.p.out, b.t, b.t.head, b.row(0, h)));
+}
+
+template <typename T, int D>
+__global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const Params p, int tiles) {
+  using S = ListShape<D>;
+  constexpr int N = S::N, NT = N / 16;
+  extern __shared__ __align__(128) char memory[];
+  RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::threshold>(p)};
+  if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
+  b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);  // without values
+  const int lane = b.lane;
+  const bool squared = p.normalizer == Normalizer::entmax15;
+  Candidate* const lists = reinterpret_cast<Candidate*>(memory);
+
+  uint32_t q[D / 16][4];  // lists take the queries' place
+  keep_queries(b, q);
+
+  ListedRow rows[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
+    if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;  // no row: no mask hides its keys
+  }
+  bool overflowed = false;  // of the warp
+  b.sweep(false, [&](int key, int stage) {
+    if (!__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
+    float s[1][2 * NT][4];
+    const float c = scores_of(b, q, s, key, stage), inverse = __fdividef(1.0f, c);
+    float most[2];
+    bool any = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      most[h] = -INFINITY;
+#pragma unroll
+      for (int n = 0; n < 2 * NT; ++n) most[h] = max_nan(most[h], max_nan(s[0][n][2 * h], s[0][n][2 * h + 1]));
+      any |= !(most[h] <= rows[h].floor * inverse);
+    }
+    if (!__any_sync(~0u, any)) return;
+
+    bool spoilt = false;  // a NaN or an infinity: sweeps know what becomes of it
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float top = max_nan(most[h], __shfl_xor_sync(~0u, most[h], 1));
+      top = max_nan(top, __shfl_xor_sync(~0u, top, 2)) * c;
+      spoilt |= !(top < INFINITY);
+      rows[h].largest = fmaxf(rows[h].largest, top);
+      rows[h].raise_floor(-1);
+    }
+    overflowed |= __any_sync(~0u, spoilt) != 0;
+    if (overflowed) return;  // only the maximum is wanted
+    float least[2];
+    NewCandidates fresh;
+    auto chosen = [&](int h, float x) { return x > least[h]; };
+    auto place = [&] {
+      least[0] = rows[0].floor * inverse;
+      least[1] = rows[1].floor * inverse;
+      return fresh.place(lane, s[0], rows, S::capacity, chosen);
+    };
+    for (bool cut = false; !place(); cut = true) {
+      overflowed = cut;
+      if (overflowed) return;
+      // The threshold of the keys so far, listed and new, makes room.
+      float value[2] = {rows[0].start(), rows[1].start()}, low[2];
+      for (int step = 0; step < kCutSteps; ++step) {
+        bool rose = false;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float slope = 0, sum = 0;
+          rows[h].add_list(lane, value[h], squared, slope, sum);
+#pragma unroll
+          for (int n = 0; n < 2 * NT; ++n) {
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; ++e) {
+              add_terms((s[0][n][e] * c - rows[h].largest) - value[h], squared, slope, sum);
+            }
+          }
+          rose |= step_up(slope, sum, squared, value[h], low[h]);
+        }
+        if (!__any_sync(~0u, rose)) break;
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        rows[h].raise_floor(value[h]);
+        rows[h].compact(lane, [&](float x) { return x > rows[h].floor; });
+      }
+    }
+    fresh.append(lane, s[0], rows, key, chosen, [&](int, float x) { return x * c; });
+  });
+  __syncwarp();
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (rows[h].largest == -INFINITY) rows[h].largest = 0;  // sees nothing
+  }
+  if (overflowed) {
+    if (lane % 4 == 0) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (b.row(0, h) >= b.t.q_length) continue;
+        *marked_row<T, D>(b, h) = {kMark, kMark, __float_as_uint(rows[h].largest), __float_as_uint(rows[h].start())};
+      }
+    }
+    return;
+  }
+  float value[2] = {rows[0].start(), rows[1].start()}, low[2] = {};
+  for (int step = 0; step < kMaxSteps; ++step) {
+    bool rose = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float slope = 0, sum = 0;
+      rows[h].add_list(lane, value[h], squared, slope, sum);
+      rose |= step_up(slope, sum, squared, value[h], low[h]);
+    }
+    if (!__any_sync(~0u, rose)) break;
+  }
+  float lse[1][2], first[1][2] = {}, total[1][2] = {}, alive[1][2] = {};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    ListedRow& row = rows[h];
+    auto above = [&](float x) { return ((x - row.largest) - value[h]) - low[h]; };
+    row.compact(lane, [&](float x) { return above(x) > 0; });
+    for (int n = lane % 4; n < row.count; n += 4) {
+      const float z = above(row.list[n].score), weight = squared ? z * z : z;
+      row.list[n].score = weight;
+      total[0][h] += weight;
+      if (row.list[n].key == 0) first[0][h] = weight;
+    }
+    first[0][h] = quad_sum(first[0][h]);
+    if (lane % 4 == 0) alive[0][h] = static_cast<float>(row.count);
+    const bool empty = b.keys[0][h].begin >= b.keys[0][h].end;
+    lse[0][h] = empty ? -INFINITY : row.largest + (value[h] + low[h]);
+  }
+  __syncwarp();
+  finish_statistics(b, lse, first, total, alive);
+  sum_listed(b, rows, lists);
+}
+
+// The rows that the lists were too short for.
+template <typename T, int D>
+__global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(const Params p, int tiles) {
+  using S = SweepShape<D>;
+  extern __shared__ __align__(128) char memory[];
+  RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::threshold>(p)};
+  const bool found = b.find(tiles);
+  RowStatistics<1> statistics{};
+  bool marked = false;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (!found || b.row(0, h) >= b.t.q_length) continue;
+    const uint4 mark = *marked_row<T, D>(b, h);
+    marked |= mark.x == kMark && mark.y == kMark;
+    statistics.largest[0][h] = __uint_as_float(mark.z);
+    statistics.value[0][h] = __uint_as_float(mark.w);
+  }
+  marked = __any_sync(~0u, marked);
+  if (!__syncthreads_or(marked)) return;
+  b.load(memory, 0);
+  const bool squared = p.normalizer == Normalizer::entmax15;
+  find_threshold(b, squared, statistics, marked);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    statistics.norm[0][h] = 1;
+    statistics.lse[0][h] = statistics.largest[0][h] + (statistics.value[0][h] + statistics.low[0][h]);
+  }
+  weigh_rows<NormalizerFamily::threshold>(b, memory, squared, statistics, marked);
+}
+
+}  // namespace lazy::kernels::cuda::portable

@@ -1,0 +1,38 @@
+#include "model/paged_keys.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace lazy {
+
+std::string why_not_paged(const ModelConfig& c) {
+  if (!c.all_attention()) return fmt::format("{} keeps a state of its own", name(c.mixer.type));
+  if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl's positions need whole segments";
+  if (c.positions.rope_scaling.type == "dynamic") return "dynamic RoPE depends on each sequence's length";
+  return "";
+}
+
+PagedKeys make_paged_keys(const ModelConfig& c, int64_t pages, int64_t page_size, at::ScalarType dtype,
+                          at::Device device) {
+  const std::string why = why_not_paged(c);
+  if (!why.empty()) fail("model", "pages of keys: {}", why);
+  PagedKeys out;
+  const auto pool = [&] {
+    return at::empty({pages, page_size, c.attention.num_kv_heads, c.attention.head_dim},
+                     at::TensorOptions().dtype(dtype).device(device));
+  };
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    out.keys.push_back(pool());
+    out.values.push_back(pool());
+  }
+  return out;
+}
+
+int64_t page_bytes(const ModelConfig& c, int64_t page_size, at::ScalarType dtype) {
+  return 2 * c.num_layers * page_size * c.attention.num_kv_heads * c.attention.head_dim *
+         static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+}  // namespace lazy

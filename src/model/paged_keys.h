@@ -1,0 +1,35 @@
+// Keys and values of many sequences in pages of one pool, for the generation engine.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+
+namespace lazy {
+
+// One pass over new tokens of several sequences: ids (batch, length), sequence b continues its own text. The pass
+// writes the keys and values of the new tokens into the pool and attends to each sequence's pages. Positions and
+// lengths differ by sequence; `length` is the same for all, and at most ops::kFewRows unless batch is 1.
+struct PagedKeys {
+  // By layer, (pages, page_size, kv_heads, head_dim) in the compute dtype. Changed in place.
+  std::vector<at::Tensor> keys, values;
+  // int64, on the model's device. Place j of sequence b is place j % page_size of page block_table[b][j / page_size].
+  at::Tensor block_table;  // (batch, pages of a sequence at most)
+  at::Tensor lengths;      // (batch): tokens of each sequence, the new ones included
+  at::Tensor positions;    // (batch, length) of the new tokens, from 0
+  at::Tensor slots;        // (batch * length): page * page_size + place, of the new tokens
+  int64_t longest = 0;     // of `lengths`
+};
+
+// Pools, not yet written, for `pages` pages. Error if why_not_paged is not empty.
+PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
+                          at::Device device);
+// Bytes of a page in all layers.
+int64_t page_bytes(const ModelConfig& config, int64_t page_size, at::ScalarType dtype);
+// Why the model's sequences cannot be computed side by side over pages; empty: they can. Others have a KVCache each.
+std::string why_not_paged(const ModelConfig& config);
+
+}  // namespace lazy

@@ -1,0 +1,61 @@
+#include "ops/few_rows.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "ops/few_rows_kernel.h"
+
+namespace lazy::ops {
+
+namespace {
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& W, few_rows::WeightType type, const float* scale) {
+  const int64_t rows = x.size(0), in = x.size(1), out = W.size(0);
+  const at::Tensor wide = x.to(at::kFloat).contiguous(), y = at::empty({rows, out}, wide.options());
+  const float* from = wide.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  constexpr int64_t kGrain = 1 << 15;  // weights of a thread, at least
+  at::parallel_for(0, out, std::max<int64_t>(kGrain / std::max<int64_t>(in, 1), 1), [&](int64_t begin, int64_t end) {
+    few_rows::product(from, rows, type, W.const_data_ptr(), scale, in, to, out, begin, end);
+  });
+  return y.to(x.scalar_type());
+}
+
+void check(const at::Tensor& x, const at::Tensor& W) {
+  TORCH_CHECK(x.dim() == 2 && W.dim() == 2 && x.size(1) == W.size(1), "few_rows_linear: expected x (rows, in) and W ",
+              "(out, in), found ", x.sizes(), " and ", W.sizes());
+  TORCH_CHECK(W.is_contiguous(), "few_rows_linear: expected contiguous weights, found strides ", W.strides());
+}
+
+}  // namespace
+
+Int8Matrix quantize_int8(const at::Tensor& W) {
+  const at::Tensor largest = W.abs().amax(1), scale = at::where(largest > 0, largest / 127, at::ones_like(largest));
+  return {at::round(W / scale.unsqueeze(1)).to(at::kChar).contiguous(), scale.contiguous()};
+}
+
+at::Tensor dequantize(const Int8Matrix& W) { return W.values.to(at::kFloat) * W.scale.unsqueeze(1); }
+
+bool serves_few_rows(const at::Tensor& x) {
+  return x.is_cpu() && x.size(0) <= kFewLinearRows &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W) {
+  check(x, W);
+  TORCH_CHECK(W.scalar_type() == at::kFloat || W.scalar_type() == at::kBFloat16,
+              "few_rows_linear: expected weights in float32 or bfloat16, found ", W.scalar_type());
+  return product(x, W, W.scalar_type() == at::kFloat ? few_rows::WeightType::f32 : few_rows::WeightType::bf16, nullptr);
+}
+
+at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W) {
+  check(x, W.values);
+  TORCH_CHECK(W.values.scalar_type() == at::kChar && W.scale.numel() == W.values.size(0),
+              "few_rows_linear: expected int8 weights and a scale a row, found ", W.values.scalar_type(), " and ",
+              W.scale.sizes());
+  return product(x, W.values, few_rows::WeightType::int8, W.scale.const_data_ptr<float>());
+}
+
+}  // namespace lazy::ops

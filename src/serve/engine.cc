@@ -1,0 +1,336 @@
+#include "serve/engine.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "serve/decode_threads.h"
+#include "serve/sequence_store.h"
+
+namespace lazy {
+
+namespace {
+
+constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
+
+struct Sequence {
+  Engine::Id id;
+  GenerationRequest request;
+  std::shared_ptr<Receiver> receiver;
+  Sampler sampler;
+  std::unordered_set<int64_t> seen;
+  std::vector<int64_t> ids;                       // the prompt, then the text
+  std::vector<ScoredToken> prompt;                // with prompt_logprobs
+  std::unique_ptr<SequenceStore::Memory> memory;  // null: waits
+  int64_t computed = 0;                           // of ids: tokens whose keys or states are in the memory
+  bool ended = false;
+
+  int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
+  bool in_prompt() const { return computed < prompt_size(); }
+};
+
+// `logits` of one place; the token there is `id`.
+ScoredToken score(std::span<const float> logits, int64_t id, int likely) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x - largest));
+  const double lse = largest + std::log(sum);
+  const auto logprob = [&](int64_t at) { return static_cast<float>(logits[static_cast<size_t>(at)] - lse); };
+  ScoredToken out{.id = id, .logprob = logprob(id)};
+  std::vector<int64_t> order(logits.size());
+  for (size_t n = 0; n < order.size(); ++n) order[n] = static_cast<int64_t>(n);
+  const auto kept = std::min(order.size(), static_cast<size_t>(likely));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                    [&](int64_t a, int64_t b) {
+                      const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  for (size_t n = 0; n < kept; ++n) out.likely.emplace_back(order[n], logprob(order[n]));
+  return out;
+}
+
+std::span<const float> row(const at::Tensor& logits, int64_t n) {
+  const auto size = static_cast<size_t>(logits.size(-1));
+  return {logits.const_data_ptr<float>() + n * logits.size(-1), size};
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(LanguageModel& model, const EngineOptions& options)
+      : model(model), options(options), store(make_sequence_store(model, options)) {
+    if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
+    thread = std::thread([this, threads = at::get_num_threads()] {
+      at::set_num_threads(threads);  // of this thread
+      run();
+    });
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = abandoned = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+
+  int64_t max_request_tokens() const {
+    const ModelConfig& c = model.config();
+    return c.positions.kind == PositionKind::learned ? std::min(store->max_tokens(), c.max_length)
+                                                     : store->max_tokens();
+  }
+
+  Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) {
+    if (request.prompt.empty()) return {0, Refusal::invalid, "the prompt is empty"};
+    for (const int64_t id : request.prompt) {
+      if (id >= 0 && id < model.config().vocab_size) continue;
+      return {0, Refusal::invalid,
+              fmt::format("prompt: token {} is outside the model's vocabulary of {}", id, model.config().vocab_size)};
+    }
+    try {
+      request.sampling.validate();
+    } catch (const Error& error) {
+      return {0, Refusal::invalid, error.what()};
+    }
+    const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + std::max<int64_t>(request.max_tokens, 0);
+    if (tokens > max_request_tokens()) {
+      return {0, Refusal::too_long,
+              fmt::format("the request may reach {} tokens ({} of the prompt, {} of max_tokens); {} find room", tokens,
+                          request.prompt.size(), request.max_tokens, max_request_tokens())};
+    }
+    auto sequence = std::make_unique<Sequence>(
+        Sequence{.id = 0, .request = {}, .receiver = std::move(receiver), .sampler = Sampler(request.sampling)});
+    sequence->ids = request.prompt;
+    sequence->seen = {request.prompt.begin(), request.prompt.end()};
+    sequence->request = std::move(request);
+    const std::lock_guard lock(mutex);
+    if (stopping) return {0, Refusal::stopping, "the server is being stopped"};
+    if (static_cast<int64_t>(arrived.size() + waiting.size()) >= options.max_waiting) {
+      return {0, Refusal::queue_full, fmt::format("{} requests wait already", options.max_waiting)};
+    }
+    const Id id = sequence->id = ++last_id;
+    idle = false;
+    arrived.push_back(std::move(sequence));
+    changed.notify_all();
+    return {id, Refusal::none, ""};
+  }
+
+  // The engine's thread.
+  void run() {
+    const at::NoGradGuard guard;
+    while (begin_step()) {
+      admit();
+      if (!active.empty()) {
+        guarded({oldest_prompt()}, [&](auto& some) { read_prompt(*some.front()); });
+        std::vector<Sequence*> texts;
+        for (const auto& sequence : active) {
+          if (!sequence->ended && !sequence->in_prompt()) texts.push_back(sequence.get());
+        }
+        guarded(texts, [&](auto& all) { continue_texts(all); });
+      }
+      std::erase_if(active, [](const auto& sequence) { return sequence->ended; });
+      publish();
+    }
+  }
+
+  // Waits for work; takes what arrived and what was cancelled. False: the end.
+  bool begin_step() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] {
+      return stopping || !arrived.empty() || !cancelled.empty() || !active.empty() || !waiting.empty();
+    });
+    for (auto& sequence : arrived) waiting.push_back(std::move(sequence));
+    arrived.clear();
+    const std::unordered_set<Id> gone = std::exchange(cancelled, {});
+    const bool all = abandoned;
+    lock.unlock();
+    const auto drop = [&](auto& sequences) {
+      for (auto& sequence : sequences) {
+        if (all || gone.contains(sequence->id)) end(*sequence, FinishReason::cancelled);
+      }
+      std::erase_if(sequences, [](const auto& sequence) { return sequence->ended; });
+    };
+    drop(waiting);
+    drop(active);
+    publish();
+    lock.lock();
+    return !(stopping && arrived.empty() && waiting.empty() && active.empty());
+  }
+
+  // In the order of arrival: who finds no room holds up those behind.
+  void admit() {
+    while (!waiting.empty() && static_cast<int64_t>(active.size()) < options.max_running) {
+      Sequence& first = *waiting.front();
+      if (first.request.max_tokens <= 0 && !first.request.prompt_logprobs) {
+        end(first, FinishReason::length);
+        waiting.pop_front();
+        continue;
+      }
+      first.memory = store->admit(first.prompt_size() + std::max<int64_t>(first.request.max_tokens, 0));
+      if (!first.memory) return;
+      active.push_back(std::move(waiting.front()));
+      waiting.pop_front();
+    }
+  }
+
+  Sequence* oldest_prompt() const {
+    for (const auto& sequence : active) {
+      if (sequence->in_prompt()) return sequence.get();
+    }
+    return nullptr;
+  }
+
+  // A failure ends the requests that it concerns, and no other.
+  template <typename Work>
+  void guarded(std::vector<Sequence*> sequences, const Work& work) {
+    std::erase(sequences, nullptr);
+    if (sequences.empty()) return;
+    try {
+      work(sequences);
+    } catch (const std::exception& error) {
+      log::warn("serve: {}", error.what());
+      for (Sequence* sequence : sequences) {
+        if (!sequence->ended) end(*sequence, FinishReason::failed, error.what());
+      }
+    }
+  }
+
+  // One chunk of the prompt, and after the last one the first token.
+  void read_prompt(Sequence& s) {
+    const std::span<const int64_t> prompt = s.request.prompt;
+    if (!s.request.prompt_logprobs) {
+      const int64_t reused = store->reuse(*s.memory, prompt, s.computed);
+      s.computed += reused;
+      counts.reused_tokens += reused;
+    }
+    const at::Tensor hidden = store->extend(*s.memory, prompt, s.computed);
+    const int64_t count = hidden.size(0);
+    if (s.request.prompt_logprobs) score_prompt(s, hidden);
+    s.computed += count;
+    counts.prompt_tokens += count;
+    if (s.in_prompt()) return;
+    if (s.request.prompt_logprobs) s.receiver->on_prompt(s.prompt);
+    if (s.request.max_tokens <= 0) return end(s, FinishReason::length);
+    const at::Tensor logits = model.logits(hidden.narrow(0, count - 1, 1)).to(at::kCPU).contiguous();
+    accept(s, row(logits, 0));
+  }
+
+  // hidden: of the tokens from s.computed on.
+  void score_prompt(Sequence& s, const at::Tensor& hidden) {
+    const int likely = std::max(s.request.logprobs, 0);
+    if (s.computed == 0) {
+      s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
+    }
+    const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);  // with a token behind them
+    for (int64_t begin = 0; begin < count; begin += kHeadRows) {
+      const at::Tensor logits =
+          model.logits(hidden.narrow(0, begin, std::min(kHeadRows, count - begin))).to(at::kCPU).contiguous();
+      for (int64_t n = 0; n < logits.size(0); ++n) {
+        s.prompt.push_back(score(row(logits, n), s.ids[static_cast<size_t>(s.computed + begin + n + 1)], likely));
+      }
+    }
+  }
+
+  void continue_texts(const std::vector<Sequence*>& texts) {
+    const DecodeThreads threads(model);
+    std::vector<SequenceStore::Step> steps;
+    for (Sequence* s : texts) steps.push_back({s->memory.get(), s->ids.back(), s->computed});
+    const at::Tensor logits = store->step(steps).to(at::kCPU).contiguous();
+    for (size_t n = 0; n < texts.size(); ++n) {
+      ++texts[n]->computed;
+      guarded({texts[n]}, [&](auto& some) { accept(*some.front(), row(logits, static_cast<int64_t>(n))); });
+    }
+  }
+
+  // Samples the next token from `logits` and sends it.
+  void accept(Sequence& s, std::span<const float> logits) {
+    const int64_t id = s.sampler.sample(logits, s.seen);
+    s.ids.push_back(id);
+    s.seen.insert(id);
+    ++counts.generated_tokens;
+    const std::vector<int64_t>& stops = s.request.stop_tokens;
+    const bool stop = std::find(stops.begin(), stops.end(), id) != stops.end();
+    const ScoredToken token =
+        s.request.logprobs < 0 ? ScoredToken{.id = id, .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}}
+                               : score(logits, id, s.request.logprobs);
+    if (!s.receiver->on_token(token, stop) || stop) return end(s, FinishReason::stop);
+    if (static_cast<int64_t>(s.ids.size()) - s.prompt_size() >= s.request.max_tokens) end(s, FinishReason::length);
+  }
+
+  void end(Sequence& s, FinishReason reason, const std::string& message = "") {
+    s.ended = true;
+    s.memory.reset();
+    ++counts.requests;
+    s.receiver->on_end(reason, message);
+  }
+
+  // What metrics() shows, between steps.
+  void publish() {
+    counts.running = static_cast<int64_t>(active.size());
+    store->describe(counts);
+    const std::lock_guard lock(mutex);
+    counts.waiting = static_cast<int64_t>(waiting.size() + arrived.size());
+    shown = counts;
+    idle = active.empty() && waiting.empty() && arrived.empty();
+    if (idle) changed.notify_all();
+  }
+
+  LanguageModel& model;
+  const EngineOptions options;
+  const std::unique_ptr<SequenceStore> store;
+
+  // Of the engine's thread.
+  std::deque<std::unique_ptr<Sequence>> waiting;
+  std::vector<std::unique_ptr<Sequence>> active;  // with memory, in the order of arrival
+  EngineMetrics counts;
+
+  std::mutex mutex;  // of what follows
+  std::condition_variable changed;
+  std::vector<std::unique_ptr<Sequence>> arrived;
+  std::unordered_set<Id> cancelled;
+  EngineMetrics shown;
+  Id last_id = 0;
+  bool stopping = false, abandoned = false, idle = true;
+
+  std::thread thread;  // last: it uses the others
+};
+
+Engine::Engine(LanguageModel& model, const EngineOptions& options) : impl_(std::make_unique<Impl>(model, options)) {}
+Engine::~Engine() = default;
+
+Engine::Submission Engine::submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) {
+  return impl_->submit(std::move(request), std::move(receiver));
+}
+
+void Engine::cancel(Id id) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->cancelled.insert(id);
+  impl_->changed.notify_all();
+}
+
+int64_t Engine::max_request_tokens() const { return impl_->max_request_tokens(); }
+
+EngineMetrics Engine::metrics() const {
+  const std::lock_guard lock(impl_->mutex);
+  EngineMetrics out = impl_->shown;
+  return out;
+}
+
+void Engine::drain() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->stopping = true;
+  impl_->changed.notify_all();
+  impl_->changed.wait(lock, [&] { return impl_->idle && impl_->arrived.empty(); });
+}
+
+}  // namespace lazy

@@ -1,0 +1,238 @@
+#include "serve/sequence_store.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "model/kv_cache.h"
+#include "model/paged_keys.h"
+#include "ops/few_rows.h"
+#include "serve/engine.h"
+#include "serve/page_pool.h"
+
+namespace lazy {
+
+namespace {
+
+std::span<const int64_t> chunk_of(std::span<const int64_t> ids, int64_t computed, int64_t chunk) {
+  return ids.subspan(static_cast<size_t>(computed),
+                     std::min(ids.size() - static_cast<size_t>(computed), static_cast<size_t>(chunk)));
+}
+
+class PagedStore : public SequenceStore {
+ public:
+  PagedStore(LanguageModel& model, const EngineOptions& options)
+      : model_(model),
+        rows_(options.rows),
+        pool_(1 + options.cache_bytes / page_bytes(model.config(), options.page_tokens, model.compute_dtype()),
+              options.page_tokens, options.chunk),
+        paged_(make_paged_keys(model.config(), pool_.pages() + 1, options.page_tokens, model.compute_dtype(),
+                               model.device())) {}
+
+  int64_t max_tokens() const override { return pool_.pages() * pool_.page_size(); }
+
+  std::unique_ptr<Memory> admit(int64_t tokens) override {
+    auto pages = pool_.take((tokens + pool_.page_size() - 1) / pool_.page_size());
+    return pages ? std::make_unique<Pages>(pool_, std::move(*pages)) : nullptr;
+  }
+
+  int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
+    auto& pages = static_cast<Pages&>(memory);
+    int64_t found = 0;
+    for (int64_t at = computed; at + pool_.chunk() < static_cast<int64_t>(ids.size()); at += pool_.chunk()) {
+      if (at != pages.shared_tokens()) break;  // chunks begin where chunks end
+      PagePool::Chunk* chunk = pool_.find(pages.last(), chunk_of(ids, at, pool_.chunk()));
+      if (!chunk) break;
+      pool_.give_back(pages.own_of(chunk->pages.size()));
+      pages.share(chunk);
+      found += pool_.chunk();
+    }
+    return found;
+  }
+
+  at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
+    auto& pages = static_cast<Pages&>(memory);
+    const std::span<const int64_t> chunk = chunk_of(ids, computed, pool_.chunk());
+    const auto count = static_cast<int64_t>(chunk.size());
+    const at::Tensor hidden = pass({&pages}, at::tensor(at::IntArrayRef(chunk.data(), chunk.size()), at::kLong),
+                                   at::arange(computed, computed + count, at::kLong), count);
+    if (count == pool_.chunk() && computed == pages.shared_tokens()) {
+      const std::span<const int64_t> own = pages.own_of(static_cast<size_t>(count / pool_.page_size()));
+      if (PagePool::Chunk* kept = pool_.keep(pages.last(), chunk, own)) pages.share(kept);
+    }
+    return hidden[0];
+  }
+
+  at::Tensor step(std::span<const Step> steps) override {
+    std::vector<at::Tensor> logits;
+    for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
+      const std::span<const Step> some =
+          steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
+      // On a CPU a row's products do not depend on the others (ops/few_rows.h). Elsewhere all passes have one shape:
+      // rows beyond the sequences are a token at place 0 of page 0.
+      const bool pads = !model_.device().is_cpu() || rows_ > ops::kFewLinearRows;
+      const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
+      std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
+      const at::Tensor ids = at::zeros({rows}, at::kLong), positions = at::zeros({rows}, at::kLong);
+      for (size_t n = 0; n < some.size(); ++n) {
+        pages[n] = static_cast<const Pages*>(some[n].memory);
+        ids.data_ptr<int64_t>()[n] = some[n].id;
+        positions.data_ptr<int64_t>()[n] = some[n].position;
+      }
+      const at::Tensor all = model_.logits(pass(pages, ids, positions, 1).squeeze(1));
+      logits.push_back(all.narrow(0, 0, static_cast<int64_t>(some.size())));
+    }
+    return at::cat(logits);
+  }
+
+  void describe(EngineMetrics& metrics) const override {
+    metrics.pages = pool_.pages();
+    metrics.free_pages = pool_.free();
+    metrics.shared_pages = pool_.unused();
+  }
+
+ private:
+  // The pages of a sequence: those of shared chunks, then its own.
+  class Pages : public Memory {
+   public:
+    Pages(PagePool& pool, std::vector<int64_t> own) : pool_(pool), table_(std::move(own)) {}
+    ~Pages() override {
+      pool_.give_back(own_of(table_.size() - shared_));
+      for (auto chunk = chunks_.rbegin(); chunk != chunks_.rend(); ++chunk) pool_.leave(*chunk);
+    }
+    const std::vector<int64_t>& table() const { return table_; }
+    PagePool::Chunk* last() const { return chunks_.empty() ? nullptr : chunks_.back(); }
+    int64_t shared_tokens() const { return static_cast<int64_t>(shared_) * pool_.page_size(); }
+    std::span<const int64_t> own_of(size_t count) const { return std::span(table_).subspan(shared_, count); }
+    // The next pages are the chunk's.
+    void share(PagePool::Chunk* chunk) {
+      std::copy(chunk->pages.begin(), chunk->pages.end(), table_.begin() + static_cast<std::ptrdiff_t>(shared_));
+      shared_ += chunk->pages.size();
+      chunks_.push_back(chunk);
+    }
+
+   private:
+    PagePool& pool_;
+    std::vector<int64_t> table_;
+    std::vector<PagePool::Chunk*> chunks_;
+    size_t shared_ = 0;
+  };
+
+  // ids and positions (sequences * length); null pages: padding.
+  at::Tensor pass(const std::vector<const Pages*>& sequences, const at::Tensor& ids, const at::Tensor& positions,
+                  int64_t length) {
+    const auto batch = static_cast<int64_t>(sequences.size());
+    size_t width = 1;
+    for (const Pages* pages : sequences) width = std::max(width, pages ? pages->table().size() : 0);
+    const at::Tensor table = at::zeros({batch, static_cast<int64_t>(width)}, at::kLong), slots = at::zeros_like(ids),
+                     lengths = at::zeros({batch}, at::kLong);
+    const int64_t* position = positions.const_data_ptr<int64_t>();
+    for (int64_t b = 0; b < batch; ++b) {
+      const Pages* pages = sequences[static_cast<size_t>(b)];
+      lengths.data_ptr<int64_t>()[b] = position[(b + 1) * length - 1] + 1;
+      if (!pages) continue;
+      std::copy(pages->table().begin(), pages->table().end(),
+                table.data_ptr<int64_t>() + b * static_cast<int64_t>(width));
+      for (int64_t n = b * length; n < (b + 1) * length; ++n) {
+        const auto page = static_cast<size_t>(position[n] / pool_.page_size());
+        slots.data_ptr<int64_t>()[n] = pages->table().at(page) * pool_.page_size() + position[n] % pool_.page_size();
+      }
+    }
+    const at::Device device = model_.device();
+    paged_.longest = lengths.max().item<int64_t>();
+    paged_.block_table = table.to(device);
+    paged_.lengths = lengths.to(device);
+    paged_.positions = positions.view({batch, length}).to(device);
+    paged_.slots = slots.to(device);
+    return model_.forward(ids.view({batch, length}).to(device), {.paged = &paged_}).hidden;
+  }
+
+  LanguageModel& model_;
+  const int64_t rows_;
+  PagePool pool_;
+  PagedKeys paged_;
+};
+
+class SeparateStore : public SequenceStore {
+ public:
+  SeparateStore(LanguageModel& model, const EngineOptions& options)
+      : model_(model), streaming_(options.streaming), chunk_(options.chunk), bytes_(options.cache_bytes) {
+    // What a sequence takes whatever its length: its states after as many tokens as they remember.
+    const ModelConfig& c = model_.config();
+    KVCache cache{.streaming = streaming_};
+    const int64_t remembered = std::max(c.positions.segment_length + c.positions.memory_length, 2 * c.mixer.segment);
+    model_.forward(at::zeros({1, std::max(chunk_, remembered)}, at::kLong).to(model_.device()), {.cache = &cache});
+    for (const auto& states : cache.states) {
+      for (const at::Tensor& state : states) state_bytes_ += static_cast<int64_t>(state.nbytes());
+    }
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+      if (c.mixer_of(layer) == MixerType::attention) {
+        (streaming_ ? state_bytes_ : token_bytes_) += (streaming_ ? streaming_->size() + chunk_ : 1) * 2 *
+                                                      c.attention.num_kv_heads * c.attention.head_dim *
+                                                      static_cast<int64_t>(c10::elementSize(model_.compute_dtype()));
+      }
+    }
+    if (bytes_ < bytes_of(1))
+      fail("serve", "the cache: expected at least {} bytes for a sequence, found {}", bytes_of(1), bytes_);
+  }
+
+  int64_t max_tokens() const override {
+    return token_bytes_ == 0 ? int64_t{1} << 40 : (bytes_ - state_bytes_) / (kGrowth * token_bytes_);
+  }
+
+  std::unique_ptr<Memory> admit(int64_t tokens) override {
+    const int64_t bytes = bytes_of(tokens);
+    if (bytes > bytes_) return nullptr;
+    auto own = std::make_unique<Own>(bytes_, bytes);
+    own->cache.streaming = streaming_;
+    return own;
+  }
+
+  int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
+
+  at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
+    return pass(memory, chunk_of(ids, computed, chunk_));
+  }
+
+  at::Tensor step(std::span<const Step> steps) override {
+    std::vector<at::Tensor> logits;
+    for (const Step& step : steps) logits.push_back(model_.logits(pass(*step.memory, {&step.id, 1})));
+    return at::cat(logits);
+  }
+
+  void describe(EngineMetrics&) const override {}
+
+ private:
+  struct Own : Memory {
+    Own(int64_t& left, int64_t bytes) : left(left), bytes(bytes) { left -= bytes; }
+    ~Own() override { left += bytes; }
+    KVCache cache;
+    int64_t &left, bytes;
+  };
+  // A KVCache grows by doubling, and holds the old tensors while it copies them.
+  static constexpr int64_t kGrowth = 3, kLeastTokens = 256;
+
+  int64_t bytes_of(int64_t tokens) const {
+    return state_bytes_ + kGrowth * token_bytes_ * std::max(tokens, kLeastTokens);
+  }
+  at::Tensor pass(Memory& memory, std::span<const int64_t> ids) {
+    const at::Tensor input = at::tensor(at::IntArrayRef(ids.data(), ids.size()), at::kLong).unsqueeze(0);
+    return model_.forward(input.to(model_.device()), {.cache = &static_cast<Own&>(memory).cache}).hidden[0];
+  }
+
+  LanguageModel& model_;
+  const std::optional<StreamingCache> streaming_;
+  const int64_t chunk_;
+  int64_t bytes_, state_bytes_ = 0, token_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options) {
+  const at::NoGradGuard guard;
+  if (!options.streaming && why_not_paged(model.config()).empty()) return std::make_unique<PagedStore>(model, options);
+  return std::make_unique<SeparateStore>(model, options);
+}
+
+}  // namespace lazy

@@ -1,0 +1,49 @@
+// Where the engine's sequences keep what they have computed, and the passes of the model over it. Two kinds: keys and
+// values in pages of one pool, all sequences in one pass; or a KVCache for each sequence and a pass for each, for
+// models that pages do not serve (model/paged_keys.h).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/language_model.h"
+
+namespace lazy {
+
+struct EngineOptions;
+struct EngineMetrics;
+
+class SequenceStore {
+ public:
+  // The memory of one sequence, which its destructor frees.
+  struct Memory {
+    virtual ~Memory() = default;
+  };
+  virtual ~SequenceStore() = default;
+
+  // Of one sequence; more can never be admitted.
+  virtual int64_t max_tokens() const = 0;
+  // Memory for a sequence that grows to at most `tokens`; null while others hold it.
+  virtual std::unique_ptr<Memory> admit(int64_t tokens) = 0;
+  // How many tokens from `computed` on need not be computed, as another sequence began with the same ones. `ids`: all
+  // that are known; at least the last one is left to compute.
+  virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
+  // Computes the chunk of `ids` that begins at `computed`; returns its hidden states (tokens, hidden_size).
+  virtual at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
+
+  struct Step {
+    Memory* memory;
+    int64_t id, position;  // of the sequence's newest token
+  };
+  // One token of each sequence; returns the logits of the next ones (sequences, vocab_size), fp32.
+  virtual at::Tensor step(std::span<const Step> steps) = 0;
+
+  virtual void describe(EngineMetrics& metrics) const = 0;  // the fields about pages
+};
+
+std::unique_ptr<SequenceStore> make_sequence_store(LanguageModel& model, const EngineOptions& options);
+
+}  // namespace lazy

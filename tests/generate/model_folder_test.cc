@@ -1,0 +1,74 @@
+// Model folders whose tokenizer does not belong to them, and text that comes token by token.
+#include "generate/model_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "model/temporary_folder.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+const ModelConfig kSmall{.vocab_size = 259,
+                         .hidden_size = 32,
+                         .num_layers = 2,
+                         .max_length = 64,
+                         .attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 16},
+                         .mlp = {.intermediate_size = 48}};
+
+std::string folder_error(const std::filesystem::path& folder) {
+  try {
+    load_model_folder(folder);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ModelFolder, ATokenizerOfAnotherModelIsAnError) {
+  const auto bytes = load_tokenizer("bytes");
+  ModelConfig config = kSmall;
+  config.vocab_size = bytes->vocab_size() + 5;  // padding is fine
+  config.tokenizer_fingerprint = bytes->fingerprint();
+  const TemporaryFolder folder;
+  LanguageModel(config, 1).save(folder.path());
+  EXPECT_THAT(folder_error(folder.path()), HasSubstr("tokenizer"));  // there is none
+  bytes->save(folder.path());
+  EXPECT_EQ(folder_error(folder.path()), "");
+
+  config.tokenizer_fingerprint ^= 1;
+  LanguageModel(config, 1).save(folder.path());
+  EXPECT_THAT(folder_error(folder.path()), AllOf(HasSubstr("does not match the model"), HasSubstr("fingerprint")));
+  config.tokenizer_fingerprint = 0;
+  config.vocab_size = 100;
+  LanguageModel(config, 1).save(folder.path());
+  EXPECT_THAT(folder_error(folder.path()), AllOf(HasSubstr("does not match the model"), HasSubstr("at most 100"),
+                                                 HasSubstr(std::to_string(bytes->vocab_size()))));
+}
+
+TEST(TextStream, NeverEndsWithinACharacter) {
+  const auto bytes = load_tokenizer("bytes");
+  const std::string text = "na\u00efve \u2192 \U0001F600!";
+  TextStream stream(*bytes);
+  std::string whole;
+  for (const int32_t id : bytes->encode(text)) {
+    const std::string piece = stream.push(id);
+    EXPECT_EQ(complete_utf8_prefix(piece), piece.size());
+    EXPECT_EQ(to_valid_utf8(piece), piece);
+    whole += piece;
+  }
+  EXPECT_EQ(whole + stream.finish(), text);
+  const std::vector<int32_t> ids = bytes->encode("\u2192");
+  EXPECT_EQ(stream.push(ids[0]), "");
+  EXPECT_EQ(stream.finish(), "\uFFFD");
+}
+
+}  // namespace
+}  // namespace lazy

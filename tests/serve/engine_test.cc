@@ -1,0 +1,436 @@
+// The engine against full forward passes of one text.
+#include "serve/engine.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+
+#include "model/mixers/registry.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig small(const std::string& kind = "lazy") {
+  ModelConfig c{.vocab_size = 211,
+                .hidden_size = 32,
+                .num_layers = 3,
+                .max_length = 4096,
+                .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8},
+                .mlp = {.intermediate_size = 48}};
+  c.init_std = 0.3;
+  if (kind == "lazy") {
+    c.attention.normalizer = Normalizer::elastic;
+    c.attention.distance_bias_window = 12;
+  }
+  if (kind == "window") {
+    c.family = ModelFamily::mistral;
+    c.attention.window = 20;
+  }
+  if (kind == "sink") c.attention.normalizer = Normalizer::softmax_sink;
+  if (kind == "learned") c.positions.kind = PositionKind::learned;
+  if (kind == "sinusoidal") c.positions.kind = PositionKind::sinusoidal;
+  if (kind == "alibi") c.positions.kind = PositionKind::alibi;
+  if (kind == "none") c.positions.kind = PositionKind::none;
+  return c;
+}
+
+std::vector<int64_t> greedy_by_full_forwards(LanguageModel& model, std::vector<int64_t> ids, int64_t n) {
+  const at::NoGradGuard guard;
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < n; ++i) {
+    const at::Tensor hidden = model.forward(at::tensor(ids, at::kLong).unsqueeze(0)).hidden;
+    const at::Tensor logits = model.logits(hidden.select(1, static_cast<int64_t>(ids.size()) - 1));
+    out.push_back(logits.argmax().item<int64_t>());
+    ids.push_back(out.back());
+  }
+  return out;
+}
+
+class Collector : public Receiver {
+ public:
+  void on_prompt(std::span<const ScoredToken> tokens) override { prompt.assign(tokens.begin(), tokens.end()); }
+  bool on_token(const ScoredToken& token, bool stop_token) override {
+    const std::lock_guard lock(mutex_);
+    tokens.push_back(token);
+    stopped = stop_token;
+    changed_.notify_all();
+    return static_cast<int64_t>(tokens.size()) != most;
+  }
+  void on_end(FinishReason why, const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    reason = why;
+    message = text;
+    ended_ = true;
+    ++ends;
+    changed_.notify_all();
+  }
+  Collector& wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return ended_; }));
+    return *this;
+  }
+  bool wait_for_tokens(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(120), [&] { return tokens.size() >= count || ended_; });
+  }
+  std::vector<int64_t> ids() const {
+    std::vector<int64_t> out;
+    for (const ScoredToken& token : tokens) out.push_back(token.id);
+    return out;
+  }
+
+  std::vector<ScoredToken> prompt, tokens;
+  FinishReason reason = FinishReason::failed;
+  std::string message;
+  bool stopped = false;
+  int ends = 0;
+  int64_t most = -1;  // tokens after which the receiver wants no more
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
+std::vector<int64_t> prompt(size_t length, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int64_t> out(length);
+  for (int64_t& id : out) id = static_cast<int64_t>(random() % 211);
+  return out;
+}
+
+GenerationRequest request(std::vector<int64_t> ids, int64_t max_tokens, const SamplingOptions& sampling) {
+  return {.prompt = std::move(ids), .sampling = sampling, .max_tokens = max_tokens};
+}
+
+std::shared_ptr<Collector> submit(Engine& engine, const GenerationRequest& request) {
+  auto collector = std::make_shared<Collector>();
+  const auto submission = engine.submit(request, collector);
+  EXPECT_EQ(submission.refusal, Engine::Refusal::none) << submission.message;
+  return collector;
+}
+
+constexpr EngineOptions kSmall{.cache_bytes = 8 << 20, .page_tokens = 8, .chunk = 16, .rows = 4};
+
+class EngineModels : public ::testing::TestWithParam<std::string> {};
+
+// Prompts of many lengths at once: shorter than a page, whole chunks, with a remainder.
+TEST_P(EngineModels, GreedyTextIsThatOfFullForwards) {
+  LanguageModel model(small(GetParam()), 3);
+  const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
+  std::vector<std::vector<int64_t>> expected;
+  for (const size_t length : lengths) {
+    expected.push_back(greedy_by_full_forwards(model, prompt(length, length), 30));
+  }
+  Engine engine(model, kSmall);
+  std::vector<std::shared_ptr<Collector>> texts;
+  for (const size_t length : lengths) {
+    texts.push_back(submit(engine, request(prompt(length, length), 30, {.temperature = 0})));
+  }
+  for (size_t n = 0; n < texts.size(); ++n) {
+    EXPECT_EQ(texts[n]->wait().ids(), expected[n]) << "a prompt of " << lengths[n];
+    EXPECT_EQ(texts[n]->reason, FinishReason::length);
+    EXPECT_EQ(texts[n]->ends, 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EngineModels,
+                         ::testing::Values("lazy", "softmax", "window", "sink", "learned", "sinusoidal", "alibi",
+                                           "none"),
+                         [](const auto& info) { return info.param; });
+
+ModelConfig recurrent(MixerType mixer) {
+  ModelConfig c = small("softmax");
+  c.mixer = find_mixer(name(mixer))->defaults;
+  c.mixer.type = mixer;
+  c.mixer.heads = 2;
+  c.mixer.segment = 8;
+  c.attention.num_kv_heads = c.attention.num_heads;
+  c.init_std = 0.15;
+  mixer_kind(c).infer_sizes(c);
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // both kinds of memory
+  return c;
+}
+
+// Mixers with states of their own, in a pass for each.
+TEST(Engine, ServesRecurrentModels) {
+  for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
+                                MixerType::titans_mac}) {
+    SCOPED_TRACE(name(mixer));
+    LanguageModel model(recurrent(mixer), 5);
+    std::vector<std::vector<int64_t>> expected;
+    for (const size_t length : {3, 16, 40}) {
+      expected.push_back(greedy_by_full_forwards(model, prompt(length, length), 12));
+    }
+    Engine engine(model, kSmall);
+    std::vector<std::shared_ptr<Collector>> texts;
+    for (const size_t length : {3, 16, 40}) {
+      texts.push_back(submit(engine, request(prompt(length, length), 12, {.temperature = 0})));
+    }
+    for (size_t n = 0; n < texts.size(); ++n) EXPECT_EQ(texts[n]->wait().ids(), expected[n]);
+  }
+}
+
+// Far beyond the cache's size.
+TEST(Engine, AStreamingCacheWritesOn) {
+  const StreamingCache keep{2, 14};
+  LanguageModel model(small(), 11);
+  EngineOptions options = kSmall;
+  options.streaming = keep;
+  options.cache_bytes = 1 << 20;
+  std::vector<int64_t> ids = prompt(30, 1);
+  std::vector<int64_t> text;
+  {
+    Engine engine(model, options);
+    text = submit(engine, request(ids, 40, {.temperature = 0}))->wait().ids();
+    EXPECT_EQ(submit(engine, request(ids, 40, {.temperature = 0}))->wait().ids(), text);
+    EXPECT_EQ(submit(engine, request(prompt(3, 1), 50'000'000, {.temperature = 0}))->wait_for_tokens(3), true);
+  }
+  const at::NoGradGuard guard;
+  for (const int64_t token : text) {
+    KVCache cache{.streaming = keep};
+    const at::Tensor hidden = model.forward(at::tensor(ids, at::kLong).unsqueeze(0), {.cache = &cache}).hidden;
+    ASSERT_EQ(model.logits(hidden.select(1, hidden.size(1) - 1)).argmax().item<int64_t>(), token);
+    ids.push_back(token);
+  }
+}
+
+bool same(const std::vector<ScoredToken>& a, const std::vector<ScoredToken>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t n = 0; n < a.size(); ++n) {
+    const bool equal = a[n].logprob == b[n].logprob || (std::isnan(a[n].logprob) && std::isnan(b[n].logprob));
+    if (a[n].id != b[n].id || !equal || a[n].likely != b[n].likely) return false;
+  }
+  return true;
+}
+
+// Bit for bit, with log-probabilities, alone and among others that come and go.
+TEST(Engine, ATextDoesNotDependOnWhatElseIsInTheBatch) {
+  ModelConfig c = small();
+  c.hidden_size = 96;
+  c.mlp.intermediate_size = 256;
+  LanguageModel model(c, 3);
+  GenerationRequest one = request(prompt(37, 1), 40, {.temperature = 0.9, .top_p = 0.95, .seed = 5});
+  one.logprobs = 3;
+  one.prompt_logprobs = true;
+  Engine alone(model, kSmall);
+  const auto expected = submit(alone, one);
+  expected->wait();
+  alone.drain();
+  Engine engine(model, kSmall);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::shared_ptr<Collector>> others;
+    for (uint64_t n = 0; n < 5; ++n) {
+      others.push_back(submit(engine, request(prompt(5 + 11 * n, n), static_cast<int64_t>(3 + 7 * n), {.seed = n})));
+    }
+    const auto text = submit(engine, one);
+    for (uint64_t n = 0; n < 9; ++n) {
+      others.push_back(submit(engine, request(prompt(3 + n, n), static_cast<int64_t>(1 + 9 * n), {.seed = n})));
+    }
+    text->wait();
+    EXPECT_TRUE(same(text->tokens, expected->tokens)) << "round " << round;
+    EXPECT_TRUE(same(text->prompt, expected->prompt)) << "round " << round;
+    for (const auto& other : others) other->wait();
+  }
+}
+
+TEST(Engine, SharedChunksChangeNothing) {
+  LanguageModel model(small(), 3);
+  const GenerationRequest one = request(prompt(70, 9), 20, {.temperature = 0});
+  Engine engine(model, kSmall);
+  const std::vector<int64_t> first = submit(engine, one)->wait().ids();
+  EXPECT_EQ(engine.metrics().reused_tokens, 0);
+  EXPECT_EQ(submit(engine, one)->wait().ids(), first);
+  EXPECT_EQ(engine.metrics().reused_tokens, 64);
+  // The same beginning, then another text.
+  GenerationRequest other = one;
+  other.prompt[40] = (other.prompt[40] + 1) % 211;
+  Engine fresh(model, kSmall);
+  const std::vector<int64_t> expected = submit(fresh, other)->wait().ids();
+  EXPECT_EQ(submit(engine, other)->wait().ids(), expected);
+  EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32);
+  // A prompt of whole chunks computes its last one again: its logits are wanted.
+  other.prompt.resize(32);
+  submit(engine, other)->wait();
+  EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
+}
+
+TEST(Engine, ScoresPromptAndText) {
+  LanguageModel model(small(), 3);
+  const std::vector<int64_t> ids = prompt(50, 2);
+  GenerationRequest one = request(ids, 8, {.temperature = 0});
+  one.logprobs = 5;
+  one.prompt_logprobs = true;
+  std::vector<int64_t> all = ids;
+  std::shared_ptr<Collector> text;
+  {
+    Engine engine(model, kSmall);
+    text = submit(engine, one);
+    text->wait();
+  }
+  for (const ScoredToken& token : text->tokens) all.push_back(token.id);
+  const at::NoGradGuard guard;
+  const at::Tensor logits = model.logits(model.forward(at::tensor(all, at::kLong).unsqueeze(0)).hidden);
+  const at::Tensor expected = at::log_softmax(logits[0].to(at::kDouble), -1);
+  ASSERT_EQ(text->prompt.size(), ids.size());
+  EXPECT_TRUE(std::isnan(text->prompt[0].logprob));
+  EXPECT_TRUE(text->prompt[0].likely.empty());
+  std::vector<ScoredToken> scored = text->prompt;
+  scored.insert(scored.end(), text->tokens.begin(), text->tokens.end());
+  for (size_t n = 1; n < scored.size(); ++n) {
+    EXPECT_EQ(scored[n].id, all[n]);
+    const at::Tensor row = expected[static_cast<int64_t>(n) - 1];
+    EXPECT_NEAR(scored[n].logprob, row[all[n]].item<double>(), 2e-5);
+    ASSERT_EQ(scored[n].likely.size(), 5U);
+    const auto [values, indices] = row.topk(5);
+    for (int64_t k = 0; k < 5; ++k) {
+      EXPECT_EQ(scored[n].likely[static_cast<size_t>(k)].first, indices[k].item<int64_t>());
+      EXPECT_NEAR(scored[n].likely[static_cast<size_t>(k)].second, values[k].item<double>(), 2e-5);
+    }
+  }
+}
+
+TEST(Engine, OnlyThePromptIsScored) {
+  LanguageModel model(small(), 3);
+  Engine engine(model, kSmall);
+  GenerationRequest one = request(prompt(20, 2), 0, {});
+  auto text = submit(engine, one);
+  EXPECT_TRUE(text->wait().tokens.empty());
+  EXPECT_EQ(text->reason, FinishReason::length);
+  one.prompt_logprobs = true;
+  text = submit(engine, one);
+  EXPECT_EQ(text->wait().prompt.size(), 20U);
+  EXPECT_TRUE(text->tokens.empty());
+}
+
+TEST(Engine, StopsAtATokenOrWhereTheReceiverWants) {
+  LanguageModel model(small(), 3);
+  Engine engine(model, kSmall);
+  GenerationRequest one = request(prompt(20, 2), 30, {.temperature = 0});
+  const std::vector<int64_t> whole = submit(engine, one)->wait().ids();
+  one.stop_tokens = {whole[4]};
+  const auto stopped = submit(engine, one);
+  EXPECT_EQ(stopped->wait().reason, FinishReason::stop);
+  EXPECT_TRUE(stopped->stopped);
+  const auto place = std::find(whole.begin(), whole.end(), whole[4]);
+  EXPECT_EQ(stopped->ids(), std::vector<int64_t>(whole.begin(), place + 1));
+  one.stop_tokens = {};
+  auto wants = std::make_shared<Collector>();
+  wants->most = 3;
+  engine.submit(one, wants);
+  EXPECT_EQ(wants->wait().reason, FinishReason::stop);
+  EXPECT_EQ(wants->tokens.size(), 3U);
+}
+
+// More requests than the pages serve at once.
+TEST(Engine, WaitsForMemoryAndLosesNoPage) {
+  LanguageModel model(small(), 3);
+  EngineOptions options = kSmall;
+  options.cache_bytes = 12 * 3 * 2 * 8 * 2 * 8 * 4;  // 12 pages: layers, keys and values, tokens, heads, size, fp32
+  Engine engine(model, options);
+  EXPECT_EQ(engine.max_request_tokens(), 12 * 8);
+  std::vector<std::shared_ptr<Collector>> texts;
+  for (uint64_t n = 0; n < 40; ++n)
+    texts.push_back(submit(engine, request(prompt(20 + n % 9, n % 5), 12, {.seed = n})));
+  for (const auto& text : texts) {
+    EXPECT_EQ(text->wait().reason, FinishReason::length);
+    EXPECT_EQ(text->tokens.size(), 12U);
+  }
+  engine.drain();
+  const EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.pages, 12);
+  EXPECT_EQ(metrics.free_pages + metrics.shared_pages, 12);
+  EXPECT_EQ(metrics.requests, 40);
+  EXPECT_EQ(metrics.generated_tokens, 40 * 12);
+}
+
+TEST(Engine, ACancelledRequestFreesItsPages) {
+  LanguageModel model(small(), 3);
+  Engine engine(model, kSmall);
+  auto text = std::make_shared<Collector>();
+  const auto submission = engine.submit(request(prompt(10, 2), 5000, {}), text);
+  auto waits = std::make_shared<Collector>();
+  EXPECT_TRUE(text->wait_for_tokens(3));
+  engine.cancel(submission.id);
+  engine.cancel(987654);  // nobody
+  EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
+  submit(engine, request(prompt(10, 2), 3, {}))->wait();
+  engine.drain();
+  const EngineMetrics metrics = engine.metrics();
+  EXPECT_EQ(metrics.free_pages + metrics.shared_pages, metrics.pages);
+}
+
+TEST(Engine, RefusesWithAReason) {
+  LanguageModel model(small(), 3);
+  EngineOptions options = kSmall;
+  options.max_waiting = 2;
+  options.max_running = 1;
+  Engine engine(model, options);
+  const auto refused = [&](const GenerationRequest& r) { return engine.submit(r, std::make_shared<Collector>()); };
+  EXPECT_THAT(refused(request({}, 3, {})).message, HasSubstr("empty"));
+  EXPECT_THAT(refused(request({3, 211}, 3, {})).message,
+              HasSubstr("token 211 is outside the model's vocabulary of 211"));
+  EXPECT_EQ(refused(request({3}, 3, {.top_p = 7})).refusal, Engine::Refusal::invalid);
+  const auto too_long = refused(request({3}, 1'000'000, {}));
+  EXPECT_EQ(too_long.refusal, Engine::Refusal::too_long);
+  EXPECT_THAT(too_long.message, HasSubstr("1000001 tokens (1 of the prompt, 1000000 of max_tokens)"));
+  auto running = std::make_shared<Collector>();
+  const auto id = engine.submit(request({3}, 5000, {}), running).id;
+  EXPECT_TRUE(running->wait_for_tokens(1));
+  submit(engine, request({3}, 2, {}));
+  const auto second = submit(engine, request({3}, 2, {}));
+  EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::queue_full);
+  engine.cancel(id);
+  second->wait();
+  engine.drain();
+  EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::stopping);
+}
+
+TEST(Engine, APositionTableEndsARequest) {
+  ModelConfig c = small("learned");
+  c.max_length = 30;
+  LanguageModel model(c, 3);
+  Engine engine(model, kSmall);
+  EXPECT_EQ(engine.max_request_tokens(), 30);
+  submit(engine, request(prompt(20, 1), 10, {}))->wait();
+  EXPECT_EQ(engine.submit(request(prompt(20, 1), 11, {}), std::make_shared<Collector>()).refusal,
+            Engine::Refusal::too_long);
+}
+
+// A diverged model: the request that meets it fails, with the reason; the engine goes on.
+TEST(Engine, AFailureEndsItsOwnRequest) {
+  LanguageModel model(small(), 3);
+  for (const auto& [name, tensor] : model.parameters()) {
+    const at::NoGradGuard guard;
+    if (name.find("embed") != std::string::npos) tensor.detach()[77].fill_(NAN);
+  }
+  Engine engine(model, kSmall);
+  const auto good = submit(engine, request({1, 2, 3}, 5, {.temperature = 0}));
+  const auto bad = submit(engine, request({1, 77, 3}, 5, {.temperature = 0}));
+  EXPECT_EQ(bad->wait().reason, FinishReason::failed);
+  EXPECT_THAT(bad->message, HasSubstr("not numbers"));
+  EXPECT_EQ(good->wait().reason, FinishReason::length);
+}
+
+TEST(Engine, TheEndCancelsWhatRuns) {
+  LanguageModel model(small(), 3);
+  const auto text = std::make_shared<Collector>();
+  {
+    Engine engine(model, kSmall);
+    engine.submit(request(prompt(10, 2), 5000, {}), text);
+    EXPECT_TRUE(text->wait_for_tokens(2));
+  }
+  EXPECT_EQ(text->reason, FinishReason::cancelled);
+  EXPECT_EQ(text->ends, 1);
+}
+
+}  // namespace
+}  // namespace lazy
