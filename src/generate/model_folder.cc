@@ -1,6 +1,5 @@
 #include "generate/model_folder.h"
 
-#include "core/text.h"
 #include "model/config.h"
 
 namespace lazy {
@@ -17,20 +16,6 @@ std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string
   std::vector<int64_t> out;
   if (bos && tokenizer.bos_id()) out.push_back(*tokenizer.bos_id());
   for (const int32_t id : tokenizer.encode(text)) out.push_back(id);
-  return out;
-}
-
-std::string TextStream::push(int64_t token) {
-  pending_ += tokenizer_.piece(static_cast<int32_t>(token));
-  const size_t complete = complete_utf8_prefix(pending_);
-  std::string out = to_valid_utf8(pending_.substr(0, complete));
-  pending_.erase(0, complete);
-  return out;
-}
-
-std::string TextStream::finish() {
-  std::string out = to_valid_utf8(pending_);
-  pending_.clear();
   return out;
 }
 

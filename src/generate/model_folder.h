@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
+#include "generate/text_stream.h"
 #include "model/model_options.h"
 
 namespace lazy {
@@ -20,16 +21,5 @@ ModelFolder load_model_folder(const std::filesystem::path& directory, const Mode
 
 // The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);
-
-// Decodes token by token and returns only complete UTF-8 characters.
-class TextStream {
- public:
-  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  std::string push(int64_t token);  // the characters that this token completes
-  std::string finish();             // the rest, with invalid bytes replaced
- private:
-  const Tokenizer& tokenizer_;
-  std::string pending_;
-};
 
 }  // namespace lazy

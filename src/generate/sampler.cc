@@ -17,23 +17,47 @@ void SamplingOptions::validate() const {
   if (!(repetition_penalty > 0) || !std::isfinite(repetition_penalty)) {
     fail("generate", "repetition penalty: expected more than 0, found {}", repetition_penalty);
   }
+  if (!(min_p >= 0 && min_p <= 1)) fail("generate", "min-p: expected 0 to 1, found {}", min_p);
+  if (!std::isfinite(presence_penalty)) {
+    fail("generate", "presence penalty: expected a finite number, found {}", presence_penalty);
+  }
+  if (!std::isfinite(frequency_penalty)) {
+    fail("generate", "frequency penalty: expected a finite number, found {}", frequency_penalty);
+  }
+  for (const auto& [id, bias] : logit_bias) {
+    if (id < 0) fail("generate", "logit bias: expected token ids of 0 or more, found {}", id);
+    if (!std::isfinite(bias)) fail("generate", "logit bias: expected finite numbers, found {} for token {}", bias, id);
+  }
 }
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) { options_.validate(); }
 
-int64_t Sampler::sample(std::span<const float> logits, const std::unordered_set<int64_t>& seen) {
+void Sampler::adjust(const TokenCounts& counts) {
+  for (const auto& [id, bias] : options_.logit_bias) {
+    if (id >= static_cast<int64_t>(scores_.size())) {
+      fail("generate", "logit bias: token {} is outside the vocabulary of {}", id, scores_.size());
+    }
+    scores_[static_cast<size_t>(id)] += bias;
+  }
+  const auto repetition = static_cast<float>(options_.repetition_penalty);
+  const auto presence = static_cast<float>(options_.presence_penalty);
+  const auto frequency = static_cast<float>(options_.frequency_penalty);
+  if (repetition != 1 || presence != 0 || frequency != 0) {
+    for (const auto& [id, count] : counts) {
+      float& score = scores_.at(static_cast<size_t>(id));
+      if (repetition != 1) score = score > 0 ? score / repetition : score * repetition;
+      if (count.text > 0) score -= presence + frequency * static_cast<float>(count.text);
+    }
+  }
+}
+
+int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts) {
   scores_.assign(logits.begin(), logits.end());
   if (scores_.empty()) fail_run("generate", "no logits to pick from");
   for (const float score : scores_) {
     if (std::isnan(score)) fail_run("generate", "the model's logits are not numbers: its weights have diverged");
   }
-  if (options_.repetition_penalty != 1) {
-    const auto penalty = static_cast<float>(options_.repetition_penalty);
-    for (const int64_t id : seen) {
-      float& score = scores_.at(static_cast<size_t>(id));
-      score = score > 0 ? score / penalty : score * penalty;
-    }
-  }
+  adjust(counts);
   if (options_.temperature == 0) return std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
 
   // Candidates, most likely first. Equal scores are ordered by id, independently of the library's sort.
@@ -59,6 +83,17 @@ int64_t Sampler::sample(std::span<const float> logits, const std::unordered_set<
     size_t n = 0;
     while (n < kept && sum < options_.top_p * total) sum += weights[n++];
     kept = std::max<size_t>(n, 1);
+    total = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
+  }
+  if (options_.min_p > 0) {
+    // The most likely token has a weight of 1. Where neither filter has sorted, the order stays that of the ids.
+    size_t n = 0;
+    for (size_t i = 0; i < kept; ++i) {
+      if (weights[i] < options_.min_p) continue;
+      order_[n] = order_[i];
+      weights[n++] = weights[i];
+    }
+    kept = n;
     total = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   }
   double point = random_.uniform() * total;

@@ -10,8 +10,8 @@
 
 namespace lazy::ops {
 
-// Elastic's 16-bit forward on a GPU keeps a second output for the backward at head sizes up to this, where gradients are
-// wanted and need not be deterministic.
+// Elastic's 16-bit forward on a GPU keeps a second output for the backward at head sizes up to this, where gradients
+// are wanted and need not be deterministic.
 constexpr int64_t kMaxAliveSumHead = 128;
 
 struct AttentionOptions {

@@ -28,7 +28,7 @@ struct Sequence {
   GenerationRequest request;
   std::shared_ptr<Receiver> receiver;
   Sampler sampler;
-  std::unordered_set<int64_t> seen;
+  TokenCounts seen;
   std::vector<int64_t> ids;                       // the prompt, then the text
   std::vector<ScoredToken> prompt;                // with prompt_logprobs
   std::unique_ptr<SequenceStore::Memory> memory;  // null: waits
@@ -111,7 +111,7 @@ struct Engine::Impl {
     auto sequence = std::make_unique<Sequence>(
         Sequence{.id = 0, .request = {}, .receiver = std::move(receiver), .sampler = Sampler(request.sampling)});
     sequence->ids = request.prompt;
-    sequence->seen = {request.prompt.begin(), request.prompt.end()};
+    for (const int64_t id : request.prompt) ++sequence->seen[id].prompt;
     sequence->request = std::move(request);
     const std::lock_guard lock(mutex);
     if (stopping) return {0, Refusal::stopping, "the server is being stopped"};
@@ -256,7 +256,7 @@ struct Engine::Impl {
   void accept(Sequence& s, std::span<const float> logits) {
     const int64_t id = s.sampler.sample(logits, s.seen);
     s.ids.push_back(id);
-    s.seen.insert(id);
+    ++s.seen[id].text;
     ++counts.generated_tokens;
     const std::vector<int64_t>& stops = s.request.stop_tokens;
     const bool stop = std::find(stops.begin(), stops.end(), id) != stops.end();

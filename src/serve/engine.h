@@ -18,47 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "generate/sampler.h"
 #include "model/language_model.h"
+#include "serve/generation.h"
 
 namespace lazy {
-
-// A token of the prompt or of the text, with log-probabilities where they were asked for (nats, of the model's own
-// distribution: before temperature, filters and penalties).
-struct ScoredToken {
-  int64_t id = 0;
-  float logprob = 0;                              // NaN: none (the first token of a prompt; not asked for)
-  std::vector<std::pair<int64_t, float>> likely;  // the most likely tokens at this place, most likely first
-};
-
-enum class FinishReason {
-  stop,       // by a stop token, or by the receiver
-  length,     // max_tokens
-  cancelled,  // by Engine::cancel, or by the engine's end
-  failed      // see Receiver::on_end's message
-};
-
-// What a request sends its results to. Called by the engine's thread: must return soon, and may call submit and cancel.
-class Receiver {
- public:
-  virtual ~Receiver() = default;
-  // The prompt's tokens, once, before the first token; only with prompt_logprobs.
-  virtual void on_prompt(std::span<const ScoredToken> tokens) = 0;
-  // One token of the text. stop_token: it is one of the request's stop tokens, and the last. Returns false to end the
-  // text here (a stop string was found).
-  virtual bool on_token(const ScoredToken& token, bool stop_token) = 0;
-  // The last call. `message`: why, for `failed`.
-  virtual void on_end(FinishReason reason, const std::string& message) = 0;
-};
-
-struct GenerationRequest {
-  std::vector<int64_t> prompt;  // ids; at least one
-  SamplingOptions sampling;
-  int64_t max_tokens = 16;           // 0: only the prompt is read
-  std::vector<int64_t> stop_tokens;  // each of these ends the text
-  int logprobs = -1;                 // most likely tokens to report with each token; -1: no log-probabilities
-  bool prompt_logprobs = false;      // the same for the prompt's tokens
-};
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
@@ -71,37 +34,21 @@ struct EngineOptions {
       streaming;  // of each request (model/kv_cache.h): constant memory for texts of any length
 };
 
-// A snapshot for /metrics.
-struct EngineMetrics {
-  int64_t running = 0, waiting = 0;
-  int64_t pages = 0, free_pages = 0, shared_pages = 0;  // shared: kept for prompts to come
-  int64_t requests = 0;                                 // that have ended
-  int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
-};
-
-class Engine {
+class Engine final : public GenerationService {
  public:
-  using Id = uint64_t;
-  enum class Refusal { none, queue_full, too_long, invalid, stopping };
-  struct Submission {
-    Id id = 0;
-    Refusal refusal = Refusal::none;
-    std::string message;  // why it was refused
-  };
-
   // `model` must outlive the engine, and nothing else may use it meanwhile.
   Engine(LanguageModel& model, const EngineOptions& options);
-  ~Engine();  // cancels what runs
+  ~Engine() override;  // cancels what runs
 
   // Thread-safe, and do not wait. A refused request's receiver is not called.
-  Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver);
-  void cancel(Id id);  // takes effect within a step; unknown or ended: nothing
+  Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) override;
+  void cancel(Id id) override;  // takes effect within a step; unknown or ended: nothing
   // Tokens of prompt and text together that a request may have at most: by the pool's size, and by the model's position
   // table where it has one.
-  int64_t max_request_tokens() const;
-  EngineMetrics metrics() const;
+  int64_t max_request_tokens() const override;
+  EngineMetrics metrics() const override;
   // Finishes what was accepted, refuses what comes; returns when all has ended.
-  void drain();
+  void drain() override;
 
  private:
   struct Impl;

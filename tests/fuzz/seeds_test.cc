@@ -148,6 +148,22 @@ void add_texts(Seeds& seeds) {
   all["zstd"] = std::string("\x00\x00", 2) + testing_support::zstd(lines);
 }
 
+void add_requests(Seeds& seeds) {
+  auto& all = seeds["completion_json"];
+  all["text"] = R"({"model": "m", "prompt": "Once", "max_tokens": 20, "temperature": 0.7, "top_p": 0.9, "top_k": 40,
+    "min_p": 0.05, "presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1, "seed": -3,
+    "stop": ["\n\n", "END"], "stream": true, "stream_options": {"include_usage": true}, "n": 2, "best_of": 2,
+    "logit_bias": {"50256": -100, "3": 1.5}, "user": "u", "stop_token_ids": [3], "ignore_eos": false})";
+  all["ids"] = R"({"prompt": [[1, 2, 3], [4]], "max_tokens": 1, "logprobs": 1, "echo": true, "temperature": 0})";
+  all["texts"] =
+      R"({"prompt": ["a", "b"], "stop": "x", "suffix": "", "add_special_tokens": false, "other": {"a": []}})";
+  all["chat"] = R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
+    [{"type": "text", "text": "b"}]}], "logprobs": true, "top_logprobs": 3, "max_completion_tokens": 5,
+    "response_format": {"type": "text"}, "tools": []})";
+  all["bad-type"] = R"({"prompt": 3})";
+  all["bad-body"] = "[]";
+}
+
 void add_command_lines(Seeds& seeds) {  // words of the examples in --help
   const char* const lines[] = {
       "train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --resume --threads 2",
@@ -200,6 +216,7 @@ Seeds make_seeds() {
   add_tokenizers(seeds);
   add_configurations(seeds);
   add_texts(seeds);
+  add_requests(seeds);
   add_command_lines(seeds);
   return seeds;
 }

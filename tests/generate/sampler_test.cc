@@ -15,11 +15,10 @@ using ::testing::HasSubstr;
 
 const std::vector<float> kLogits = {1.0f, 3.0f, 2.0f, -1.0f, 3.0f};
 
-std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000,
-                            const std::unordered_set<int64_t>& seen = {}) {
+std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, const TokenCounts& counts = {}) {
   Sampler sampler(options);
   std::map<int64_t, int> out;
-  for (int i = 0; i < times; ++i) ++out[sampler.sample(kLogits, seen)];
+  for (int i = 0; i < times; ++i) ++out[sampler.sample(kLogits, counts)];
   return out;
 }
 
@@ -63,11 +62,56 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
 }
 
 TEST(Sampler, RepetitionPenaltyDividesOrMultiplies) {
-  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1}).count(4), 1u);  // 3 / 2 < 3
-  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {1, 4}).count(2), 1u);
-  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {3});  // -1 becomes -2
+  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
+            1u);  // 3 / 2 < 3
+  EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
+  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});  // -1 becomes -2
   const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);
   expect_share(counts, 3, std::exp(-2.0) / total);
+}
+
+TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheTextAlone) {
+  const TokenCounts counts = {{1, {.prompt = 5}}, {4, {.prompt = 1, .text = 2}}};
+  EXPECT_EQ(draw({.temperature = 0, .presence_penalty = 2}, 5, {{1, {.prompt = 5}}}).count(1), 1u);
+  const auto share = [&](const SamplingOptions& options, float of_token_4) {
+    const auto drawn = draw(options, 20000, counts);
+    const double total = std::exp(1.0) + std::exp(3.0) + std::exp(2.0) + std::exp(-1.0) + std::exp(of_token_4);
+    expect_share(drawn, 4, std::exp(of_token_4) / total);
+    expect_share(drawn, 1, std::exp(3.0) / total);
+  };
+  share({.seed = 7, .presence_penalty = 1.5}, 1.5f);
+  share({.seed = 7, .frequency_penalty = 0.5}, 2.0f);
+  share({.seed = 7, .presence_penalty = 0.25, .frequency_penalty = -0.5}, 3.75f);
+}
+
+TEST(Sampler, PenaltiesFollowTheRepetitionPenalty) {
+  // 3 / 2 - 1, not (3 - 1) / 2.
+  const auto counts = draw({.repetition_penalty = 2, .seed = 2, .presence_penalty = 1}, 20000, {{1, {.text = 1}}});
+  const double total = std::exp(1.0) + std::exp(0.5) + std::exp(2.0) + std::exp(-1.0) + std::exp(3.0);
+  expect_share(counts, 1, std::exp(0.5) / total);
+}
+
+TEST(Sampler, BiasesAreAdded) {
+  EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{3, 100.0f}}}, 3).count(3), 1u);
+  EXPECT_EQ(draw({.logit_bias = {{1, -100.0f}, {4, -100.0f}, {2, -100.0f}}}, 2000).size(), 2u);
+  EXPECT_EQ(draw({.temperature = 0, .logit_bias = {{1, -1.0f}, {4, -0.5f}}}, 3).count(4), 1u);
+  // Before the penalties: (1 + 3) / 2, not 1 / 2 + 3.
+  EXPECT_EQ(
+      draw({.temperature = 0, .repetition_penalty = 2, .logit_bias = {{0, 3.0f}}}, 3, {{0, {.text = 1}}}).count(1), 1u);
+  EXPECT_THROW(draw({.logit_bias = {{5, 1.0f}}}, 1), Error);
+}
+
+TEST(Sampler, MinPKeepsAShareOfTheMostLikely) {
+  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest
+  EXPECT_EQ(draw({.min_p = of_2 + 0.01}).size(), 2u);
+  EXPECT_EQ(draw({.min_p = of_2 - 0.01}).size(), 3u);
+  EXPECT_EQ(draw({.min_p = of_0 - 0.01}).size(), 4u);
+  EXPECT_EQ(draw({.min_p = 1}).size(), 2u);
+  const auto counts = draw({.seed = 4, .min_p = of_2 - 0.01});
+  expect_share(counts, 2, std::exp(2.0) / (2 * std::exp(3.0) + std::exp(2.0)));
+  // After the temperature: a high one lifts unlikely tokens over the border.
+  EXPECT_EQ(draw({.temperature = 10, .min_p = of_2}).size(), 5u);
+  EXPECT_EQ(draw({.top_k = 1, .min_p = 0.01}).size(), 1u);
 }
 
 TEST(Sampler, TheSeedDecides) {
@@ -104,6 +148,12 @@ TEST(Sampler, BadOptionsAreNamed) {
   EXPECT_THAT(error({.top_p = 0}), HasSubstr("top-p"));
   EXPECT_THAT(error({.top_p = 1.5}), HasSubstr("top-p"));
   EXPECT_THAT(error({.repetition_penalty = 0}), HasSubstr("repetition"));
+  EXPECT_THAT(error({.min_p = 1.5}), HasSubstr("min-p"));
+  EXPECT_THAT(error({.min_p = NAN}), HasSubstr("min-p"));
+  EXPECT_THAT(error({.presence_penalty = NAN}), HasSubstr("presence"));
+  EXPECT_THAT(error({.frequency_penalty = INFINITY}), HasSubstr("frequency"));
+  EXPECT_THAT(error({.logit_bias = {{-1, 0.0f}}}), HasSubstr("logit bias"));
+  EXPECT_THAT(error({.logit_bias = {{1, NAN}}}), HasSubstr("logit bias"));
 }
 
 }  // namespace

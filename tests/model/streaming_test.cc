@@ -294,9 +294,7 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
   EXPECT_EQ((StreamingCache{4, 508}.name()), "streaming:4+508");
   for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
                           "streaming:99999999999999999999+5"}) {
-    EXPECT_THAT(error([&] {
-                  (ModelOptions{.cache = bad}.streaming());
-                }),
+    EXPECT_THAT(error([&] { (ModelOptions{.cache = bad}.streaming()); }),
                 ::testing::AllOf(HasSubstr("--cache: expected streaming:"), HasSubstr(bad)))
         << bad;
   }

@@ -1,0 +1,190 @@
+// `lazy serve`: model folders over HTTP, by OpenAI's protocol.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <list>
+#include <thread>
+
+#include "command.h"
+#include "common_options.h"
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "generate/model_folder.h"
+#include "model/device.h"
+#include "serve/engine.h"
+#include "serve/http/server.h"
+#include "serve/openai/api.h"
+
+namespace lazy {
+namespace {
+
+struct ServeArguments {
+  std::vector<std::string> models;
+  std::string host = "127.0.0.1", api_key_file, device = "auto", dtype = "auto";
+  int port = 8080, threads = 2;
+  double cache_gib = 1, max_body_mb = 16, request_seconds = 600, idle_seconds = 75;
+  EngineOptions engine;
+  serve::HttpLimits limits;
+  ModelOptions model_options;
+};
+
+// A folder with its engine. In a list: the engine refers to the model.
+struct Loaded {
+  ModelFolder folder;
+  std::unique_ptr<Engine> engine;
+};
+
+// "NAME=FOLDER", or the folder, whose path as given is the name.
+std::pair<std::string, std::string> name_and_folder(const std::string& argument) {
+  const size_t at = argument.find('=');
+  std::string folder = at == std::string::npos ? argument : argument.substr(at + 1);
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return {at == std::string::npos ? folder : argument.substr(0, at), folder};
+}
+
+serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
+  const auto [name, path] = name_and_folder(argument);
+  if (name.empty() || path.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
+  loaded.push_back({load_model_folder(path, options.model_options), nullptr});
+  LanguageModel& model = loaded.back().folder.model;
+  const std::string device = resolve_device(options.device);
+  const bool bf16 = resolve_dtype(options.dtype, device) == "bf16";
+  if (bf16) model.set_compute_dtype(at::kBFloat16);
+  if (device != "cpu") model.to(at::Device(device));
+  loaded.back().engine = std::make_unique<Engine>(model, options.engine);
+
+  serve::ServedModel out;
+  out.id = name;
+  out.tokenizer = std::move(loaded.back().folder.tokenizer);
+  out.engine = loaded.back().engine.get();
+  out.info = serve::read_tokenizer_info(path);
+  if (!out.info.chat_template.empty()) {
+    try {
+      out.chat = std::make_shared<serve::ChatTemplate>(out.info.chat_template, out.info.bos_token, out.info.eos_token);
+    } catch (const Error& error) {  // completions work without it
+      log::warn("{}: {}; chat completions of this model are refused", path, error.what());
+    }
+  }
+  const ModelConfig& config = model.config();
+  if (config.eos_token_id >= 0) out.stop_tokens.push_back(config.eos_token_id);
+  if (const auto eos = out.tokenizer->eos_id(); eos && *eos != config.eos_token_id) out.stop_tokens.push_back(*eos);
+  out.vocab_size = config.vocab_size;
+  out.longest_piece = serve::longest_piece_of(*out.tokenizer);
+  out.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  log::info("{}: {} on {}, {} tokens a request at most", name, bf16 ? "bf16" : "fp32", device,
+            out.engine->max_request_tokens());
+  return out;
+}
+
+void run(ServeArguments options) {
+  options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
+  options.limits.max_body_bytes = static_cast<int64_t>(options.max_body_mb * (1 << 20));
+  options.engine.streaming = options.model_options.streaming();
+  options.limits.request = options.request_seconds;
+  options.limits.idle = options.idle_seconds;
+  serve::ApiKeys keys;
+  if (!options.api_key_file.empty()) keys = serve::ApiKeys::from_file(options.api_key_file);
+  install_stop_handlers();
+
+  std::list<Loaded> loaded;
+  std::unique_ptr<serve::Api> api;
+  std::atomic<serve::Api*> ready = nullptr;
+  // The address first: that it is taken is told before minutes of loading. Until then every answer is 503.
+  serve::HttpServer server(
+      options.host, options.port, options.threads, options.limits,
+      [&ready](serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
+        if (serve::Api* found = ready) {
+          found->handle(request, exchange);
+        } else {
+          exchange->respond(serve::ApiError(503, "the models are being loaded", "", "loading").response());
+        }
+      });
+  std::vector<serve::ServedModel> models;
+  for (const std::string& argument : options.models) {
+    models.push_back(load(argument, options, loaded));
+    for (size_t i = 0; i + 1 < models.size(); ++i) {
+      if (models[i].id == models.back().id) fail("serve", "two models are called {}", models.back().id);
+    }
+    if (stop_requested()) return;
+  }
+  api = std::make_unique<serve::Api>(std::move(models), std::move(keys));
+  api->set_http_counters([&server] { return server.counters(); });
+  ready = api.get();
+  fmt::print("listening at {}\n", server.address());
+  std::fflush(stdout);
+
+  while (!stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  log::info("{}: what runs is finished, nothing new is begun", stop_signal_name(stop_signal()));
+  api->drain();
+  server.drain();
+  for (Loaded& model : loaded) model.engine->drain();
+  server.wait_for_answers(options.limits.write);
+  server.stop();
+}
+
+}  // namespace
+
+LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Command command) {
+  auto o = std::make_shared<ServeArguments>();
+  command.add_option("models", o->models, "Model folders; NAME=FOLDER gives one a name, else its path is the name")
+      .required();
+  command.add_option("--host", o->host, "Address to listen at; 0.0.0.0: all of the machine's").show_default();
+  command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
+  command.add_option("--api-key-file", o->api_key_file, "Keys that clients must send one of, one a line")
+      .existing_file();
+  command.add_option("--device", o->device, "Where the models run").show_default().one_of({"auto", "cpu", "cuda"});
+  command.add_option("--dtype", o->dtype, "Precision of the computation")
+      .show_default()
+      .one_of({"auto", "fp32", "bf16"});
+  cli::add_model_options(command, o->model_options);
+  const std::string memory = "Memory and batch", network = "Network";
+  command.add_option("--cache-gib", o->cache_gib, "Memory of each model for keys, values and states")
+      .show_default()
+      .range(0.001, 1e6)
+      .group(memory);
+  command.add_option("--max-running", o->engine.max_running, "Sequences in a model's batch at most")
+      .show_default()
+      .positive()
+      .group(memory);
+  command.add_option("--max-waiting", o->engine.max_waiting, "Sequences that wait for a model; more: 429")
+      .show_default()
+      .positive()
+      .group(memory);
+  command.add_option("--io-threads", o->threads, "Threads for connections; --threads are those that compute")
+      .show_default()
+      .range(1, 256)
+      .group(network);
+  command.add_option("--max-body-mb", o->max_body_mb, "Size of a request; more: 413")
+      .show_default()
+      .range(0.001, 4096.0)
+      .group(network);
+  command.add_option("--max-connections", o->limits.max_connections, "Connections at once; more: 503")
+      .show_default()
+      .positive()
+      .group(network);
+  command.add_option("--request-seconds", o->request_seconds, "Time for an answer; more: 504")
+      .show_default()
+      .range(0.1, 1e6)
+      .group(network);
+  command.add_option("--idle-seconds", o->idle_seconds, "How long a connection may wait between two requests")
+      .show_default()
+      .range(0.1, 1e6)
+      .group(network);
+  command.footer(
+      "Examples:\n"
+      "  lazy serve run/model\n"
+      "  lazy serve lazy=runs/lazy/model softmax=runs/softmax/model --port 8000 --cache-gib 8\n"
+      "  lazy serve run/model --host 0.0.0.0 --api-key-file keys.txt\n"
+      "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+  command.callback([o] {
+    cli::share_cores();
+    run(*o);
+  });
+});
+
+}  // namespace lazy

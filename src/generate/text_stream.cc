@@ -1,0 +1,21 @@
+#include "generate/text_stream.h"
+
+#include "core/text.h"
+
+namespace lazy {
+
+std::string TextStream::push(int64_t token) {
+  pending_ += tokenizer_.piece(static_cast<int32_t>(token));
+  const size_t complete = complete_utf8_prefix(pending_);
+  std::string out = to_valid_utf8(pending_.substr(0, complete));
+  pending_.erase(0, complete);
+  return out;
+}
+
+std::string TextStream::finish() {
+  std::string out = to_valid_utf8(pending_);
+  pending_.clear();
+  return out;
+}
+
+}  // namespace lazy

@@ -1,0 +1,21 @@
+// The text of tokens that come one by one, cut between UTF-8 characters.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "data/tokenizer.h"
+
+namespace lazy {
+
+// Decodes token by token and returns only complete UTF-8 characters.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::string push(int64_t token);  // the characters that this token completes
+  std::string finish();             // the rest, with invalid bytes replaced
+ private:
+  const Tokenizer& tokenizer_;
+  std::string pending_;
+};
+
+}  // namespace lazy

@@ -1,0 +1,268 @@
+#include "serve/http/connection.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "core/log.h"
+
+namespace lazy::serve {
+namespace net = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kReadBytes = 4096, kReadBodyBytes = 64 << 10;
+constexpr size_t kReadAhead = 64 << 10;  // of requests to come, while one is answered
+constexpr double kLingerSeconds = 2;     // for a client that still sends to read its answer
+
+template <typename View>
+std::string text(const View& view) {
+  return {view.data(), view.size()};
+}
+
+}  // namespace
+
+Connection::Connection(Socket socket, std::shared_ptr<ConnectionPool> pool)
+    : pool_(std::move(pool)), strand_(socket.get_executor()), socket_(std::move(socket)), timer_(strand_) {}
+
+Connection::~Connection() {
+  set_busy(false);
+  const std::scoped_lock lock(pool_->mutex);
+  pool_->open.erase(this);
+}
+
+void Connection::start() {
+  net::dispatch(strand_, [self = shared_from_this()] {
+    error_code ignored;
+    self->socket_.set_option(net::ip::tcp::no_delay(true), ignored);
+    self->set_deadline(phase, self->pool_->limits.idle);
+    self->read_more();
+  });
+}
+
+void Connection::refuse() {
+  net::dispatch(strand_, [self = shared_from_this()] {
+    self->refuse_request(503, "the server has as many connections as it allows; try again later",
+                         "too_many_connections");
+    self->read_more();
+  });
+}
+
+void Connection::drain() {
+  net::post(strand_, [self = shared_from_this()] {
+    if (self->state_ == State::reading && !self->parser_) self->close();
+  });
+}
+
+void Connection::abort() {
+  net::post(strand_, [self = shared_from_this()] { self->client_gone(Gone::closed); });
+}
+
+void Connection::set_busy(bool busy) {
+  if (busy_ != busy) pool_->busy += busy ? 1 : -1;
+  busy_ = busy;
+}
+
+void Connection::read_more() {
+  if (read_pending_ || input_ended_ || state_ == State::closed) return;
+  if (state_ != State::reading && state_ != State::lingering && buffer_.size() >= kReadAhead) return;
+  read_pending_ = true;
+  const bool body = state_ == State::reading && parser_ && parser_->is_header_done();
+  input_.resize(body ? kReadBodyBytes : kReadBytes);
+  input_.shrink_to_fit();
+  socket_.async_read_some(net::buffer(input_),
+                          [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
+}
+
+void Connection::on_read(error_code error, size_t bytes) {
+  read_pending_ = false;
+  if (state_ == State::closed) return;
+  if (error) {
+    input_ended_ = true;
+    if (state_ == State::finishing && error == net::error::eof) return;  // the answer is still written
+    client_gone(Gone::closed);
+    return;
+  }
+  if (state_ != State::lingering) {
+    buffer_.commit(net::buffer_copy(buffer_.prepare(bytes), net::buffer(input_, bytes)));
+  }
+  if (state_ == State::reading) {
+    parse();
+    return;
+  }
+  read_more();
+}
+
+void Connection::begin_request() {
+  set_busy(true);
+  parser_.emplace();
+  parser_->eager(true);
+  parser_->header_limit(static_cast<uint32_t>(pool_->limits.max_header_bytes));
+  parser_->body_limit(static_cast<uint64_t>(pool_->limits.max_body_bytes));
+  header_checked_ = false;
+  set_deadline(phase, pool_->limits.read);
+}
+
+// Consumes what the buffer holds of the present request.
+void Connection::parse() {
+  while (buffer_.size() > 0) {
+    if (!parser_) begin_request();
+    error_code error;
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error && error != http::error::need_more) {
+      if (error == http::error::header_limit) {
+        refuse_request(431, "the request's headers are larger than the server allows", "headers_too_large");
+      } else if (error == http::error::body_limit) {
+        refuse_request(413, "the request's body is larger than the server allows (--max-body-mb)", "body_too_large");
+      } else {
+        ++pool_->malformed;
+        refuse_request(400, "the request is not valid HTTP/1.1", "malformed_request");
+      }
+      return;
+    }
+    if (parser_->is_done()) {
+      hand_over();
+      return;
+    }
+    if (parser_->is_header_done() && !header_checked_) check_header();
+    if (error || used == 0) break;
+  }
+  read_more();
+}
+
+// Of a request whose body is still to come.
+void Connection::check_header() {
+  header_checked_ = true;
+  if (text(parser_->get()[http::field::expect]) == "100-continue" && parser_->get().version() >= 11) {
+    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    flush();
+  }
+}
+
+void Connection::hand_over() {
+  http::request<http::string_body> message = parser_->release();
+  parser_.reset();
+  HttpRequest request;
+  request.method = text(message.method_string());
+  request.path = text(message.target());
+  if (const size_t at = request.path.find('?'); at != std::string::npos) {
+    request.query = request.path.substr(at + 1);
+    request.path.resize(at);
+  }
+  request.authorization = text(message[http::field::authorization]);
+  request.body = std::move(message.body());
+  keep_alive_ = message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_ = message.method() == http::verb::head;
+  streaming_ = false;
+  state_ = State::answering;
+  ++request_;
+  set_deadline(phase, pool_->limits.request);
+  const std::shared_ptr<Exchange> answer = make_answer();
+  try {
+    pool_->handler(std::move(request), answer);
+  } catch (const std::exception& e) {
+    log::warn("serve: {}", e.what());
+    answer->respond({.status = 500, .body = plain_error(500, "internal error", "internal_error")});
+  }
+  read_more();
+}
+
+void Connection::refuse_request(int status, const char* message, const char* code) {
+  parser_.reset();
+  keep_alive_ = chunked_ = head_ = false;
+  state_ = State::answering;
+  ++request_;
+  respond({.status = status, .body = plain_error(status, message, code)});
+}
+
+void Connection::set_deadline(Deadline which, double seconds) {
+  deadline_[which] = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  if (!timer_pending_) {
+    wait();
+  } else if (deadline_[which] < timer_.expiry()) {
+    timer_.cancel();  // on_timer waits for the earlier one
+  }
+}
+
+void Connection::wait() {
+  const Clock::time_point next = std::min(deadline_[phase], deadline_[writing]);
+  if (next == Clock::time_point::max()) return;
+  timer_pending_ = true;
+  timer_.expires_at(next);
+  timer_.async_wait([self = shared_from_this()](error_code) { self->on_timer(); });
+}
+
+void Connection::on_timer() {
+  timer_pending_ = false;
+  if (state_ == State::closed) return;
+  const Clock::time_point now = Clock::now();
+  if (deadline_[writing] <= now) {
+    client_gone(Gone::slow);
+  } else if (deadline_[phase] <= now) {
+    clear_deadline(phase);
+    expired();
+  }
+  if (state_ != State::closed && !timer_pending_) wait();
+}
+
+void Connection::expired() {
+  switch (state_) {
+    case State::reading:
+      if (!parser_) {
+        close();  // between two requests
+      } else {
+        ++pool_->timeouts;
+        refuse_request(408, "the request took too long to arrive", "request_timeout");
+      }
+      break;
+    case State::answering: {
+      ++pool_->timeouts;
+      const uint64_t request = request_;
+      if (const auto callback = std::exchange(gone_, nullptr)) callback(Gone::timeout);
+      if (state_ != State::answering || request != request_) break;  // the callback has answered
+      if (streaming_) {
+        close();
+      } else {
+        keep_alive_ = false;
+        respond({.status = 504, .body = plain_error(504, "the answer took too long", "request_timeout")});
+      }
+      break;
+    }
+    default:
+      close();
+  }
+}
+
+void Connection::linger() {
+  state_ = State::lingering;
+  error_code ignored;
+  socket_.shutdown(net::ip::tcp::socket::shutdown_send, ignored);
+  if (ignored || input_ended_) {
+    close();
+    return;
+  }
+  buffer_.clear();
+  set_deadline(phase, kLingerSeconds);
+  read_more();
+}
+
+void Connection::close() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  set_busy(false);
+  gone_ = nullptr;
+  timer_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+  {
+    const std::scoped_lock lock(pool_->mutex);
+    pool_->open.erase(this);
+  }
+}
+
+}  // namespace lazy::serve

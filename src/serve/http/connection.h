@@ -1,0 +1,114 @@
+// One connection of the HTTP server: reads requests, hands each to the handler, writes its answer.
+//
+// Everything runs on the connection's strand. Bytes are read at all times: while a request is answered, the end of the
+// input shows that the client has left, and what it sends is kept for the next request.
+#pragma once
+#include <atomic>
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "serve/http/exchange.h"
+#include "serve/http/server.h"
+
+namespace lazy::serve {
+
+class Connection;
+
+// What the connections of a server share.
+struct ConnectionPool {
+  HttpLimits limits;
+  HttpHandler handler;
+  boost::asio::io_context context;
+  std::atomic<bool> draining = false;
+  std::atomic<int64_t> accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
+  std::mutex mutex;  // of `open`
+  std::unordered_map<Connection*, std::weak_ptr<Connection>> open;
+  std::atomic<int64_t> busy = 0;  // requests that are being read or answered
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Strand>;
+  using Clock = std::chrono::steady_clock;
+
+  Connection(Socket socket, std::shared_ptr<ConnectionPool> pool);
+  ~Connection();
+  void start();
+  void refuse();  // instead of start: there are too many connections
+  void drain();   // from any thread
+  void abort();   // from any thread
+
+ private:
+  class Answer;
+  enum class State { reading, answering, finishing, lingering, closed };
+
+  // connection.cc: requests
+  void read_more();
+  void on_read(boost::system::error_code error, size_t bytes);
+  void parse();
+  void begin_request();
+  void check_header();
+  void hand_over();
+  void refuse_request(int status, const char* message, const char* code);
+  void set_busy(bool busy);
+
+  // connection_answer.cc: answers
+  std::shared_ptr<Exchange> make_answer();
+  void respond(const HttpResponse& response);
+  void begin_stream(const std::string& content_type);
+  void write_chunk(std::string_view data);
+  void end_stream();
+  void finish();  // the answer is complete, but for what waits to be written
+  void flush();
+  void on_written(boost::system::error_code error, size_t bytes);
+  void after_answer();
+  void linger();
+  void client_gone(Gone why);
+  void close();
+
+  // Deadlines. A timer runs while there is one.
+  enum Deadline { phase, writing, deadlines };
+  void set_deadline(Deadline which, double seconds);
+  void clear_deadline(Deadline which) { deadline_[which] = Clock::time_point::max(); }
+  void wait();
+  void on_timer();
+  void expired();
+
+  const std::shared_ptr<ConnectionPool> pool_;
+  Strand strand_;
+  Socket socket_;
+  State state_ = State::reading;
+
+  std::vector<char> input_;           // what a read fills
+  boost::beast::flat_buffer buffer_;  // what was read and is not parsed yet
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of a begun request
+  bool read_pending_ = false, input_ended_ = false, header_checked_ = false, busy_ = false;
+
+  // Of the request that is being answered.
+  bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;
+  uint64_t request_ = 0;  // its number; calls of an earlier request's Answer do nothing
+  std::function<void(Gone)> gone_;
+
+  std::string out_, in_flight_;  // to be written; being written
+  size_t written_ = 0;           // of in_flight_
+  bool write_pending_ = false;
+
+  Clock::time_point deadline_[deadlines] = {Clock::time_point::max(), Clock::time_point::max()};
+  boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Strand> timer_;
+  bool timer_pending_ = false;
+};
+
+}  // namespace lazy::serve

@@ -1,0 +1,166 @@
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <iterator>
+
+#include "serve/http/connection.h"
+
+namespace lazy::serve {
+namespace net = boost::asio;
+using boost::system::error_code;
+
+// What a handler holds of a connection. Dropped without an answer, it closes the connection. It may outlive both the
+// connection and the server; the pool keeps what the strand needs.
+class Connection::Answer final : public Exchange {
+ public:
+  explicit Answer(const std::shared_ptr<Connection>& connection)
+      : pool_(connection->pool_), connection_(connection), request_(connection->request_) {}
+  ~Answer() override {
+    post([connection = connection_, request = request_] {
+      const auto open = connection.lock();
+      if (open && open->request_ == request && open->state_ == State::answering) open->client_gone(Gone::closed);
+    });
+  }
+  void post(std::function<void()> work) override {
+    if (const auto connection = connection_.lock()) net::post(connection->strand_, std::move(work));
+  }
+  void respond(HttpResponse response) override {
+    if (const auto connection = current(false)) connection->respond(response);
+  }
+  void begin_stream(const std::string& content_type) override {
+    if (const auto connection = current(false)) connection->begin_stream(content_type);
+  }
+  void write(std::string_view data) override {
+    if (const auto connection = current(true)) connection->write_chunk(data);
+  }
+  void end_stream() override {
+    if (const auto connection = current(true)) connection->end_stream();
+  }
+  void on_gone(std::function<void(Gone)> callback) override {
+    const auto connection = connection_.lock();
+    if (connection && connection->request_ == request_ && connection->state_ == State::answering) {
+      connection->gone_ = std::move(callback);
+    } else {
+      callback(Gone::closed);
+    }
+  }
+
+ private:
+  // The connection, while this request is answered and a stream has begun or not.
+  std::shared_ptr<Connection> current(bool streaming) const {
+    auto connection = connection_.lock();
+    const bool is = connection && connection->request_ == request_ && connection->state_ == State::answering &&
+                    connection->streaming_ == streaming;
+    return is ? connection : nullptr;
+  }
+  const std::shared_ptr<ConnectionPool> pool_;
+  const std::weak_ptr<Connection> connection_;
+  const uint64_t request_;
+};
+
+std::shared_ptr<Exchange> Connection::make_answer() { return std::make_shared<Answer>(shared_from_this()); }
+
+void Connection::respond(const HttpResponse& response) {
+  if (pool_->draining) keep_alive_ = false;
+  const auto out = std::back_inserter(out_);
+  fmt::format_to(out, "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {}\r\n", response.status,
+                 status_text(response.status), response.content_type, response.body.size(),
+                 keep_alive_ ? "keep-alive" : "close");
+  for (const auto& [name, value] : response.headers) fmt::format_to(out, "{}: {}\r\n", name, value);
+  out_ += "\r\n";
+  if (!head_) out_ += response.body;
+  finish();
+}
+
+void Connection::begin_stream(const std::string& content_type) {
+  streaming_ = true;
+  if (pool_->draining || !chunked_) keep_alive_ = false;
+  // nginx holds a stream back unless X-Accel-Buffering is "no".
+  fmt::format_to(std::back_inserter(out_),
+                 "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+                 "Connection: {}\r\n{}\r\n",
+                 content_type, keep_alive_ ? "keep-alive" : "close", chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+  flush();
+}
+
+void Connection::write_chunk(std::string_view data) {
+  if (data.empty()) return;
+  if (chunked_) fmt::format_to(std::back_inserter(out_), "{:x}\r\n", data.size());
+  out_ += data;
+  if (chunked_) out_ += "\r\n";
+  if (static_cast<int64_t>(out_.size() + in_flight_.size() - written_) > pool_->limits.max_backlog_bytes) {
+    client_gone(Gone::slow);
+  } else {
+    flush();
+  }
+}
+
+void Connection::end_stream() {
+  if (chunked_) out_ += "0\r\n\r\n";
+  finish();
+}
+
+void Connection::finish() {
+  gone_ = nullptr;
+  state_ = State::finishing;
+  clear_deadline(phase);
+  flush();
+}
+
+// Writes what waits. While a write runs, what comes gathers for the next one.
+void Connection::flush() {
+  if (write_pending_ || state_ == State::closed) return;
+  if (written_ == in_flight_.size()) {
+    in_flight_.clear();
+    std::swap(in_flight_, out_);
+    written_ = 0;
+  }
+  if (in_flight_.empty()) {
+    clear_deadline(writing);
+    if (state_ == State::finishing) after_answer();
+    return;
+  }
+  write_pending_ = true;
+  set_deadline(writing, pool_->limits.write);
+  socket_.async_write_some(
+      net::buffer(in_flight_.data() + written_, in_flight_.size() - written_),
+      [self = shared_from_this()](error_code error, size_t bytes) { self->on_written(error, bytes); });
+}
+
+void Connection::on_written(error_code error, size_t bytes) {
+  write_pending_ = false;
+  if (state_ == State::closed) return;
+  if (error) {
+    client_gone(Gone::closed);
+    return;
+  }
+  written_ += bytes;
+  flush();
+}
+
+void Connection::after_answer() {
+  set_busy(false);
+  if (in_flight_.capacity() > (64 << 10)) in_flight_ = {};
+  if (out_.capacity() > (64 << 10)) out_ = {};
+  if (!keep_alive_ || input_ended_ || pool_->draining) {
+    linger();
+    return;
+  }
+  state_ = State::reading;
+  set_deadline(phase, pool_->limits.idle);
+  // Not parsed here: a client with a thousand requests in one packet does not deepen the stack.
+  net::post(strand_, [self = shared_from_this()] {
+    if (self->state_ == State::reading) self->parse();
+  });
+}
+
+void Connection::client_gone(Gone why) {
+  if (state_ == State::closed) return;
+  if (state_ == State::answering) ++pool_->gone;
+  const auto callback = std::exchange(gone_, nullptr);
+  close();
+  if (callback) callback(why);
+}
+
+}  // namespace lazy::serve

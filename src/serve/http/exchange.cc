@@ -1,0 +1,45 @@
+#include "serve/http/exchange.h"
+
+#include <fmt/format.h>
+
+namespace lazy::serve {
+
+const char* status_text(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Payload Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return status < 400 ? "OK" : status < 500 ? "Bad Request" : "Internal Server Error";
+  }
+}
+
+std::string plain_error(int status, std::string_view message, std::string_view code) {
+  const char* type = status == 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "server_error";
+  return fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":"{}"}}}})", message, type, code);
+}
+
+}  // namespace lazy::serve

@@ -1,0 +1,353 @@
+#include "serve/openai/api.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/log.h"
+#include "core/text.h"
+#include "serve/openai/generation_task.h"
+#include "serve/openai/logprobs.h"
+
+namespace lazy::serve {
+using Json = nlohmann::ordered_json;
+
+struct Api::Route {
+  std::string_view method, path;  // a path that ends with / stands for what lies below it
+  std::string_view name;          // of the endpoint, in metrics
+  HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
+  void (Api::*generate)(const HttpRequest&, const std::shared_ptr<Exchange>&) = nullptr;
+  bool open = false;  // without a key
+};
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> all = {
+      {"POST", "/v1/completions", "/v1/completions", nullptr, &Api::completions},
+      {"POST", "/v1/chat/completions", "/v1/chat/completions", nullptr, &Api::chat},
+      {"GET", "/v1/models", "/v1/models", &Api::models},
+      {"GET", "/v1/models/", "/v1/models/{id}", &Api::model},
+      {"POST", "/tokenize", "/tokenize", &Api::tokenize},
+      {"POST", "/detokenize", "/detokenize", &Api::detokenize},
+      {"GET", "/tokenizer_info", "/tokenizer_info", &Api::tokenizer_info},
+      {"GET", "/health", "/health", &Api::health, nullptr, true},
+      {"GET", "/version", "/version", &Api::version},
+      {"GET", "/metrics", "/metrics", &Api::metrics_text},
+  };
+  return all;
+}
+
+namespace {
+
+HttpResponse json_response(const Json& json) {
+  return {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+std::string random_id(const char* prefix) {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{}-{:016x}{:016x}", prefix, random(), random());
+}
+
+uint64_t random_seed() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return random();
+}
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Json model_json(const ServedModel& model) {
+  return {{"id", model.id},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "lazy"},
+          {"max_model_len", model.engine->max_request_tokens()}};
+}
+
+// "%2F" in a path.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](size_t at) {
+      const char c = at < text.size() ? text[at] : ' ';
+      return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+    };
+    if (text[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
+      out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+void check_ids(const std::vector<int64_t>& ids, int64_t size, const char* field) {
+  for (const int64_t id : ids) {
+    if (id >= size) wrong_field(field, fmt::format("token {} is outside the vocabulary of {}", id, size));
+  }
+}
+
+}  // namespace
+
+Api::Api(std::vector<ServedModel> models, ApiKeys keys) : keys_(std::move(keys)) {
+  for (ServedModel& model : models) models_.push_back(std::make_shared<const ServedModel>(std::move(model)));
+}
+
+void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Route* fitting = nullptr;
+  std::string_view allowed;
+  for (const Route& route : routes()) {
+    const bool fits = route.path.ends_with('/') ? request.path.starts_with(route.path) : request.path == route.path;
+    if (!fits) continue;
+    allowed = route.method;
+    if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) fitting = &route;
+  }
+  try {
+    // The key first: without one a client learns nothing about the paths.
+    if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
+      throw ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "", "invalid_api_key");
+    }
+    if (!fitting && allowed.empty()) {
+      throw ApiError(404, "there is no such path: " + to_valid_utf8(request.path.substr(0, 200)), "", "not_found");
+    }
+    if (!fitting) {
+      HttpResponse response =
+          ApiError(405, fmt::format("expected the method {}", allowed), "", "method_not_allowed").response();
+      response.headers.emplace_back("Allow", std::string(allowed));
+      exchange->respond(response);
+      metrics_->count("other", 405);
+      return;
+    }
+  } catch (const ApiError& error) {
+    exchange->respond(error.response());
+    metrics_->count(fitting ? std::string(fitting->name) : "other", error.status());
+    return;
+  }
+  dispatch(*fitting, request, exchange);
+}
+
+void Api::dispatch(const Route& route, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const std::string name(route.name);
+  const auto answer = [&](const HttpResponse& response) {
+    exchange->respond(response);
+    metrics_->count(name, response.status);
+  };
+  try {
+    if (route.generate) {
+      if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
+      (this->*route.generate)(request, exchange);
+    } else {
+      answer((this->*route.answer)(request));
+    }
+  } catch (const ApiError& error) {
+    answer(error.response());
+  } catch (const RunError& error) {
+    log::warn("serve: {}: {}", name, error.what());
+    answer(ApiError(500, error.what(), "", "internal_error").response());
+  } catch (const Error& error) {
+    answer(ApiError(400, error.what(), "", "invalid_value").response());
+  } catch (const std::exception& error) {
+    log::warn("serve: {}: {}", name, error.what());
+    answer(ApiError(500, "internal error", "", "internal_error").response());
+  }
+}
+
+Api::Model Api::find_model(const std::string& id) const {
+  if (id.empty() && models_.size() == 1) return models_.front();
+  if (id.empty()) throw ApiError(400, "model: is required where several models are served", "model", "missing_field");
+  for (const Model& model : models_) {
+    if (model->id == id) return model;
+  }
+  throw ApiError(404, fmt::format("the model \"{}\" does not exist", id.substr(0, 200)), "model", "model_not_found");
+}
+
+void Api::note_unknown(const std::vector<std::string>& keys) {
+  std::vector<std::string> fresh;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const std::string& key : keys) {
+      if (noted_.size() < 100 && noted_.insert(key).second) fresh.push_back(escape_control(key.substr(0, 60)));
+    }
+  }
+  if (!fresh.empty()) log::info("serve: requests have keys that are ignored: {}", fmt::join(fresh, ", "));
+}
+
+void Api::completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  std::vector<std::string> unknown;
+  CompletionRequest fields = parse_completion(parse_body(request.body), unknown);
+  note_unknown(unknown);
+  const Model model = find_model(fields.model);
+  // A client that scores a text counts its tokens without special ones and cuts the arrays by that count.
+  const bool scoring = fields.echo && fields.logprobs >= 0;
+  const bool bos = fields.add_special_tokens.value_or(!scoring);
+  std::vector<std::vector<int64_t>> prompts;
+  std::vector<std::string> texts;
+  for (Prompt& prompt : fields.prompts) {
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      if (const int64_t most = model->engine->max_request_tokens(); model->surely_longer(*text, most)) {
+        throw ApiError(400, fmt::format("prompt: is longer than the {} tokens that a request may have", most), "prompt",
+                       "context_length_exceeded");
+      }
+      prompts.push_back(model->encode(*text, bos || text->empty()));
+      if (prompts.back().empty()) {
+        wrong_field("prompt", "is empty, and the tokenizer has no BOS token to begin with");
+      }
+      if (fields.echo) texts.push_back(*text);
+    } else {
+      auto& ids = std::get<std::vector<int64_t>>(prompt);
+      check_ids(ids, model->vocab_size, "prompt");
+      if (fields.echo) {
+        std::vector<int64_t> known;  // the tokenizer may know fewer than the model
+        for (const int64_t id : ids) {
+          if (id < model->tokenizer->vocab_size()) known.push_back(id);
+        }
+        texts.push_back(model->decode(known));
+      }
+      prompts.push_back(std::move(ids));
+    }
+  }
+  if (!fields.echo) texts.resize(prompts.size());
+  const bool echo = fields.echo;
+  generate("/v1/completions", Protocol::completions, model, std::move(fields), echo, std::move(prompts),
+           std::move(texts), exchange);
+}
+
+std::vector<int64_t> Api::encode_chat(const ServedModel& model, const std::vector<ChatMessage>& messages,
+                                      bool add_generation_prompt) const {
+  if (!model.chat) {
+    throw ApiError(400,
+                   fmt::format("the model \"{}\" has no chat template (chat_template in tokenizer_config.json, or "
+                               "chat_template.jinja): use /v1/completions",
+                               model.id),
+                   "messages", "no_chat_template");
+  }
+  std::string text;
+  try {
+    text = model.chat->render(messages, add_generation_prompt);
+  } catch (const RunError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "messages", "chat_template_error");
+  }
+  // The template writes the special tokens itself.
+  return model.encode(text, false);
+}
+
+void Api::chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  std::vector<std::string> unknown;
+  ChatRequest fields = parse_chat(parse_body(request.body), unknown);
+  note_unknown(unknown);
+  const Model model = find_model(fields.model);
+  std::vector<int64_t> prompt = encode_chat(*model, fields.messages, fields.add_generation_prompt);
+  if (prompt.empty()) wrong_field("messages", "the chat template made an empty text of them");
+  if (!fields.max_tokens) {
+    const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
+    fields.max_tokens = std::max<int64_t>(rest, 0);
+  }
+  generate("/v1/chat/completions", Protocol::chat, model, std::move(fields), false, {std::move(prompt)}, {""},
+           exchange);
+}
+
+void Api::generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
+                   std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts,
+                   const std::shared_ptr<Exchange>& exchange) {
+  const int64_t most = model->engine->max_request_tokens();
+  GenerationJob job;
+  job.head = {protocol, random_id(protocol == Protocol::chat ? "chatcmpl" : "cmpl"), model->id, now()};
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].size());
+    if (length > most || *fields.max_tokens > most - length) {
+      throw ApiError(
+          400,
+          fmt::format("prompt: {} tokens and max_tokens of {} are more than the {} tokens that a request may "
+                      "have",
+                      length, *fields.max_tokens, most),
+          protocol == Protocol::chat ? "messages" : "prompt", "context_length_exceeded");
+    }
+    job.prompts.push_back({std::move(prompts[i]), std::move(texts[i])});
+  }
+  check_ids(fields.stop_token_ids, model->vocab_size, "stop_token_ids");
+  for (const auto& [id, bias] : fields.sampling.logit_bias) check_ids({id}, model->vocab_size, "logit_bias");
+  fields.sampling.seed = fields.seed.value_or(random_seed());
+  fields.sampling.validate();
+  job.model = std::move(model);
+  job.fields = std::move(fields);
+  job.echo = echo;
+  const auto task = std::make_shared<GenerationTask>(
+      std::move(job), exchange, [metrics = metrics_, endpoint](int status) { metrics->count(endpoint, status); });
+  task->start();
+}
+
+HttpResponse Api::models(const HttpRequest&) {
+  Json list = Json::array();
+  for (const Model& model : models_) list.push_back(model_json(*model));
+  return json_response({{"object", "list"}, {"data", std::move(list)}});
+}
+
+HttpResponse Api::model(const HttpRequest& request) {
+  return json_response(model_json(*find_model(percent_decoded(request.path.substr(sizeof("/v1/models/") - 1)))));
+}
+
+HttpResponse Api::tokenize(const HttpRequest& request) {
+  const auto body = parse_body(request.body);
+  Fields fields(body);
+  const Model model = find_model(fields.string("model", ""));
+  const std::string prompt = fields.required_string("prompt");
+  const auto ids = model->tokenize(prompt, fields.boolean("add_special_tokens", true));
+  Json out{{"count", ids.size()}, {"max_model_len", model->engine->max_request_tokens()}, {"tokens", ids}};
+  if (fields.boolean("return_token_strs", false)) {
+    Json texts = Json::array();
+    for (const int64_t id : ids) texts.push_back(token_text(*model->tokenizer, id));
+    out["token_strs"] = std::move(texts);
+  }
+  note_unknown(fields.unknown());
+  return json_response(out);
+}
+
+HttpResponse Api::detokenize(const HttpRequest& request) {
+  const auto body = parse_body(request.body);
+  Fields fields(body);
+  const Model model = find_model(fields.string("model", ""));
+  if (!fields.find("tokens")) throw ApiError(400, "tokens: is required", "tokens", "missing_field");
+  const std::vector<int64_t> ids = fields.ids("tokens");
+  check_ids(ids, model->tokenizer->vocab_size(), "tokens");
+  note_unknown(fields.unknown());
+  return json_response({{"prompt", model->decode(ids)}});
+}
+
+HttpResponse Api::tokenizer_info(const HttpRequest& request) {
+  std::string id;
+  if (request.query.starts_with("model=")) id = percent_decoded(request.query.substr(6));
+  const Model model = find_model(id);
+  const TokenizerInfo& info = model->info;
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  const auto id_or_null = [](const std::optional<int32_t>& token) { return token ? Json(*token) : Json(); };
+  return json_response(
+      {{"tokenizer_class", info.tokenizer_class.empty() ? model->tokenizer->kind() : info.tokenizer_class},
+       {"vocab_size", model->tokenizer->vocab_size()},
+       {"bos_token", or_null(info.bos_token)},
+       {"eos_token", or_null(info.eos_token)},
+       {"pad_token", or_null(info.pad_token)},
+       {"bos_token_id", id_or_null(model->tokenizer->bos_id())},
+       {"eos_token_id", id_or_null(model->tokenizer->eos_id())},
+       {"chat_template", or_null(info.chat_template)}});
+}
+
+HttpResponse Api::health(const HttpRequest&) {
+  if (draining_) return {.status = 503, .body = R"({"status":"shutting down"})"};
+  return {.body = R"({"status":"ok"})"};
+}
+
+HttpResponse Api::version(const HttpRequest&) { return json_response({{"version", LAZY_VERSION}}); }
+
+HttpResponse Api::metrics_text(const HttpRequest&) {
+  std::vector<ModelSnapshot> models;
+  for (const Model& model : models_) models.push_back({model->id, model->engine->metrics(), model->metrics.get()});
+  return {.body = prometheus_text(*metrics_, http_counters_ ? http_counters_() : HttpCounters{}, models),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+}  // namespace lazy::serve

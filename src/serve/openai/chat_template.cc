@@ -1,0 +1,149 @@
+#include "serve/openai/chat_template.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "render_chat.h"
+
+namespace lazy::serve {
+using json = nlohmann::ordered_json;  // a template may write the messages as they are
+
+namespace {
+
+constexpr int kStartSeconds = 30, kRenderSeconds = 5;
+constexpr size_t kMaxAnswer = 64 << 20;
+
+std::string interpreter() {
+  const char* named = std::getenv("LAZY_PYTHON");
+  return named && *named ? named : "python3";
+}
+
+}  // namespace
+
+// A child that answers lines with lines, over a socket pair.
+struct ChatTemplate::Process {
+  json first;
+  std::mutex mutex;
+  pid_t child = -1;
+  int fd = -1;
+
+  ~Process() { end(); }
+
+  void end() {
+    if (fd >= 0) ::close(fd);
+    if (child > 0) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    fd = -1;
+    child = -1;
+  }
+
+  void start() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      fail_run("serve", "chat template: {}", std::strerror(errno));
+    }
+    fd = ends[0];
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);  // a client's socket must not stay open
+    // A group of its own: Ctrl-C in a terminal is for the server, which then finishes its requests.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    std::string python = interpreter();
+    std::vector<std::string> words{python, "-I", "-c", kRenderChat};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const int error = ::posix_spawnp(&child, python.c_str(), &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    ::close(ends[1]);
+    if (error != 0) {
+      child = -1;
+      end();
+      fail("serve", "chat template: rendering needs Python with jinja2; {}: {} (LAZY_PYTHON names another interpreter)",
+           python, std::strerror(error));
+    }
+    const json answer = ask(first, kStartSeconds);
+    if (answer.contains("error")) {
+      end();
+      fail("serve", "chat template: {} (Python: {}, LAZY_PYTHON names another interpreter)",
+           answer["error"].get<std::string>(), python);
+    }
+  }
+
+  // RunError, and the process ends, where no answer comes.
+  json ask(const json& question, int seconds) {
+    const auto end_at = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    std::string out = question.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", in;
+    size_t sent = 0;
+    while (in.empty() || in.back() != '\n') {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_at - std::chrono::steady_clock::now()).count();
+      pollfd state{fd, static_cast<short>(sent < out.size() ? POLLIN | POLLOUT : POLLIN), 0};
+      const int ready = left > 0 ? ::poll(&state, 1, static_cast<int>(left)) : 0;
+      if (ready < 0 && errno == EINTR) continue;
+      ssize_t n = ready;
+      if (n > 0 && (state.revents & POLLOUT) != 0) {
+        n = ::send(fd, out.data() + sent, out.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) sent += static_cast<size_t>(n);
+      }
+      if (n > 0 && (state.revents & (POLLIN | POLLHUP)) != 0) {
+        char piece[16384];
+        n = ::recv(fd, piece, sizeof piece, MSG_DONTWAIT);
+        if (n > 0) in.append(piece, static_cast<size_t>(n));
+      }
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+      if (n <= 0 || in.size() > kMaxAnswer) {
+        end();
+        fail_run("serve", "chat template: {}", ready == 0 ? "rendering took too long" : "the Python process has ended");
+      }
+    }
+    const json answer = json::parse(in, nullptr, false);
+    if (!answer.is_object()) {
+      end();
+      fail_run("serve", "chat template: the Python process answered with something else than JSON");
+    }
+    return answer;
+  }
+};
+
+ChatTemplate::ChatTemplate(const std::string& source, const std::string& bos_token, const std::string& eos_token)
+    : process_(std::make_unique<Process>()) {
+  process_->first = {{"template", source}, {"variables", {{"bos_token", bos_token}, {"eos_token", eos_token}}}};
+  process_->start();
+}
+
+ChatTemplate::~ChatTemplate() = default;
+
+std::string ChatTemplate::render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) {
+  json question{{"messages", json::array()}, {"add_generation_prompt", add_generation_prompt}};
+  for (const ChatMessage& message : messages) {
+    question["messages"].push_back({{"role", message.role}, {"content", message.content}});
+  }
+  const std::scoped_lock lock(process_->mutex);
+  if (process_->child < 0) process_->start();  // an earlier rendering has ended it
+  const json answer = process_->ask(question, kRenderSeconds);
+  if (answer.contains("error")) fail("serve", "chat template: {}", answer["error"].get<std::string>());
+  return answer.at("text").get<std::string>();
+}
+
+}  // namespace lazy::serve

@@ -1,0 +1,65 @@
+// One request for texts while it runs: submits its choices to the engine, turns their tokens into text, answers.
+//
+// The engine's thread only leaves its results in a list; the connection's strand decodes them, looks for stop strings
+// and writes the answer.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/http/exchange.h"
+#include "serve/openai/request.h"
+#include "serve/openai/response.h"
+#include "serve/openai/served_model.h"
+
+namespace lazy::serve {
+
+struct GenerationJob {
+  AnswerHead head;
+  std::shared_ptr<const ServedModel> model;
+  GenerationFields fields;  // max_tokens is set
+  bool echo = false;
+  struct Prompt {
+    std::vector<int64_t> ids;
+    std::string text;  // for echo
+  };
+  std::vector<Prompt> prompts;
+};
+
+class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
+ public:
+  // `on_done` gets the answer's status, once; 499: the client has left.
+  GenerationTask(GenerationJob job, std::shared_ptr<Exchange> exchange, std::function<void(int)> on_done);
+  ~GenerationTask();
+  // ApiError when the engine refuses a choice; then none runs. On the strand, as everything here but the receivers.
+  void start();
+
+ private:
+  struct Choice;
+  struct Event;
+  class ChoiceReceiver;
+
+  void take(Choice& choice, std::vector<Event> events);
+  void take_token(Choice& choice, const ScoredToken& token, bool stop_token);
+  void end_choice(Choice& choice, const char* reason);
+  void send_part(Choice& choice);
+  void finish();
+  void fail(const ApiError& error);
+  void gone(Gone why);
+  void cancel_all();
+  void done(int status);
+  void open_stream();
+  ChoicePart part_of(Choice& choice);
+
+  const GenerationJob job_;
+  const std::shared_ptr<Exchange> exchange_;
+  std::function<void(int)> on_done_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<Choice>> choices_;
+  size_t open_ = 0;  // choices that have not ended
+  bool streaming_ = false;
+};
+
+}  // namespace lazy::serve

@@ -1,0 +1,56 @@
+// The server's measurements, as Prometheus reads them.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "serve/generation.h"
+#include "serve/http/server.h"
+
+namespace lazy::serve {
+
+// Counts of durations up to fixed limits. Thread-safe.
+class Histogram {
+ public:
+  static constexpr std::array<double, 16> kSeconds = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                                      0.2,    0.5,   1,     2,     5,    10,   30,   60};
+  void add(double seconds);
+  // "name_bucket{labels,le="0.001"} 3" and so on.
+  void write(std::string& out, const std::string& name, const std::string& labels) const;
+
+ private:
+  std::array<std::atomic<int64_t>, kSeconds.size() + 1> counts_ = {};
+  std::atomic<int64_t> microseconds_ = 0;
+};
+
+// Of one model.
+struct ModelMetrics {
+  Histogram first_token, between_tokens;
+};
+
+class ServerMetrics {
+ public:
+  void count(const std::string& endpoint, int status);
+  void write(std::string& out) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, int>, int64_t> requests_;
+};
+
+// "model=\"name\"", escaped.
+std::string model_label(const std::string& model);
+struct ModelSnapshot {
+  std::string model;
+  EngineMetrics engine;
+  const ModelMetrics* latencies;
+};
+std::string prometheus_text(const ServerMetrics& server, const HttpCounters& http,
+                            const std::vector<ModelSnapshot>& models);
+
+}  // namespace lazy::serve

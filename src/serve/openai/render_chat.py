@@ -1,0 +1,61 @@
+"""Renders a chat template as transformers does. A line of standard input is a JSON object, so is a line of output.
+
+The first line has the template and the special tokens; each further one the messages of a request.
+"""
+
+import datetime
+import json
+import sys
+
+
+def answer(**fields):
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def main():
+    try:
+        import jinja2
+        import jinja2.ext
+        import jinja2.sandbox
+    except ImportError as error:
+        answer(error=f"Python's jinja2 is missing ({error})")
+        return
+
+    def raise_exception(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    class Generation(jinja2.ext.Extension):
+        """{% generation %}, which marks the assistant's words for training: its body."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            next(parser.stream)
+            return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, Generation]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+
+    first = json.loads(sys.stdin.readline())
+    try:
+        template = environment.from_string(first["template"])
+    except jinja2.exceptions.TemplateSyntaxError as error:
+        answer(error=f"line {error.lineno}: {error.message}")
+        return
+    answer(ready=True)
+    for line in sys.stdin:
+        try:
+            answer(text=template.render(**first["variables"], **json.loads(line)))
+        except Exception as error:  # whatever a template can do wrong
+            answer(error=str(error) or type(error).__name__)
+
+
+main()

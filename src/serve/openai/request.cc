@@ -1,0 +1,226 @@
+#include "serve/openai/request.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace lazy::serve {
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> read_stop(Fields& fields) {
+  std::vector<std::string> out;
+  const json* value = fields.find("stop");
+  if (!value) return out;
+  const auto add = [&](const json& stop) {
+    if (!stop.is_string()) {
+      throw ApiError(400, "stop: expected a string or an array of strings, found " + type_of(stop), "stop",
+                     "invalid_type");
+    }
+    auto text = stop.get<std::string>();
+    if (text.size() > kMaxStopBytes) {
+      wrong_field("stop", fmt::format("expected strings of at most {} bytes, found {}", kMaxStopBytes, text.size()));
+    }
+    if (!text.empty()) out.push_back(std::move(text));  // lm-evaluation-harness sends empty ones
+  };
+  if (value->is_array()) {
+    if (value->size() > kMaxStopStrings) {
+      wrong_field("stop", fmt::format("expected at most {} strings, found {}", kMaxStopStrings, value->size()));
+    }
+    for (const json& stop : *value) add(stop);
+  } else {
+    add(*value);
+  }
+  return out;
+}
+
+std::vector<std::pair<int64_t, float>> read_logit_bias(Fields& fields) {
+  std::vector<std::pair<int64_t, float>> out;
+  const json* value = fields.find("logit_bias");
+  if (!value) return out;
+  if (!value->is_object()) {
+    throw ApiError(400, "logit_bias: expected an object of token ids and biases, found " + type_of(*value),
+                   "logit_bias", "invalid_type");
+  }
+  for (const auto& [key, bias] : value->items()) {
+    int64_t id = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0) {
+      wrong_field("logit_bias", fmt::format("expected token ids as keys, found \"{}\"", key.substr(0, 40)));
+    }
+    if (!bias.is_number()) {
+      throw ApiError(400, "logit_bias: expected numbers, found " + type_of(bias), "logit_bias", "invalid_type");
+    }
+    const double number = bias.get<double>();
+    if (!(std::abs(number) <= 100)) {
+      wrong_field("logit_bias", fmt::format("expected -100 to 100, found {} for token {}", number, id));
+    }
+    out.emplace_back(id, static_cast<float>(number));
+  }
+  return out;
+}
+
+void read_common(Fields& fields, GenerationFields& out) {
+  out.model = fields.string("model", "");
+  SamplingOptions& sampling = out.sampling;
+  sampling.temperature = fields.number("temperature", 1, 0, 2);
+  sampling.top_p = fields.number("top_p", 1, 0, 1);
+  if (sampling.top_p == 0) {  // OpenAI's way to say greedy
+    sampling.top_p = 1;
+    sampling.top_k = 1;
+  }
+  const int64_t top_k = fields.integer("top_k", 0, -1, INT64_MAX);
+  if (top_k > 0) sampling.top_k = sampling.top_k == 1 ? 1 : top_k;
+  sampling.min_p = fields.number("min_p", 0, 0, 1);
+  sampling.presence_penalty = fields.number("presence_penalty", 0, -2, 2);
+  sampling.frequency_penalty = fields.number("frequency_penalty", 0, -2, 2);
+  sampling.repetition_penalty = fields.number("repetition_penalty", 1, 0, 100);
+  if (sampling.repetition_penalty == 0) wrong_field("repetition_penalty", "expected more than 0, found 0");
+  sampling.logit_bias = read_logit_bias(fields);
+  if (fields.find("seed")) out.seed = static_cast<uint64_t>(fields.integer("seed", 0, INT64_MIN, INT64_MAX));
+  out.stop = read_stop(fields);
+  out.stop_token_ids = fields.ids("stop_token_ids");
+  if (out.stop_token_ids.size() > 128) wrong_field("stop_token_ids", "expected at most 128 ids");
+  out.ignore_eos = fields.boolean("ignore_eos", false);
+  out.n = fields.integer("n", 1, 1, 128);
+  if (const int64_t best_of = fields.integer("best_of", out.n, 1, 128); best_of != out.n) {
+    wrong_field("best_of", fmt::format("is supported only where it equals n ({}), found {}", out.n, best_of));
+  }
+  out.stream = fields.boolean("stream", false);
+  if (const json* options = fields.find("stream_options")) {
+    if (!out.stream) wrong_field("stream_options", "is allowed only with stream: true");
+    if (!options->is_object()) {
+      throw ApiError(400, "stream_options: expected an object, found " + type_of(*options), "stream_options",
+                     "invalid_type");
+    }
+    out.include_usage = Fields(*options, "stream_options.").boolean("include_usage", false);
+  }
+  fields.ignore({"user"});
+}
+
+Prompt read_ids(const json& array) {
+  std::vector<int64_t> ids;
+  ids.reserve(array.size());
+  for (const json& id : array) ids.push_back(token_id(id, "prompt"));
+  return ids;
+}
+
+std::vector<Prompt> read_prompts(Fields& fields) {
+  const char* expected = "prompt: expected a string, an array of strings, an array of token ids or an array of those";
+  const json* value = fields.find("prompt");
+  if (!value) throw ApiError(400, "prompt: is required", "prompt", "missing_field");
+  std::vector<Prompt> out;
+  if (value->is_string()) {
+    out.emplace_back(value->get<std::string>());
+    return out;
+  }
+  if (!value->is_array())
+    throw ApiError(400, fmt::format("{}, found {}", expected, type_of(*value)), "prompt", "invalid_type");
+  if (value->empty()) wrong_field("prompt", "the array is empty");
+  if (value->front().is_number()) {
+    out.push_back(read_ids(*value));
+    return out;
+  }
+  if (value->size() > static_cast<size_t>(kMaxChoices)) {
+    wrong_field("prompt", fmt::format("expected at most {} prompts, found {}", kMaxChoices, value->size()));
+  }
+  const bool texts = value->front().is_string();
+  for (const json& prompt : *value) {
+    if (texts ? !prompt.is_string() : !prompt.is_array()) {
+      throw ApiError(400, fmt::format("{}, found {} in the array", expected, type_of(prompt)), "prompt",
+                     "invalid_type");
+    }
+    if (texts) {
+      out.emplace_back(prompt.get<std::string>());
+    } else {
+      if (prompt.empty()) wrong_field("prompt", "an array of token ids is empty");
+      out.push_back(read_ids(prompt));
+    }
+  }
+  return out;
+}
+
+ChatMessage read_message(const json& value, size_t index) {
+  const std::string name = fmt::format("messages[{}]", index);
+  if (!value.is_object()) {
+    throw ApiError(400, fmt::format("{}: expected an object, found {}", name, type_of(value)), "messages",
+                   "invalid_type");
+  }
+  Fields fields(value, name + ".");
+  ChatMessage out;
+  out.role = fields.required_string("role");
+  const json* content = fields.find("content");
+  if (!content) throw ApiError(400, name + ".content: is required", name + ".content", "missing_field");
+  if (content->is_string()) {
+    out.content = content->get<std::string>();
+    return out;
+  }
+  if (!content->is_array()) {
+    throw ApiError(
+        400, fmt::format("{}.content: expected a string or an array of text parts, found {}", name, type_of(*content)),
+        name + ".content", "invalid_type");
+  }
+  for (const json& part : *content) {
+    if (!part.is_object()) wrong_field(name + ".content", "expected parts that are objects");
+    Fields part_fields(part, name + ".content.");
+    const std::string type = part_fields.required_string("type");
+    if (type != "text") wrong_field(name + ".content", "only parts of type \"text\" are supported");
+    out.content += part_fields.required_string("text");
+  }
+  return out;
+}
+
+}  // namespace
+
+CompletionRequest parse_completion(const json& body, std::vector<std::string>& unknown) {
+  Fields fields(body);
+  CompletionRequest out;
+  read_common(fields, out);
+  out.prompts = read_prompts(fields);
+  if (static_cast<int64_t>(out.prompts.size()) * out.n > kMaxChoices) {
+    wrong_field("n", fmt::format("prompts times n: expected at most {}, found {}", kMaxChoices,
+                                 static_cast<int64_t>(out.prompts.size()) * out.n));
+  }
+  out.max_tokens = fields.integer("max_tokens", 16, 0, INT64_MAX);
+  out.logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, kMaxLogprobs));
+  out.echo = fields.boolean("echo", false);
+  if (fields.find("add_special_tokens")) out.add_special_tokens = fields.boolean("add_special_tokens", true);
+  if (!fields.string("suffix", "").empty()) wrong_field("suffix", "is not supported");
+  unknown = fields.unknown();
+  return out;
+}
+
+ChatRequest parse_chat(const json& body, std::vector<std::string>& unknown) {
+  Fields fields(body);
+  ChatRequest out;
+  read_common(fields, out);
+  const json* messages = fields.find("messages");
+  if (!messages) throw ApiError(400, "messages: is required", "messages", "missing_field");
+  if (!messages->is_array()) {
+    throw ApiError(400, "messages: expected an array, found " + type_of(*messages), "messages", "invalid_type");
+  }
+  if (messages->empty()) wrong_field("messages", "the array is empty");
+  for (size_t i = 0; i < messages->size(); ++i) out.messages.push_back(read_message((*messages)[i], i));
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // the latter is the newer name
+    if (fields.find(name)) out.max_tokens = fields.integer(name, 0, 0, INT64_MAX);
+  }
+  const bool logprobs = fields.boolean("logprobs", false);
+  const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxLogprobs);
+  if (top > 0 && !logprobs) wrong_field("top_logprobs", "is allowed only with logprobs: true");
+  if (logprobs) out.logprobs = static_cast<int>(top);
+  out.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+  for (const char* name : {"tools", "functions"}) {
+    if (const json* value = fields.find(name); value && !value->empty()) wrong_field(name, "is not supported");
+  }
+  if (const json* format = fields.find("response_format")) {
+    const bool text = format->is_object() && format->value("type", json()) == json("text");
+    if (!text) wrong_field("response_format", "only {\"type\": \"text\"} is supported");
+  }
+  unknown = fields.unknown();
+  return out;
+}
+
+}  // namespace lazy::serve

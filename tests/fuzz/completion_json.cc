@@ -1,0 +1,27 @@
+// The JSON of requests to POST /v1/completions and /v1/chat/completions.
+#include <nlohmann/json.hpp>
+
+#include "serve/openai/request.h"
+#include "target.h"
+
+using namespace lazy;
+
+LAZY_FUZZ_TARGET(completion_json) {
+  const std::string body(input);
+  try {
+    const nlohmann::json json = serve::parse_body(body);
+    std::vector<std::string> unknown;
+    const bool chat = json.contains("messages");
+    const serve::GenerationFields fields = chat ? serve::GenerationFields(serve::parse_chat(json, unknown))
+                                                : serve::GenerationFields(serve::parse_completion(json, unknown));
+    fields.sampling.validate();  // what was accepted can be sampled with
+    fuzz::require(fields.n >= 1 && fields.n <= 128, "n is within its limits");
+    fuzz::require(fields.stop.size() <= serve::kMaxStopStrings, "stop strings are within their limit");
+    fuzz::require(chat || fields.max_tokens.value_or(-1) >= 0, "max_tokens is set");
+  } catch (const serve::ApiError& e) {
+    fuzz::require(e.status() == 400, "a bad request is the client's fault");
+    const nlohmann::json error = nlohmann::json::parse(e.body(), nullptr, false);
+    fuzz::require(error.is_object() && error["error"]["message"].is_string(), "an error is an error object");
+    throw;
+  }
+}

@@ -1,0 +1,144 @@
+// POST /v1/chat/completions. Rendering needs Python with jinja2; without it these tests are skipped.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "client.h"
+
+namespace lazy::serve {
+namespace {
+
+using testing_support::Client;
+using testing_support::FakeEngine;
+using testing_support::Reply;
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+// As Hugging Face's ChatML templates are written.
+const char* const kTemplate =
+    R"({%- if messages[0].role == 'tool' %}{{ raise_exception('tools are unknown') }}{% endif %}
+{% for message in messages %}
+    {{- '<|' + message['role'] + '|>' + message['content'] | trim + eos_token + '\n' -}}
+{% endfor %}
+{% if add_generation_prompt %}
+    {{- '<|assistant|>' -}}
+{% endif %})";
+
+std::shared_ptr<ChatTemplate> make_template(const std::string& source) {
+  if (*LAZY_TEST_PYTHON) ::setenv("LAZY_PYTHON", LAZY_TEST_PYTHON, 1);
+  return std::make_shared<ChatTemplate>(source, "<s>", "</s>");
+}
+
+#define SKIP_WITHOUT_JINJA()                                                                 \
+  try {                                                                                      \
+    make_template("x");                                                                      \
+  } catch (const Error& e) {                                                                 \
+    if (std::string(e.what()).find("jinja2") != std::string::npos) GTEST_SKIP() << e.what(); \
+    throw;                                                                                   \
+  }
+
+TEST(ChatTemplates, AreRenderedAsTransformersDoes) {
+  SKIP_WITHOUT_JINJA();
+  const auto chat = make_template(kTemplate);
+  EXPECT_EQ(chat->render({{"user", " hé\n"}, {"assistant", "you"}}, true),
+            "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
+  EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");
+  EXPECT_THROW(
+      {
+        try {
+          chat->render({{"tool", "x"}}, true);
+        } catch (const RunError&) {
+          ADD_FAILURE() << "the messages are at fault, not the server";
+        } catch (const Error& e) {
+          EXPECT_THAT(e.what(), HasSubstr("tools are unknown"));
+          throw;
+        }
+      },
+      Error);
+  EXPECT_EQ(chat->render({{"user", "hi"}}, false), "<|user|>hi</s>\n");  // goes on
+  EXPECT_EQ(make_template("{{ messages | tojson }}")->render({{"user", "<é>"}}, true),
+            R"([{"role": "user", "content": "<é>"}])");
+}
+
+TEST(ChatTemplates, ErrorsAreOneLine) {
+  SKIP_WITHOUT_JINJA();
+  try {
+    make_template("{% if %}");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("chat template: line 1"));
+  }
+  EXPECT_EQ(
+      make_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}")
+          ->render({{"user", "x"}, {"user", "y"}}, true),
+      "x");
+  EXPECT_THROW(make_template("{{ messages[0].__class__.__mro__ }}")->render({{"user", "x"}}, true), Error);  // sandbox
+  ::setenv("LAZY_PYTHON", "/no/such/python", 1);
+  EXPECT_THROW(ChatTemplate("x", "", ""), Error);
+}
+
+TEST(ChatTemplates, OneThatDoesNotEndIsStopped) {
+  SKIP_WITHOUT_JINJA();
+  const auto chat = make_template(
+      "{% if messages[0].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+      "{% endfor %}{% endif %}done");
+  EXPECT_THROW(chat->render({{"user", "loop"}}, true), RunError);
+  EXPECT_EQ(chat->render({{"user", "x"}}, true), "done");  // a new process
+}
+
+struct ChatServer {
+  explicit ChatServer(std::shared_ptr<ChatTemplate> chat)
+      : api({model(std::move(chat))}, {}),
+        http("127.0.0.1", 0, 1, {},
+             [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); }) {}
+  ServedModel model(std::shared_ptr<ChatTemplate> chat) {
+    ServedModel out = testing_support::fake_model(engine);
+    out.chat = std::move(chat);
+    return out;
+  }
+  Reply post(const nlohmann::json& body) { return Client(http.port()).post("/v1/chat/completions", body); }
+  FakeEngine engine;
+  Api api;
+  HttpServer http;
+};
+
+const nlohmann::json kMessages = {{{"role", "user"}, {"content", "hi"}}};
+
+TEST(Chat, WithoutATemplateSaysWhatIsMissing) {
+  ChatServer server(nullptr);
+  const Reply reply = server.post({{"messages", kMessages}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["code"], "no_chat_template");
+  EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), HasSubstr("chat_template"));
+}
+
+TEST(Chat, AnswersAndStreams) {
+  SKIP_WITHOUT_JINJA();
+  ChatServer server(make_template(kTemplate));
+  const Reply reply =
+      server.post({{"messages", kMessages}, {"max_tokens", 3}, {"logprobs", true}, {"top_logprobs", 1}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json json = reply.json();
+  EXPECT_EQ(json["object"], "chat.completion");
+  EXPECT_EQ(json["choices"][0]["message"], Json::parse(R"({"role": "assistant", "content": "abc"})"));
+  EXPECT_EQ(json["choices"][0]["logprobs"]["content"].size(), 3u);
+  EXPECT_EQ(json["choices"][0]["logprobs"]["content"][0]["token"], "a");
+  EXPECT_EQ(json["usage"]["prompt_tokens"], std::string("<|user|>hi</s>\n<|assistant|>").size());  // no BOS
+  const auto events = server.post({{"messages", kMessages}, {"max_completion_tokens", 4}, {"stream", true}}).events();
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  const Json first = Json::parse(events.front());
+  EXPECT_EQ(first["object"], "chat.completion.chunk");
+  EXPECT_EQ(first["choices"][0]["delta"]["role"], "assistant");
+  std::string text;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    text += Json::parse(events[i])["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(text, "abcd");
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["choices"][0]["finish_reason"], "length");
+  // Without a limit, the rest of the context.
+  EXPECT_EQ(server.post({{"messages", kMessages}}).json()["usage"]["total_tokens"], 1000);
+}
+
+}  // namespace
+}  // namespace lazy::serve

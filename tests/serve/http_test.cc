@@ -1,0 +1,258 @@
+// The HTTP server itself: what clients may do wrong, and its limits.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "client.h"
+#include "core/random.h"
+
+namespace lazy::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::Client;
+using testing_support::FakeEngine;
+using testing_support::Reply;
+using testing_support::TestServer;
+
+const char* const kHealth = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+
+TEST(Http, ConnectionsAreKept) {
+  TestServer server;
+  Client client = server.client();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(client.post("/v1/completions", nlohmann::json{{"prompt", "x"}, {"stream", true}}).events().back(),
+            "[DONE]");
+  EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(server.http.counters().accepted, 1);
+  const Reply last = client.get("/health", "Connection: close\r\n");
+  EXPECT_EQ(last.headers.at("Connection"), "close");
+  EXPECT_TRUE(client.ended());
+}
+
+TEST(Http, RequestsInOnePacketAreAnsweredInTurn) {
+  TestServer server;
+  Client client = server.client();
+  std::string all;
+  for (int i = 0; i < 200; ++i) all += kHealth;
+  client.send(all + Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 3})") + kHealth);
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(client.read_reply().status, 200);
+  EXPECT_EQ(client.read_reply().json()["choices"][0]["text"], "abc");
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+TEST(Http, ByteByByte) {
+  TestServer server;
+  Client client = server.client();
+  for (const char byte : Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 3})")) {
+    client.send({&byte, 1});
+  }
+  EXPECT_EQ(client.read_reply().json()["choices"][0]["text"], "abc");
+}
+
+TEST(Http, HeadAndChunkedBodiesAndHttp10) {
+  TestServer server;
+  Client client = server.client();
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.read_reply(10, true).status, 200);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "9\r\n{\"prompt\"\r\n6\r\n: \"x\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 200);
+  Client old = server.client();
+  const std::string body = R"({"prompt": "x", "max_tokens": 3, "stream": true})";
+  old.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  const Reply reply = old.read_reply();  // no chunks: the end of the connection ends the stream
+  EXPECT_FALSE(reply.headers.contains("Transfer-Encoding"));
+  EXPECT_EQ(reply.events().back(), "[DONE]");
+}
+
+TEST(Http, ExpectContinue) {
+  TestServer server;
+  Client client = server.client();
+  const std::string body = R"({"prompt": "x", "max_tokens": 3})";
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n");
+  EXPECT_EQ(client.read_reply(10, true).status, 100);
+  client.send(body);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+TEST(Limits, OfBodyAndHeader) {
+  HttpLimits limits;
+  limits.max_body_bytes = 1000;
+  limits.max_header_bytes = 1000;
+  TestServer server({}, limits);
+  const auto expect = [](const Reply& reply, int status, const char* code) {
+    EXPECT_EQ(reply.status, status);
+    EXPECT_EQ(reply.json()["error"]["code"], code) << reply.body;
+    EXPECT_EQ(reply.headers.at("Connection"), "close");
+  };
+  expect(server.client().post("/v1/completions", std::string(5000, ' ')), 413, "body_too_large");
+  expect(server.client().post("/v1/completions", std::string(3000000, ' ')), 413, "body_too_large");
+  Client chunked = server.client();
+  chunked.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+               std::string(2000, ' ') + "\r\n0\r\n\r\n");
+  expect(chunked.read_reply(), 413, "body_too_large");
+  expect(server.client().get("/health", "X-Long: " + std::string(2000, 'x') + "\r\n"), 431, "headers_too_large");
+  expect(server.client().get("/" + std::string(20000, 'x')), 431, "headers_too_large");
+}
+
+TEST(Limits, OfConnections) {
+  HttpLimits limits;
+  limits.max_connections = 3;
+  TestServer server({}, limits);
+  std::vector<Client> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(server.client());
+    EXPECT_EQ(clients.back().get("/health").status, 200);
+  }
+  const Reply reply = server.client().get("/health");
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
+  clients.pop_back();
+  int status = 0;  // the server notices at once, but not before this thread goes on
+  for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
+  EXPECT_EQ(status, 200);
+}
+
+TEST(Limits, OfTime) {
+  HttpLimits limits;
+  limits.idle = 0.2;
+  limits.read = 0.3;
+  TestServer server({}, limits);
+  Client idle = server.client();
+  EXPECT_TRUE(idle.ended(5));
+  EXPECT_EQ(idle.received(), "");
+  Client slow = server.client();  // a byte every now and then does not help
+  std::thread feeder([&] {
+    for (int i = 0; i < 12; ++i) {
+      slow.send(i == 0 ? "GET /health HTTP/1.1\r\n" : "A");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  const Reply reply = slow.read_reply();
+  feeder.join();
+  EXPECT_EQ(reply.status, 408);
+  EXPECT_EQ(reply.json()["error"]["code"], "request_timeout");
+}
+
+// Half-open connections and slow clients hold no thread: others are served at once, by one thread.
+TEST(Limits, SlowClientsHoldNoThread) {
+  TestServer server({}, {}, {}, 1);
+  std::vector<Client> slow;
+  for (int i = 0; i < 300; ++i) {
+    slow.push_back(server.client());
+    if (i % 3 == 1) slow.back().send("POST /v1/completions HTTP/1.1\r\nContent-Le");
+    if (i % 3 == 2) slow.back().send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  }
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_EQ(server.complete({{"prompt", "x"}, {"max_tokens", 3}}).status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(2));
+}
+
+TEST(Keys, AreAskedForButNotByHealth) {
+  TestServer server({}, {}, ApiKeys({"first-key", "second"}));
+  const auto status = [&](const char* header) {
+    return server.client().post("/v1/completions", std::string(R"({"prompt": "x"})"), header).status;
+  };
+  EXPECT_EQ(status("Authorization: Bearer first-key\r\n"), 200);
+  EXPECT_EQ(status("Authorization: bearer second\r\n"), 200);
+  EXPECT_EQ(status("Authorization: Bearer second-key\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Bearer \r\n"), 401);
+  EXPECT_EQ(status("Authorization: first-key\r\n"), 401);
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(server.client().get("/health").status, 200);
+  for (const char* path : {"/metrics", "/v1/models", "/nothing"}) EXPECT_EQ(server.client().get(path).status, 401);
+  const Reply reply = server.client().get("/v1/models");
+  EXPECT_EQ(reply.json()["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(reply.headers.at("WWW-Authenticate"), "Bearer");
+}
+
+TEST(Drain, FinishesWhatRunsAndRefusesWhatComes) {
+  FakeEngine::Options options;
+  options.step = std::chrono::milliseconds(1);
+  TestServer server(options);
+  Client idle = server.client();
+  EXPECT_EQ(idle.get("/health").status, 200);
+  Client runs = server.client();
+  runs.send(Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 200, "stream": true})"));
+  ASSERT_TRUE(server.engine->wait_for_running(1));
+  server.api.drain();
+  server.http.drain();
+  EXPECT_TRUE(idle.ended());
+  const Reply refused = server.complete({{"prompt", "x"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.json()["error"]["code"], "shutting_down");
+  EXPECT_EQ(server.client().get("/health").status, 503);
+  server.engine->drain();
+  EXPECT_TRUE(server.http.wait_for_answers(5));
+  EXPECT_EQ(runs.read_reply().events().back(), "[DONE]");
+  server.http.stop();
+  EXPECT_FALSE(server.client().connected());
+}
+
+TEST(Http, AnAddressInUseIsOneLine) {
+  TestServer server;
+  try {
+    HttpServer second("127.0.0.1", server.http.port(), 1, {}, nullptr);
+    ADD_FAILURE() << "two servers at one port";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.exit_code(), 2);
+    EXPECT_THAT(e.what(), HasSubstr(std::to_string(server.http.port())));
+    EXPECT_THAT(e.what(), HasSubstr("in use"));
+  }
+  EXPECT_THROW(HttpServer("no such host.", 0, 1, {}, nullptr), Error);
+}
+
+// Any bytes at the socket: an answer or the connection's end, and the server lives on.
+TEST(Http, MalformedBytes) {
+  HttpLimits limits;
+  limits.max_header_bytes = 2000;
+  limits.max_body_bytes = 4000;
+  TestServer server({}, limits);
+  Random random(11);
+  const std::vector<std::string> seeds = {
+      kHealth,
+      Client::post_text("/v1/completions", R"({"prompt": ["a", "b"], "max_tokens": 3, "logprobs": 2, "echo": true})"),
+      Client::post_text("/v1/completions", R"({"prompt": [[1, 2], [3]], "stream": true, "stop": ["x"]})"),
+      Client::post_text("/tokenize", R"({"prompt": "some text"})"),
+      "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\n\r\n"};
+  int answered = 0;
+  for (int round = 0; round < 10000; ++round) {
+    std::string input = seeds[random.below(seeds.size())];
+    for (uint64_t changes = 1 + random.below(4); changes > 0; --changes) {
+      const size_t at = random.below(input.size() + 1), size = std::min<size_t>(1 + random.below(8), input.size() - at);
+      switch (random.below(5)) {
+        case 0:
+          input.erase(at, size);
+          break;
+        case 1:
+          input.insert(at, input.substr(random.below(input.size() + 1), size));
+          break;
+        case 2:
+          input.insert(at, 1, static_cast<char>(random.below(256)));
+          break;
+        case 3:
+          input.insert(at, "\r\n");
+          break;
+        default:
+          if (size > 0) input[at] = static_cast<char>(input[at] ^ (1 << random.below(8)));
+      }
+    }
+    Client client = server.client();
+    ASSERT_TRUE(client.connected());
+    client.send(input);
+    client.end_of_input();
+    if (round % 4 == 0) {
+      ASSERT_TRUE(client.ended()) << "no end after: " << input;
+      answered += client.received().starts_with("HTTP/1.1 ");
+    }
+  }
+  EXPECT_GT(answered, 100);
+  EXPECT_EQ(server.client().get("/health").status, 200);
+  EXPECT_TRUE(server.engine->wait_for_running(0));
+}
+
+}  // namespace
+}  // namespace lazy::serve

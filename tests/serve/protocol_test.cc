@@ -1,0 +1,218 @@
+// The parts of the protocol beside completions: log-probabilities, keys, models, tokenizers, metrics.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "client.h"
+#include "serve/openai/logprobs.h"
+
+namespace lazy::serve {
+namespace {
+
+using testing_support::Client;
+using testing_support::FakeEngine;
+using testing_support::TestServer;
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// Every id's text is one of few.
+class FewTexts final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override { return std::vector<int32_t>(text.size(), 1); }
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string out;
+    for (const int32_t id : ids) out += piece(id);
+    return out;
+  }
+  std::string piece(int32_t id) const override { return id >= 8 ? "" : id % 2 == 0 ? "even" : " odd"; }
+  int64_t vocab_size() const override { return 10; }
+  std::optional<int32_t> bos_id() const override { return 8; }
+  std::optional<int32_t> eos_id() const override { return 9; }
+  uint64_t fingerprint() const override { return 1; }
+  std::string kind() const override { return "few"; }
+  void save(const fs::path&) const override {}
+};
+
+TEST(Logprobs, TwoIdsOfOneTextAreKeptApart) {
+  const FewTexts tokenizer;
+  const std::vector<std::pair<int64_t, float>> likely = {{2, -0.5f}, {1, -1.0f}, {4, -2.0f}, {3, -3.0f}};
+  const auto top = [&](int64_t id, float logprob, int count) {
+    return top_logprobs(tokenizer, {.id = id, .logprob = logprob, .likely = likely}, count).dump();
+  };
+  EXPECT_EQ(top(2, -0.5f, 2), R"({"even":-0.5," odd":-1.0})");
+  EXPECT_EQ(top(2, -0.5f, 4), R"({"even":-0.5," odd":-1.0,"token_id:4":-2.0,"token_id:3":-3.0})");
+  EXPECT_EQ(top(4, -2.0f, 4), R"({"token_id:2":-0.5," odd":-1.0,"even":-2.0,"token_id:3":-3.0})");
+  EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");  // not among the most likely
+  EXPECT_EQ(top(2, -0.5f, 0), R"({"even":-0.5})");
+  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that only the model has
+}
+
+TEST(Logprobs, AreFiniteJson) {
+  EXPECT_EQ(logprob_json(-INFINITY).dump(), "-9999.0");
+  EXPECT_EQ(logprob_json(NAN).dump(), "null");
+  EXPECT_EQ(logprob_json(-0.1f).dump(), Json(double{-0.1f}).dump());
+}
+
+TEST(Logprobs, OffsetsLeaveOutTheFirstSpaceOfPieces) {
+  const FewTexts tokenizer;
+  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd", "even"
+  for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
+  const Json json = arrays.take();
+  EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));
+  EXPECT_TRUE(arrays.empty());
+}
+
+TEST(Logprobs, OfChatAreObjects) {
+  const FewTexts tokenizer;
+  const Json json = chat_logprob(tokenizer, {.id = 1, .logprob = -1, .likely = {{2, -0.5f}, {1, -1.0f}}}, 1);
+  EXPECT_EQ(json, Json::parse(R"({"token": " odd", "logprob": -1.0, "bytes": [32, 111, 100, 100],
+    "top_logprobs": [{"token": "even", "logprob": -0.5, "bytes": [101, 118, 101, 110]}]})"));
+}
+
+fs::path scratch(const std::string& name) {
+  const fs::path folder = fs::path(::testing::TempDir()) / fmt::format("serve-{}-{}", ::getpid(), name);
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  return folder;
+}
+
+void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ApiKeys, AreReadFromAFile) {
+  const fs::path path = scratch("keys") / "keys.txt";
+  write(path, "# ours\n\n  one  \r\ntwo\n");
+  const ApiKeys keys = ApiKeys::from_file(path);
+  EXPECT_TRUE(keys.accepts("Bearer one"));
+  EXPECT_TRUE(keys.accepts("BEARER two "));
+  for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer on", "Bearer onee", "Basic one", "one", "Bearer # ours"}) {
+    EXPECT_FALSE(keys.accepts(wrong)) << wrong;
+  }
+  EXPECT_TRUE(ApiKeys().accepts(""));
+  write(path, "# none\n");
+  EXPECT_THAT(error_of([&] { ApiKeys::from_file(path); }), HasSubstr("keys.txt: expected one key a line, found none"));
+  write(path, "one\ntwo words\n");
+  EXPECT_THAT(error_of([&] { ApiKeys::from_file(path); }), HasSubstr("line 2"));
+}
+
+TEST(TokenizerInfo, IsReadFromAFolder) {
+  const fs::path folder = scratch("info");
+  EXPECT_EQ(read_tokenizer_info(folder).eos_token, "");
+  write(folder / "special_tokens_map.json", R"({"pad_token": "<pad>", "eos_token": "<old>"})");
+  write(
+      folder / "tokenizer_config.json",
+      R"({"tokenizer_class": "LlamaTokenizer", "bos_token": {"content": "<s>"}, "eos_token": "</s>", "unk_token": null,
+            "chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
+  TokenizerInfo info = read_tokenizer_info(folder);
+  EXPECT_EQ(info.tokenizer_class, "LlamaTokenizer");
+  EXPECT_EQ(info.bos_token, "<s>");
+  EXPECT_EQ(info.eos_token, "</s>");
+  EXPECT_EQ(info.pad_token, "<pad>");
+  EXPECT_EQ(info.chat_template, "d");
+  write(folder / "chat_template.jinja", "file");
+  EXPECT_EQ(read_tokenizer_info(folder).chat_template, "file");
+  write(folder / "tokenizer_config.json", R"({"bos_token": 3})");
+  EXPECT_THAT(error_of([&] { read_tokenizer_info(folder); }), HasSubstr("tokenizer_config.json: bos_token"));
+  write(folder / "tokenizer_config.json", "[");
+  EXPECT_THAT(error_of([&] { read_tokenizer_info(folder); }), HasSubstr("expected a JSON object"));
+}
+
+// Two models with one engine.
+struct TwoModels {
+  TwoModels()
+      : api({named("first"), named("org/second")}, {}),
+        http("127.0.0.1", 0, 1, {},
+             [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); }) {}
+  ServedModel named(const std::string& id) {
+    ServedModel model = testing_support::fake_model(engine, id);
+    model.info = {
+        .tokenizer_class = "T", .bos_token = "<s>", .eos_token = "</s>", .pad_token = "", .chat_template = ""};
+    return model;
+  }
+  FakeEngine engine;
+  Api api;
+  HttpServer http;
+};
+
+TEST(Models, AreListedAndPicked) {
+  TwoModels server;
+  Client client(server.http.port());
+  const Json list = client.get("/v1/models").json();
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][1], Json::parse(R"({"id": "org/second", "object": "model", "created": 1700000000,
+    "owned_by": "lazy", "max_model_len": 1000})"));
+  EXPECT_EQ(client.get("/v1/models/org/second").json()["id"], "org/second");
+  EXPECT_EQ(client.get("/v1/models/org%2Fsecond").json()["id"], "org/second");
+  EXPECT_EQ(client.get("/v1/models/third").json()["error"]["code"], "model_not_found");
+  const auto status = [&](const nlohmann::json& body) { return client.post("/v1/completions", body).status; };
+  EXPECT_EQ(status({{"model", "first"}, {"prompt", "x"}}), 200);
+  EXPECT_EQ(status({{"model", "org/second"}, {"prompt", "x"}}), 200);
+  EXPECT_EQ(status({{"model", "third"}, {"prompt", "x"}}), 404);
+  EXPECT_EQ(status({{"prompt", "x"}}), 400);
+}
+
+TEST(Tokenizers, AreServed) {
+  TwoModels server;
+  Client client(server.http.port());
+  const auto tokens = [&](nlohmann::json body) {
+    body["model"] = "first";
+    return client.post("/tokenize", body).json()["tokens"];
+  };
+  EXPECT_EQ(tokens({{"prompt", "ab"}}), Json({256, 97, 98}));
+  EXPECT_EQ(tokens({{"prompt", "ab"}, {"add_special_tokens", false}}), Json({97, 98}));
+  EXPECT_EQ(tokens({{"prompt", "<s>ab"}}), Json({256, 97, 98}));  // not twice
+  EXPECT_EQ(tokens({{"prompt", "</s>"}, {"add_special_tokens", false}}), Json({257}));
+  const Json full =
+      client.post("/tokenize", nlohmann::json{{"model", "first"}, {"prompt", "é"}, {"return_token_strs", true}}).json();
+  EXPECT_EQ(full["count"], 3);
+  EXPECT_EQ(full["max_model_len"], 1000);
+  EXPECT_EQ(full["token_strs"], Json({"", "bytes:\\xc3", "bytes:\\xa9"}));
+  const auto text = [&](const nlohmann::json& ids) {
+    return client.post("/detokenize", nlohmann::json{{"model", "first"}, {"tokens", ids}});
+  };
+  EXPECT_EQ(text({97, 98}).json()["prompt"], "ab");
+  EXPECT_EQ(text({0xff}).json()["prompt"], "\uFFFD");
+  EXPECT_EQ(text({258}).status, 400);
+  EXPECT_EQ(text("x").status, 400);
+  EXPECT_EQ(client.post("/tokenize", nlohmann::json{{"model", "first"}}).json()["error"]["param"], "prompt");
+  const Json info = client.get("/tokenizer_info?model=first").json();
+  EXPECT_EQ(info["eos_token"], "</s>");
+  EXPECT_EQ(info["eos_token_id"], 257);
+  EXPECT_TRUE(info["pad_token"].is_null());
+  EXPECT_TRUE(info["chat_template"].is_null());
+  EXPECT_EQ(client.get("/tokenizer_info").status, 400);
+}
+
+TEST(Metrics, AreInPrometheusFormat) {
+  TestServer server;
+  server.complete({{"prompt", "x"}, {"max_tokens", 3}});
+  server.complete({{"prompt", 3}});
+  server.client().get("/nothing");
+  const testing_support::Reply reply = server.client().get("/metrics");
+  EXPECT_THAT(reply.headers.at("Content-Type"), HasSubstr("text/plain; version=0.0.4"));
+  for (const char* line :
+       {"lazy_http_requests_total{endpoint=\"/v1/completions\",status=\"200\"} 1\n",
+        "lazy_http_requests_total{endpoint=\"/v1/completions\",status=\"400\"} 1\n",
+        "lazy_http_requests_total{endpoint=\"other\",status=\"404\"} 1\n",
+        "lazy_generated_tokens_total{model=\"tiny\"} 3\n", "lazy_time_to_first_token_seconds_count{model=\"tiny\"} 1\n",
+        "lazy_time_between_tokens_seconds_count{model=\"tiny\"} 2\n",
+        "lazy_time_between_tokens_seconds_bucket{model=\"tiny\",le=\"+Inf\"} 2\n",
+        "lazy_cache_pages{model=\"tiny\"} 10\n", "lazy_requests_waiting{model=\"tiny\"} 0\n"}) {
+    EXPECT_THAT(reply.body, HasSubstr(line));
+  }
+  EXPECT_EQ(model_label("a\"b\\\n"), "model=\"a\\\"b\\\\\\n\"");
+  EXPECT_EQ(server.client().get("/version").json()["version"], "0.1.0");
+}
+
+}  // namespace
+}  // namespace lazy::serve

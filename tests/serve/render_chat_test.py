@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Chat templates as src/serve/openai/render_chat.py renders them and as transformers does.
+
+Usage: render_chat_test.py RENDER_CHAT_PY    exit code 77 without transformers
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+try:
+    from transformers.utils.chat_template_utils import render_jinja_template
+except ImportError as error:
+    print(f"SKIPPED: {error}")
+    sys.exit(77)
+
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+TEMPLATES = {
+    "ChatML": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+    "indented, with a date": "{{- bos_token }}\n{%- if messages[0]['role'] == 'system' %}\n"
+    "    {%- set system = messages[0]['content']|trim %}\n    {%- set messages = messages[1:] %}\n{%- else %}\n"
+    "    {%- set system = '' %}\n{%- endif %}\n{{- 'Today: ' + strftime_now('%d %b %Y') + '\n\n' + system }}\n"
+    "{% for message in messages %}\n    {{- message['role'] + ': ' + message['content'] | trim }}\n{% endfor %}\n"
+    "{% if add_generation_prompt %}\n    {{- 'assistant' }}\n{% endif %}\n",
+    "namespaces and refusals": "{%- set ns = namespace(last=none) %}{{ bos_token }}{% for m in messages %}"
+    "{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% if m['role'] == 'user' %}{% set ns.last = m %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% else %}"
+    "{{ m['content'] + eos_token }}{% endif %}{% endfor %}{{ ns.last | tojson }}",
+    "marked for training": "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{{ eos_token }}{% endgeneration %}{% else %}\n  {{ m.content }}\n{% endif %}\n{% if loop.index > 3 %}{% break %}"
+    "{% endif %}{% endfor %}",
+}
+CHATS = [
+    [("user", " hé <b>\n")],
+    [("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v "), ("assistant", "w")],
+    [("user", "u"), ("assistant", "a 'q' \"d\""), ("user", "日本")],
+]
+
+
+def expected(template, messages, prompt):
+    try:
+        return {
+            "text": render_jinja_template([messages], chat_template=template, add_generation_prompt=prompt, **TOKENS)[
+                0
+            ][0]
+        }
+    except Exception as error:  # a template's refusal
+        return {"error": str(error)}
+
+
+def main():
+    script = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
+    for name, template in TEMPLATES.items():
+        command = [sys.executable, "-I", "-c", script]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+            def ask(question):
+                process.stdin.write(json.dumps(question) + "\n")
+                process.stdin.flush()
+                return json.loads(process.stdout.readline())
+
+            assert ask({"template": template, "variables": TOKENS}) == {"ready": True}, name
+            for chat in CHATS:
+                messages = [{"role": role, "content": content} for role, content in chat]
+                for prompt in (True, False):
+                    answer = ask({"messages": messages, "add_generation_prompt": prompt})
+                    assert answer == expected(template, messages, prompt), (name, answer)
+            process.stdin.close()
+    print("ok")
+
+
+main()
