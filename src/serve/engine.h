@@ -6,8 +6,9 @@
 // exceeded and nothing that was begun is thrown away; until then it waits, in the order of arrival. Whole chunks of
 // equal prompts share their pages.
 //
-// The tokens of a request depend on the request alone, not on what else is in the batch: passes have fixed shapes, so
-// that products round alike (see EngineOptions::rows).
+// The tokens of a request depend on the request alone, not on what else is in the batch. On a CPU the products of a few
+// rows do not depend on the other rows (ops/few_rows.h), which costs nothing. Elsewhere passes have one shape, and a
+// pass with fewer requests is padded.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""`lazy serve` beside llama.cpp on a CPU: one Llama folder, one text at a time, tokens a second and the prompt's time.
+
+    python benchmarks/generate_peer.py --model DIR --lazy build/lazy [--threads 2] [--json FILE]
+
+Run it by an interpreter with llama_cpp (llama-cpp-python, built on this machine), gguf, safetensors and numpy. The
+folder's weights are written as GGUF in F32, BF16 and Q8_0 (8 bits with a scale for 32 weights; ours has one for a row)
+beside a temporary file; both sides get the same token ids and sample greedily without an end. Before anything is timed
+the first tokens of both in fp32 are compared. Decoding is the time of --tokens more tokens, the prompt that of --prompt
+tokens; of --repeat runs the best. Both run in turns.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import gguf
+import llama_cpp
+import numpy as np
+from safetensors.numpy import load_file
+
+PARTS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+TYPES = {
+    "fp32": gguf.GGMLQuantizationType.F32,
+    "bf16": gguf.GGMLQuantizationType.BF16,
+    "int8": gguf.GGMLQuantizationType.Q8_0,
+}
+
+
+def write_gguf(folder, path, precision):
+    config = json.loads((folder / "config.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+    heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base((config.get("rope_parameters") or config)["rope_theta"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("no_vocab")
+
+    def add(name, x):
+        if x.ndim == 1 or precision == "fp32":
+            writer.add_tensor(name, x.astype(np.float32))
+        else:
+            writer.add_tensor(name, gguf.quantize(x, TYPES[precision]), raw_dtype=TYPES[precision])
+
+    def interleaved(x, count):  # llama.cpp rotates neighbouring pairs
+        rows = x.shape[0] // count
+        return x.reshape(count, 2, rows // 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+
+    add("token_embd.weight", weights["model.embed_tokens.weight"])
+    add("output_norm.weight", weights["model.norm.weight"])
+    add("output.weight", weights.get("lm_head.weight", weights["model.embed_tokens.weight"]))
+    for layer in range(layers):
+        for theirs, ours in PARTS.items():
+            x = weights[f"model.layers.{layer}.{theirs}.weight"]
+            if ours == "attn_q":
+                x = interleaved(x, heads)
+            if ours == "attn_k":
+                x = interleaved(x, config["num_key_value_heads"])
+            add(f"blk.{layer}.{ours}.weight", x)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return config
+
+
+class Llama:
+    def __init__(self, path, threads, context):
+        self.model = llama_cpp.Llama(
+            str(path),
+            n_ctx=context,
+            n_batch=512,
+            n_ubatch=512,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+        )
+
+    def generate(self, prompt, tokens):
+        self.model.reset()
+        self.model.eval(prompt)
+        out = []
+        for n in range(tokens):
+            out.append(int(self.model.sample(temp=0.0)))
+            if n + 1 < tokens:
+                self.model.eval(out[-1:])
+        return out
+
+
+class Ours:
+    def __init__(self, url):
+        self.url = url
+
+    def generate(self, prompt, tokens):
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+        return self.post("/v1/completions", body)["choices"][0]["text"]
+
+    def post(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def equal_tokens(self, ids, text):
+        """How many of the tokens `ids` the text begins with."""
+        for count in range(len(ids), 0, -1):
+            if text.startswith(self.post("/detokenize", {"tokens": ids[:count]})["prompt"].lstrip(" ")):
+                return count
+        return 0
+
+
+@contextlib.contextmanager
+def serve(a, arguments):
+    command = [a.lazy, "--threads", str(a.threads), "serve", a.model, "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield Ours(process.stdout.readline().split()[-1])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(side, a, vocabulary):
+    def time_of(length, tokens):
+        prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # nothing to reuse
+        begin = time.perf_counter()
+        side.generate(prompt, tokens)
+        return time.perf_counter() - begin
+
+    side.generate([1, 2, 3], 4)
+    decode = min(time_of(8, a.tokens + 4) - time_of(8, 4) for _ in range(a.repeat))
+    prompt = min(time_of(a.prompt, 1) - time_of(8, 1) for _ in range(a.repeat))
+    return {"tokens_per_second": a.tokens / decode, "prompt_tokens_per_second": (a.prompt - 8) / prompt}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--lazy", default="build/lazy")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json")
+    a = parser.parse_args()
+    flags = {
+        "fp32": ["--dtype", "fp32"],
+        "bf16": ["--dtype", "bf16"],
+        "int8": ["--dtype", "fp32", "--weights", "int8"],
+    }
+    results = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for precision, arguments in flags.items():
+            path = Path(scratch) / "model.gguf"
+            config = write_gguf(Path(a.model), path, precision)
+            theirs = Llama(path, a.threads, a.prompt + a.tokens + 64)
+            with serve(a, arguments) as ours:
+                if precision == "fp32":
+                    start = [1, 50, 700, 901, 33]
+                    equal = ours.equal_tokens(theirs.generate(start, 24), ours.generate(start, 24).lstrip(" "))
+                    print(f"greedy text of both in fp32: the first {equal} of 24 tokens are equal", flush=True)
+                    if equal < 8:
+                        raise SystemExit("the two sides do not compute the same model")
+                results[precision] = {"lazy": measure(ours, a, config["vocab_size"])}
+                results[precision]["llama.cpp"] = measure(theirs, a, config["vocab_size"])
+            del theirs
+            for side, figures in results[precision].items():
+                print(precision, side, {key: round(value, 1) for key, value in figures.items()}, flush=True)
+            for key in ("tokens_per_second", "prompt_tokens_per_second"):
+                ratio = results[precision]["lazy"][key] / results[precision]["llama.cpp"][key]
+                print(f"{precision} {key}: lazy / llama.cpp = {ratio:.2f}", flush=True)
+    if a.json:
+        Path(a.json).write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
