@@ -71,8 +71,8 @@ struct Engine::Impl {
   Impl(LanguageModel& model, const EngineOptions& options)
       : model(model), options(options), store(make_sequence_store(model, options)) {
     if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
-    // The caller's OpenMP threads end: beside the engine's they would be more than there are cores, and then OpenMP puts
-    // threads to sleep between two products.
+    // The caller's OpenMP threads end: beside the engine's they would be more than there are cores, and then OpenMP
+    // puts threads to sleep between two products.
     omp_pause_resource_all(omp_pause_soft);
     thread = std::thread([this, threads = at::get_num_threads()] {
       at::set_num_threads(threads);  // of this thread
