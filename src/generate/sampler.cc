@@ -60,41 +60,49 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
   adjust(counts);
   if (options_.temperature == 0) return std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
 
-  // Candidates, most likely first. Equal scores are ordered by id, independently of the library's sort.
+  // Candidates: the first `sorted` of order_ are the most likely ones, most likely first, the rest in any order. Equal
+  // scores are ordered by id, independently of the library's sort. Few are sorted: filters rarely leave many.
   order_.resize(scores_.size());
   std::iota(order_.begin(), order_.end(), 0);
-  const auto before = [&](int32_t a, int32_t b) {
-    const float x = scores_[static_cast<size_t>(a)], y = scores_[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
+  size_t sorted = 0;
+  const auto sort_first = [&](size_t count) {
+    std::partial_sort(order_.begin() + static_cast<std::ptrdiff_t>(sorted),
+                      order_.begin() + static_cast<std::ptrdiff_t>(count), order_.end(), [&](int32_t a, int32_t b) {
+                        const float x = scores_[static_cast<size_t>(a)], y = scores_[static_cast<size_t>(b)];
+                        return x != y ? x > y : a < b;
+                      });
+    sorted = count;
+  };
+  const double largest = *std::max_element(scores_.begin(), scores_.end());
+  const auto weight = [&](size_t n) {
+    return std::exp((scores_[static_cast<size_t>(order_[n])] - largest) / options_.temperature);
   };
   size_t kept = order_.size();
   if (options_.top_k > 0) kept = std::min(kept, static_cast<size_t>(options_.top_k));
-  const bool all = kept == order_.size() && options_.top_p >= 1;
-  if (!all) std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end(), before);
-
-  const double largest = *std::max_element(scores_.begin(), scores_.end());
+  if (kept < order_.size()) sort_first(kept);
   std::vector<double> weights(kept);
-  for (size_t i = 0; i < kept; ++i) {
-    weights[i] = std::exp((scores_[static_cast<size_t>(order_[i])] - largest) / options_.temperature);
-  }
-  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double total = 0;
+  for (size_t n = 0; n < kept; ++n) total += weights[n] = weight(n);
   if (options_.top_p < 1) {
-    double sum = 0;
+    const double wanted = options_.top_p * total;
+    total = 0;
     size_t n = 0;
-    while (n < kept && sum < options_.top_p * total) sum += weights[n++];
+    for (; n < kept && total < wanted; ++n) {
+      if (n == sorted) sort_first(std::min(kept, std::max<size_t>(64, 8 * sorted)));
+      total += weights[n] = weight(n);
+    }
     kept = std::max<size_t>(n, 1);
-    total = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   }
   if (options_.min_p > 0) {
     // The most likely token has a weight of 1. Where neither filter has sorted, the order stays that of the ids.
     size_t n = 0;
+    total = 0;
     for (size_t i = 0; i < kept; ++i) {
       if (weights[i] < options_.min_p) continue;
       order_[n] = order_[i];
-      weights[n++] = weights[i];
+      total += weights[n++] = weights[i];
     }
     kept = n;
-    total = std::accumulate(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
   }
   double point = random_.uniform() * total;
   for (size_t i = 0; i < kept; ++i) {
