@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attention/cpu/vector-inl.h"
+#include "hwy/cache_control.h"
 #include "ops/few_rows_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,7 +52,11 @@ HWY_INLINE void block(const float* x, const W* weights, const float* scale, int6
   int64_t k = 0;
   for (; k + static_cast<int64_t>(kLanes) <= in; k += static_cast<int64_t>(kLanes)) {
     VF w[N];
-    for (int n = 0; n < N; ++n) w[n] = widen(weights + (column + n) * in + k);
+    for (int n = 0; n < N; ++n) {
+      w[n] = widen(weights + (column + n) * in + k);
+      // The processor's own prefetching ends with a page, and a row of weights is about one.
+      hwy::Prefetch(weights + (column + n + N) * in + k);
+    }
     for (int r = 0; r < R; ++r) {
       const VF v = hn::LoadU(F(), x + r * in + k);
       for (int n = 0; n < N; ++n) sums[r][n] = hn::MulAdd(w[n], v, sums[r][n]);
