@@ -326,9 +326,10 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       product_nn<T, D, MI, M / 16, S::own / 16>(d_k, ds, sq + stage * M * D * 2, half * S::own / 8, blocks);
       if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
-      if (adds_dq) {
+      const int row0 = warp / S::splits * 16;
+      if (adds_dq && first + row0 < rows.end) {  // 16 rows beyond them have no place among the sums
         float d_q[S::q_dims / 8][4] = {};
-        const int row0 = warp / S::splits * 16, dim0 = warp % S::splits * S::q_dims;
+        const int dim0 = warp % S::splits * S::q_dims;
 #pragma unroll
         for (int k = 0; k < N / 16; ++k) {
           uint32_t a[4];
