@@ -16,6 +16,18 @@ void add_model_options(Command command, ModelOptions& options) {
                      "int8 rounds linear layers and the head to 8 bits, a scale a row; on a CPU decoding reads those");
 }
 
+void add_placement_options(Command command, std::string& device, std::string& dtype) {
+  command.add_option("--device", device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
+  command.add_option("--dtype", dtype, "Computing precision; auto: bf16 on a GPU and on a CPU with AMX")
+      .one_of({"auto", "fp32", "bf16"})
+      .show_default();
+}
+
+void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
+  if (dtype == "bf16") model.set_compute_dtype(at::kBFloat16);
+  model.to(device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
+}
+
 void add_interventions(Command command) {
   for (const auto& [option, help] : {std::pair{"--set-zero", "NAME[INDEX]: zeros in a weight or an activation"},
                                      {"--replace", "NAME[INDEX]=VALUE"},

@@ -68,11 +68,8 @@ void run(GenerateArguments options) {
   install_stop_handlers();
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
-  if (resolve_dtype(options.dtype, device) == "bf16") folder.model.set_compute_dtype(at::kBFloat16);
-  folder.model.to(device == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
-  std::vector<int64_t> stop_tokens;
-  if (config.eos_token_id >= 0) stop_tokens.push_back(config.eos_token_id);
-  if (folder.tokenizer->eos_id()) stop_tokens.push_back(*folder.tokenizer->eos_id());
+  cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
+  const std::vector<int64_t> stop_tokens = end_tokens(config, *folder.tokenizer);
 
   std::vector<std::vector<int64_t>> prompts;
   for (const std::string& prompt : options.prompts) {
@@ -152,10 +149,7 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) 
   command.add_option("--seed", sampling.seed, "The same seed gives the same text; sample n uses seed + n")
       .show_default();
   command.add_option("--samples", o->samples, "Texts a prompt").show_default().positive();
-  command.add_option("--device", o->device, "Where to compute").one_of({"auto", "cpu", "cuda"}).show_default();
-  command.add_option("--dtype", o->dtype, "Computing precision; auto: bf16 on a GPU")
-      .one_of({"auto", "fp32", "bf16"})
-      .show_default();
+  cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos, "Do not begin with the BOS token");
   command.add_option("--json", o->json, "Also write [{prompt, text, ...}] to this file");

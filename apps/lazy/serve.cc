@@ -52,9 +52,8 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   loaded.push_back({load_model_folder(path, options.model_options), nullptr});
   LanguageModel& model = loaded.back().folder.model;
   const std::string device = resolve_device(options.device);
-  const bool bf16 = resolve_dtype(options.dtype, device) == "bf16";
-  if (bf16) model.set_compute_dtype(at::kBFloat16);
-  if (device != "cpu") model.to(at::Device(device));
+  const std::string dtype = resolve_dtype(options.dtype, device);
+  cli::place_model(model, device, dtype);
   loaded.back().engine = std::make_unique<Engine>(model, options.engine);
 
   serve::ServedModel out;
@@ -69,15 +68,12 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
       log::warn("{}: {}; chat completions of this model are refused", path, error.what());
     }
   }
-  const ModelConfig& config = model.config();
-  if (config.eos_token_id >= 0) out.stop_tokens.push_back(config.eos_token_id);
-  if (const auto eos = out.tokenizer->eos_id(); eos && *eos != config.eos_token_id) out.stop_tokens.push_back(*eos);
-  out.vocab_size = config.vocab_size;
+  out.stop_tokens = end_tokens(model.config(), *out.tokenizer);
+  out.vocab_size = model.config().vocab_size;
   out.longest_piece = serve::longest_piece_of(*out.tokenizer);
   out.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  log::info("{}: {} on {}, {} tokens a request at most", name, bf16 ? "bf16" : "fp32", device,
-            out.engine->max_request_tokens());
+  log::info("{}: {} on {}, {} tokens a request at most", name, dtype, device, out.engine->max_request_tokens());
   return out;
 }
 
@@ -137,10 +133,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP by OpenAI's protocol", [](cli::Comma
   command.add_option("--port", o->port, "0 picks a free one").show_default().range(0, 65535);
   command.add_option("--api-key-file", o->api_key_file, "Keys that clients must send one of, one a line")
       .existing_file();
-  command.add_option("--device", o->device, "Where the models run").show_default().one_of({"auto", "cpu", "cuda"});
-  command.add_option("--dtype", o->dtype, "Precision of the computation")
-      .show_default()
-      .one_of({"auto", "fp32", "bf16"});
+  cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   const std::string memory = "Memory and batch", network = "Network";
   command.add_option("--cache-gib", o->cache_gib, "Memory of each model for keys, values and states")

@@ -19,6 +19,9 @@ struct ModelFolder {
 // Loads both. Error when the tokenizer does not match the model (model/config.h).
 ModelFolder load_model_folder(const std::filesystem::path& directory, const ModelOptions& options = {});
 
+// The ids that end a text: EOS of the model and of the tokenizer, each once.
+std::vector<int64_t> end_tokens(const ModelConfig& config, const Tokenizer& tokenizer);
+
 // The prompt's ids, with BOS first if `bos` is set and the tokenizer has one.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool bos = true);
 

@@ -1,6 +1,7 @@
 #include "serve/engine.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -15,7 +16,6 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "serve/decode_threads.h"
 #include "serve/sequence_store.h"
 
 namespace lazy {
@@ -23,6 +23,24 @@ namespace lazy {
 namespace {
 
 constexpr int64_t kHeadRows = 64;  // of a prompt, whose logits are in memory at once
+
+// While it lives, small models decode on one thread. A token's matrix products take microseconds each, so that
+// synchronizing a second thread costs as much as it saves, and far more on a busy machine.
+class DecodeThreads {
+ public:
+  explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
+    constexpr int64_t kSmall = 8'000'000;  // parameters; 32 MB, about a core's share of the caches
+    if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
+  }
+  ~DecodeThreads() {
+    if (at::get_num_threads() != before_) at::set_num_threads(before_);
+  }
+  DecodeThreads(const DecodeThreads&) = delete;
+  DecodeThreads& operator=(const DecodeThreads&) = delete;
+
+ private:
+  int before_;
+};
 
 struct Sequence {
   Engine::Id id;
@@ -48,6 +66,7 @@ ScoredToken score(std::span<const float> logits, int64_t id, int likely) {
   const double lse = largest + std::log(sum);
   const auto logprob = [&](int64_t at) { return static_cast<float>(logits[static_cast<size_t>(at)] - lse); };
   ScoredToken out{.id = id, .logprob = logprob(id)};
+  if (likely <= 0) return out;
   std::vector<int64_t> order(logits.size());
   for (size_t n = 0; n < order.size(); ++n) order[n] = static_cast<int64_t>(n);
   const auto kept = std::min(order.size(), static_cast<size_t>(likely));
