@@ -15,6 +15,7 @@ namespace cuda {
 
 void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) {
+    cudaGetLastError();  // reported here, and not by what is launched next
     throw std::runtime_error(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(status));
   }
 }
