@@ -316,8 +316,8 @@ LAZY_COMMAND(repro, "Run the paper's tables and figures: plan, train, measure, j
   command
       .add_option(
           "--only", a->only,
-          "Run this step alone, with the training that it measures, or this run of evidence (CELL.seedK): to divide "
-          "work among GPUs (may be repeated)")
+          "Run this model alone with what measures it, this step with the training that it measures, or this run of "
+          "evidence (CELL.seedK): to divide work among GPUs (may be repeated)")
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();

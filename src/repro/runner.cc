@@ -273,7 +273,8 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
-// The steps that `only` names, and the trainings that they measure; all of them if it names none.
+// The steps that `only` names, the trainings that they measure, and of a training that it names what measures this
+// model alone; all of them if it names none.
 std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::string>& only) {
   std::vector<bool> wanted(run.steps.size(), only.empty());
   for (const std::string& id : only) {
@@ -290,6 +291,9 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
     wanted[n] = true;
     for (const std::string& model : measured_models(run.steps[n].step))
       wanted[static_cast<size_t>(named(model))] = true;
+    for (size_t other = 0; other < run.steps.size(); ++other) {
+      if (measured_models(run.steps[other].step) == std::vector{id}) wanted[other] = true;
+    }
   }
   return wanted;
 }

@@ -226,6 +226,12 @@ TEST_F(ReproRun, DividesAmongProcesses) {
   EXPECT_TRUE(first.findings.empty());
   for (const StepRun& s : plan_recipe(probe, part).steps)
     EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
+  part.only = {"a"};
+  run_recipe(probe, part);
+  for (const StepRun& s : plan_recipe(probe, part).steps) {
+    const std::string model = s.step.id.substr(0, s.step.id.find('.'));
+    EXPECT_EQ(s.found, model == "a" || s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
+  }
   part.only = {"nothing"};
   try {
     run_recipe(probe, part);
