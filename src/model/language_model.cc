@@ -22,6 +22,7 @@
 #include "model/parameters.h"
 #include "model/positions/positions.h"
 #include "ops/decode.h"
+#include "ops/dense_product.h"
 #include "ops/few_rows.h"
 #include "ops/linear_cross_entropy.h"
 
@@ -431,13 +432,13 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
-  if (at::GradMode::is_enabled() || !ops::serves_few_rows(rows))
-    return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
-  const at::Tensor few = impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
-                                                    : ops::few_rows_linear(rows, impl_->head_matrix());
+  if (at::GradMode::is_enabled()) return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
+  const at::Tensor logits = !ops::serves_few_rows(rows)  ? ops::dense_product(rows, impl_->head_matrix())
+                            : impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
+                                                         : ops::few_rows_linear(rows, impl_->head_matrix());
   std::vector<int64_t> shape = hidden.sizes().vec();
-  shape.back() = few.size(1);
-  return few.to(at::kFloat).view(shape);
+  shape.back() = logits.size(1);
+  return logits.to(at::kFloat).view(shape);
 }
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {

@@ -1,10 +1,6 @@
 #include "ops/linear_cross_entropy.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-
-#include <optional>
-
+#include "ops/dense_product.h"
 #include "ops/fused.h"
 #include "ops/rows.h"
 
@@ -29,28 +25,6 @@ at::ScalarType kept_gradient_type(const at::Tensor& input) {
 }
 
 namespace {
-
-// Below this the BLAS is faster, and oneDNN compiles a kernel for each number of rows.
-constexpr int64_t kFewRows = 16;
-
-// oneDNN's dense matrix product, which PyTorch's compiler uses too: its kernels are compiled for the processor, while
-// MKL uses generic ones on processors of other makers (docs/kernels.md).
-const std::optional<c10::OperatorHandle>& onednn() {
-  static const auto handle = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
-  return handle;
-}
-
-// x (rows, in), weight (out, in), fp32 -> (rows, out), without a gradient: oneDNN where LibTorch has it and there are
-// enough rows, else at::mm.
-at::Tensor row_products(const at::Tensor& x, const at::Tensor& weight) {
-  const bool served = x.size(0) >= kFewRows && x.numel() > 0 && weight.numel() > 0;
-  if (!served || !at::globalContext().userEnabledMkldnn() || !onednn()) return at::mm(x, weight.t());
-  const at::AutoDispatchBelowADInplaceOrView no_gradient;
-  const c10::List<std::optional<at::Scalar>> no_scalars;
-  torch::jit::Stack stack{x.contiguous(), weight.contiguous(), c10::IValue(), "none", no_scalars, ""};
-  onednn()->callBoxed(&stack);
-  return std::move(stack[0]).toTensor();
-}
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -85,7 +59,7 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t count = std::min(chunk, tokens - begin);
     const at::Tensor h = hidden.detach().narrow(0, begin, count).to(at::kFloat);
-    at::Tensor logits = row_products(h, w);
+    at::Tensor logits = dense_product(h, w);
     float* data = logits.mutable_data_ptr<float>();
     const float scale = want ? 1 / static_cast<float>(counted) : 0;
     parallel_rows(count, vocabulary, [&](int64_t first, int64_t last) {
@@ -99,7 +73,7 @@ CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight
         corrects[begin + t] = row.correct;
       }
     });
-    if (want_hidden) d_hidden.narrow(0, begin, count).copy_(at::mm(logits, w));
+    if (want_hidden) d_hidden.narrow(0, begin, count).copy_(dense_product(logits, w.t()));
     if (want_weight) d_weight.addmm_(logits.t(), h);
   }
   at::Tensor loss = -log_prob.sum(at::kDouble) / static_cast<double>(counted);

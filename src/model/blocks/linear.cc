@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/dense_product.h"
 #include "ops/rms_norm.h"
 
 namespace lazy {
@@ -92,9 +93,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (!dy.defined()) continue;
       if (ctx->needs_input_grad(0)) {
         if (out[0].defined()) {
-          out[0].addmm_(dy, W_p);
+          out[0].add_(ops::dense_product(dy, W_p.t()));
         } else {
-          out[0] = at::mm(dy, W_p);
+          out[0] = ops::dense_product(dy, W_p.t());
         }
       }
       if (ctx->needs_input_grad(2 + p)) out[2 + p] = weight_gradient({dy}, {x});
@@ -134,12 +135,12 @@ Factor make_gradient_factor(at::TensorList d_y, bool fp8, bool rows, bool transp
 }
 
 at::Tensor forward_product(const Factor& x, const Factor& W) {
-  if (x.plain.defined()) return at::mm(x.plain, W.plain.t());
+  if (x.plain.defined()) return ops::dense_product(x.plain, W.plain);
   return fp8_product(x.fp8.rows, x.fp8, W.fp8.rows, W.fp8, at::kBFloat16, true);
 }
 
 at::Tensor input_gradient(const Factor& d_y, const Factor& W) {
-  if (d_y.plain.defined()) return at::mm(d_y.plain, W.plain);
+  if (d_y.plain.defined()) return ops::dense_product(d_y.plain, W.plain.t());
   return fp8_product(d_y.fp8.rows, d_y.fp8, W.fp8.transposed, W.fp8, at::kBFloat16, false);
 }
 
@@ -151,7 +152,7 @@ at::Tensor weight_gradient(const Factor& d_y, const Factor& x) {
     at::mm_out(dW, d_y.plain.t(), x.plain, at::kFloat);
     return dW;
   }
-  return at::mm(d_y.plain.t(), x.plain).to(at::kFloat);
+  return ops::dense_product(d_y.plain.t(), x.plain.t()).to(at::kFloat);
 }
 
 Linear::Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart)

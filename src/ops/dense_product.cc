@@ -1,0 +1,36 @@
+#include "ops/dense_product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+
+namespace lazy::ops {
+
+namespace {
+
+constexpr int64_t kFewestRows = 64;  // oneDNN arranges b anew for every product; with fewer rows that takes longer
+
+// The product that PyTorch's compiler uses too; LibTorch may have been built without it.
+const std::optional<c10::OperatorHandle>& onednn() {
+  static const auto handle = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  return handle;
+}
+
+bool served(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.size(0) >= kFewestRows &&
+         a.numel() > 0 && b.numel() > 0 && at::globalContext().userEnabledMkldnn() && onednn();
+}
+
+}  // namespace
+
+at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b) {
+  const at::AutoDispatchBelowADInplaceOrView no_gradient;
+  if (!served(a, b)) return at::mm(a, b.t());
+  torch::jit::Stack stack{a, b, c10::IValue(), "none", c10::List<std::optional<at::Scalar>>(), ""};
+  onednn()->callBoxed(&stack);
+  return std::move(stack[0]).toTensor();
+}
+
+}  // namespace lazy::ops

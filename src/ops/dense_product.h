@@ -1,0 +1,12 @@
+// Matrix products of linear layers on a CPU in fp32.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lazy::ops {
+
+// a (M, K), b (N, K), any strides -> a b^T (M, N), without a gradient. oneDNN computes fp32 products with M of 64 or
+// more on a CPU: its kernels are compiled for the processor, while MKL takes generic ones on processors of other makers
+// (docs/kernels.md). Everything else is at::mm.
+at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace lazy::ops
