@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The output projection's product x W^T in fp32 on a CPU by LibTorch's two libraries.
+"""Products of linear layers in fp32 on a CPU by LibTorch's two libraries.
 
-    python benchmarks/cpu_products.py [--threads 2] [--rows 131] [--vocabulary 32000] [--width 128 512 1024]
+    python benchmarks/cpu_products.py [--threads 2] [--shape 131x512x32000 4096x512x1408 ...]
 
-These are `torch.mm` (the BLAS) and oneDNN, which src/ops/row_products.cc calls. Prints GFLOP/s, medians.
+A shape is rows x inputs x outputs: of 16 MiB of logits, and of a layer. `mm` is torch.mm (the BLAS); oneDNN's is
+what src/ops/dense_product.cc calls. Prints GFLOP/s of the forward product x W^T and of the gradients of x and of W,
+medians; the two take turns. Results are compared before.
 """
 
 import argparse
@@ -13,35 +15,50 @@ import time
 import torch
 
 
-def seconds(run, repeats):
-    run()
-    times = []
+def products(x, weight, d_out):
+    """By kind of product: (a, b) of a b^T."""
+    return {"forward": (x, weight), "gradient of x": (d_out, weight.t()), "gradient of W": (d_out.t(), x.t())}
+
+
+def by_blas(a, b):
+    return torch.mm(a, b.t())
+
+
+def by_onednn(a, b):
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+
+
+def seconds(ways, repeats):
+    """Medians of each way."""
+    times = {way: [] for way in ways}
     for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+        for way in ways:
+            begin = time.perf_counter()
+            way()
+            times[way].append(time.perf_counter() - begin)
+    return [statistics.median(times[way]) for way in ways]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--rows", type=int, default=131, help="tokens of 16 MiB of logits")
-    p.add_argument("--vocabulary", type=int, default=32000)
-    p.add_argument("--width", type=int, nargs="+", default=[128, 512, 1024])
-    p.add_argument("--repeats", type=int, default=40)
+    p.add_argument("--shape", nargs="+", default=["131x512x32000", "131x1024x32000", "4096x512x512", "4096x512x1408"])
+    p.add_argument("--repeats", type=int, default=15)
     a = p.parse_args()
     torch.set_num_threads(a.threads)
-    print("| rows x width x vocabulary | torch.mm, GFLOP/s | oneDNN |\n|---|---:|---:|")
-    for width in a.width:
-        x, weight = torch.randn(a.rows, width), torch.randn(a.vocabulary, width)
-        ways = [
-            lambda: torch.mm(x, weight.t()),
-            lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], ""),
-        ]
-        torch.testing.assert_close(ways[1](), ways[0](), rtol=1e-4, atol=1e-3)
-        speed = [2e-9 * a.rows * width * a.vocabulary / seconds(way, a.repeats) for way in ways]
-        print(f"| {a.rows} x {width} x {a.vocabulary} | {speed[0]:.0f} | {speed[1]:.0f} |")
+    names = list(products(*[torch.empty(1, 1)] * 3))
+    print("| rows x inputs x outputs | " + " | ".join(f"{name}: mm, oneDNN" for name in names) + " |")
+    print("|---|" + "---|" * len(names))
+    for shape in a.shape:
+        rows, inputs, outputs = map(int, shape.split("x"))
+        x, weight, d_out = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(rows, outputs)
+        cells = []
+        for left, right in products(x, weight, d_out).values():
+            expected = by_blas(left, right)
+            torch.testing.assert_close(by_onednn(left, right), expected, rtol=1e-3, atol=1e-3 * expected.std().item())
+            times = seconds([lambda: by_blas(left, right), lambda: by_onednn(left, right)], a.repeats)
+            cells.append(", ".join(f"{2e-9 * rows * inputs * outputs / t:.0f}" for t in times))
+        print(f"| {shape} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
