@@ -192,7 +192,9 @@ class SeparateStore : public SequenceStore {
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
 
   at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
-    return pass(memory, chunk_of(ids, computed, chunk_));
+    // Dynamic RoPE turns a key by the length of the text at which it came: the whole prompt's, as in transformers.
+    const bool whole = !streaming_ && model_.config().positions.rope_scaling.type == "dynamic";
+    return pass(memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
   }
 
   at::Tensor step(std::span<const Step> steps) override {
