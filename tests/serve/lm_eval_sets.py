@@ -28,7 +28,7 @@ PARITY = Path(__file__).resolve().parent.parent / "parity"
 sys.path.insert(0, str(PARITY))
 
 import rows  # noqa: E402
-from clients import server  # noqa: E402
+from serving import serving  # noqa: E402
 
 STOP, LONGEST = ["\n\n", " the"], 24  # of the texts
 
@@ -162,12 +162,12 @@ def main():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ours = likelihoods(f"{folder}/ours")
         length = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
-        with server(a.lazy, model) as address:
+        with serving(a.lazy, model, "--cache-gib", "0.1") as server:
             for setting in a.settings.split(","):
                 kind, batch = setting.split(":")
                 options = {
                     "model": "tiny",
-                    "base_url": f"{address}/v1/completions",
+                    "base_url": f"{server.address}/v1/completions",
                     "tokenizer": model,
                     "tokenized_requests": kind == "ids",
                     "batch_size": int(batch),
