@@ -42,9 +42,11 @@ test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSaniti
 	@scripts/build.sh asan build-asan
 	@scripts/test.sh build-asan
 
-test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch: builds in a minute)
+test-tsan:      ## what uses threads, under ThreadSanitizer (without LibTorch; the engine beside it, not instrumented)
 	@scripts/build.sh tsan build-tsan
 	@scripts/test.sh build-tsan
+	@scripts/build.sh $(PRESET) build engine_tsan_tests
+	@OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 build/tests/engine_tsan_tests --gtest_brief=1
 
 test-kills:     ## KILLS (default 100) kill -9 at random instants, of one process and of one of two ranks; nothing may be lost
 	@scripts/setup.sh test

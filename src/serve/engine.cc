@@ -138,7 +138,7 @@ struct Engine::Impl {
     sequence->request = std::move(request);
     const std::lock_guard lock(mutex);
     if (stopping) return {0, Refusal::stopping, "the server is being stopped"};
-    if (static_cast<int64_t>(arrived.size() + waiting.size()) >= options.max_waiting) {
+    if (static_cast<int64_t>(arrived.size()) + taken >= options.max_waiting) {
       return {0, Refusal::queue_full, fmt::format("{} requests wait already", options.max_waiting)};
     }
     const Id id = sequence->id = ++last_id;
@@ -153,6 +153,7 @@ struct Engine::Impl {
     const at::NoGradGuard guard;
     while (begin_step()) {
       admit();
+      publish();
       if (!active.empty()) {
         guarded({oldest_prompt()}, [&](auto& some) { read_prompt(*some.front()); });
         std::vector<Sequence*> texts;
@@ -174,6 +175,7 @@ struct Engine::Impl {
     });
     for (auto& sequence : arrived) waiting.push_back(std::move(sequence));
     arrived.clear();
+    taken = static_cast<int64_t>(waiting.size());
     const std::unordered_set<Id> gone = std::exchange(cancelled, {});
     const bool all = abandoned;
     lock.unlock();
@@ -297,12 +299,13 @@ struct Engine::Impl {
     s.receiver->on_end(reason, message);
   }
 
-  // What metrics() shows, between steps.
+  // What metrics() shows and submit() counts.
   void publish() {
     counts.running = static_cast<int64_t>(active.size());
     store->describe(counts);
     const std::lock_guard lock(mutex);
-    counts.waiting = static_cast<int64_t>(waiting.size() + arrived.size());
+    taken = static_cast<int64_t>(waiting.size());
+    counts.waiting = taken + static_cast<int64_t>(arrived.size());
     shown = counts;
     idle = active.empty() && waiting.empty() && arrived.empty();
     if (idle) changed.notify_all();
@@ -320,6 +323,7 @@ struct Engine::Impl {
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
   std::vector<std::unique_ptr<Sequence>> arrived;
+  int64_t taken = 0;  // waiting.size() as the other threads may know it
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;
   Id last_id = 0;

@@ -157,7 +157,11 @@ class PagedStore : public SequenceStore {
 class SeparateStore : public SequenceStore {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
-      : model_(model), streaming_(options.streaming), chunk_(options.chunk), bytes_(options.cache_bytes) {
+      : model_(model),
+        streaming_(options.streaming),
+        chunk_(options.chunk),
+        bytes_(options.cache_bytes),
+        left_(bytes_) {
     // What a sequence takes whatever its length: its states after as many tokens as they remember.
     const ModelConfig& c = model_.config();
     KVCache cache{.streaming = streaming_};
@@ -183,8 +187,8 @@ class SeparateStore : public SequenceStore {
 
   std::unique_ptr<Memory> admit(int64_t tokens) override {
     const int64_t bytes = bytes_of(tokens);
-    if (bytes > bytes_) return nullptr;
-    auto own = std::make_unique<Own>(bytes_, bytes);
+    if (bytes > left_) return nullptr;
+    auto own = std::make_unique<Own>(left_, bytes);
     own->cache.streaming = streaming_;
     return own;
   }
@@ -192,7 +196,9 @@ class SeparateStore : public SequenceStore {
   int64_t reuse(Memory&, std::span<const int64_t>, int64_t) override { return 0; }
 
   at::Tensor extend(Memory& memory, std::span<const int64_t> ids, int64_t computed) override {
-    return pass(memory, chunk_of(ids, computed, chunk_));
+    // Dynamic RoPE turns a key by the length of the text at which it came: the whole prompt's, as in transformers.
+    const bool whole = !streaming_ && model_.config().positions.rope_scaling.type == "dynamic";
+    return pass(memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
   }
 
   at::Tensor step(std::span<const Step> steps) override {
@@ -224,7 +230,8 @@ class SeparateStore : public SequenceStore {
   LanguageModel& model_;
   const std::optional<StreamingCache> streaming_;
   const int64_t chunk_;
-  int64_t bytes_, state_bytes_ = 0, token_bytes_ = 0;
+  const int64_t bytes_;
+  int64_t left_, state_bytes_ = 0, token_bytes_ = 0;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "family_cases.h"
 #include "family_folders.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
@@ -20,44 +21,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-// Every shape that differs in what is computed. Sizes are odd on purpose; 150 tokens pass the windows and the length
-// from which scaled RoPE differs.
-constexpr char kCases[] = R"(
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
-shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
-             intermediate_size=77, max_position_embeddings=64, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
-rope = lambda kind, **more: dict(rope_parameters=dict(rope_type=kind, rope_theta=5e4, **more))
-llama3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=40)
-yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32)
-windows = dict(use_sliding_window=True, sliding_window=9)
-alternating = ["sliding_attention", "full_attention", "sliding_attention"]
-cases = {  # name: (configuration class, what it changes, dtype, shards)
-    "llama": (LlamaConfig, dict(tie_word_embeddings=False), "float32", False),
-    "llama_head_dim": (LlamaConfig, dict(head_dim=16, num_key_value_heads=6, tie_word_embeddings=True), )"
-                          R"("float16", False),
-    "llama3": (LlamaConfig, dict(tie_word_embeddings=True, **llama3), "bfloat16", True),
-    "llama_linear": (LlamaConfig, rope("linear", factor=3.0), "float32", False),
-    "llama_dynamic": (LlamaConfig, rope("dynamic", factor=2.0), "float32", False),
-    "llama_yarn": (LlamaConfig, yarn, "float32", False),
-    "llama_yarn_mscale": (LlamaConfig, rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
-                                            mscale_all_dim=0.5, beta_fast=16.0, beta_slow=2.0, truncate=False),
-                          "float32", False),
-    "llama_bias": (LlamaConfig, dict(attention_bias=True), "float32", False),
-    "mistral_window": (MistralConfig, dict(sliding_window=7), "float32", False),
-    "mistral": (MistralConfig, dict(sliding_window=None, tie_word_embeddings=True), "bfloat16", False),
-    "qwen2": (Qwen2Config, dict(tie_word_embeddings=True), "float16", False),
-    "qwen2_window": (Qwen2Config, dict(max_window_layers=1, **windows), "float32", True),
-    "qwen2_yarn": (Qwen2Config, yarn, "bfloat16", False),
-    "qwen3": (Qwen3Config, dict(head_dim=22, tie_word_embeddings=True), "float32", False),
-    "qwen3_bias": (Qwen3Config, dict(head_dim=14, attention_bias=True, num_key_value_heads=1), "float32", False),
-    "qwen3_layers": (Qwen3Config, dict(head_dim=10, layer_types=alternating, **windows), "bfloat16", True),
-}
-for seed in (0, 1):
-    for name, (kind, changes, dtype, sharded) in cases.items():
-        make(f"{name}-{seed}", kind(**{**shape, **changes}), dtype, "60KB" if sharded else "5GB", length=150, seed=seed)
-)";
-
-TEST(Families, AreTransformersAndSavedAgainToo) { testing::expect_folders(kCases, 32); }
+TEST(Families, AreTransformersAndSavedAgainToo) { testing::expect_folders(testing::kLlamas, 32); }
 
 ModelConfig biased() {
   ModelConfig c{.vocab_size = 31,

@@ -15,7 +15,7 @@ import rows as local
 VERSION = "0.4.13"
 
 
-def _offline():
+def offline():
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -42,7 +42,7 @@ def serve_rows(data):
 
 
 @functools.cache
-def _definitions():
+def definitions():
     """The harness's own task definitions, without an index of its other thousands."""
     import lm_eval.tasks
 
@@ -53,7 +53,7 @@ def _definitions():
 
 def load(model, *, bos=False, batch_size=16, max_length=None, dtype="float32", device="cpu"):
     """The harness's `hf` model."""
-    _offline()
+    offline()
     import lm_eval
     import torch
     from lm_eval.models.huggingface import HFLM
@@ -69,7 +69,7 @@ def load(model, *, bos=False, batch_size=16, max_length=None, dtype="float32", d
 
 def evaluate(lm, data, tasks, output=None, *, limit=None, num_fewshot=None, bootstrap_iters=100000):
     """simple_evaluate of the tasks; results and samples go below `output` as the harness's own command writes them."""
-    _offline()
+    offline()
     import lm_eval
     from lm_eval.loggers import EvaluationTracker
 
@@ -82,7 +82,7 @@ def evaluate(lm, data, tasks, output=None, *, limit=None, num_fewshot=None, boot
         limit=limit,
         log_samples=True,
         bootstrap_iters=bootstrap_iters,
-        task_manager=_definitions(),
+        task_manager=definitions(),
         evaluation_tracker=tracker,
     )
     if tracker:

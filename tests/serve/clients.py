@@ -5,30 +5,12 @@ Usage: clients.py LAZY FOLDER openai|lm_eval    exit code 77 where the package i
 """
 
 import asyncio
-import contextlib
 import importlib.util
-import json
 import os
 import random
-import signal
-import subprocess
 import sys
-import urllib.request
 
-
-@contextlib.contextmanager
-def server(lazy, folder, *options):
-    """The address of a server with the model "tiny"; it must end with code 0 on SIGTERM."""
-    command = [lazy, "serve", f"tiny={folder}", "--port", "0", "--cache-gib", "0.05", "--device", "cpu", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("listening at "), line
-        yield line.split()[-1]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, f"exit code {process.returncode}"
-    finally:
-        process.kill()
+from serving import serving
 
 
 def check_openai(lazy, folder):
@@ -37,8 +19,9 @@ def check_openai(lazy, folder):
     key_file = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"lazy-keys-{os.getpid()}")
     with open(key_file, "w", encoding="utf-8") as file:
         file.write("right\n")
-    with server(lazy, folder, "--api-key-file", key_file) as address:
-        client = openai.OpenAI(base_url=f"{address}/v1", api_key="right", max_retries=0)
+    with serving(lazy, folder, "--api-key-file", key_file) as server:
+        connect = {"base_url": f"{server.address}/v1", "api_key": "right", "max_retries": 0}
+        client = openai.OpenAI(**connect)
         assert [model.id for model in client.models.list()] == ["tiny"]
         assert client.models.retrieve("tiny").id == "tiny"
         whole = client.completions.create(model="tiny", prompt="Once", max_tokens=12, temperature=0, n=2, logprobs=3)
@@ -80,7 +63,7 @@ def check_openai(lazy, folder):
                 assert error.code == code, error
 
         async def many():
-            async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="right", max_retries=0) as concurrent:
+            async with openai.AsyncOpenAI(**connect) as concurrent:
                 answers = await asyncio.gather(*(concurrent.completions.create(**options) for _ in range(64)))
                 assert {answer.choices[0].text for answer in answers} == {whole.choices[0].text}
 
@@ -98,12 +81,13 @@ def check_lm_eval(lazy, folder):
         (" ".join(rng.choices(words, k=rng.randint(1, 4))), " " + " ".join(rng.choices(words, k=rng.randint(1, 2))))
         for _ in range(40)
     ]
-    with server(lazy, folder) as address:
+    with serving(lazy, folder) as server:
 
         def harness(**options):
             if options["tokenizer_backend"] != "remote":
                 options["tokenizer"] = folder
-            model = LocalCompletionsAPI(model="tiny", base_url=f"{address}/v1/completions", max_length=128, **options)
+            url = f"{server.address}/v1/completions"
+            model = LocalCompletionsAPI(model="tiny", base_url=url, max_length=128, **options)
             requests = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
             return model, model.loglikelihood(requests)
 
@@ -114,8 +98,7 @@ def check_lm_eval(lazy, folder):
                 ids = model.tok_encode(context + continuation)
                 begin = len(model.tok_encode(context))
                 body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
-                request = urllib.request.Request(f"{address}/v1/completions", json.dumps(body).encode())
-                logprobs = json.load(urllib.request.urlopen(request))["choices"][0]["logprobs"]
+                logprobs = server.complete(**body)["choices"][0]["logprobs"]
                 assert len(logprobs["tokens"]) == len(ids) + 1 and logprobs["token_logprobs"][0] is None
                 values = logprobs["token_logprobs"][begin:-1]
                 greedy = all(v == max(t.values()) for v, t in zip(values, logprobs["top_logprobs"][begin:-1]))
@@ -152,4 +135,5 @@ def main():
     print("ok")
 
 
-main()
+if __name__ == "__main__":
+    main()

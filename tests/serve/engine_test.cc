@@ -352,6 +352,23 @@ TEST(Engine, WaitsForMemoryAndLosesNoPage) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
+// Caches of their own count like pages: who finds no room now waits, and is not refused.
+TEST(Engine, WaitsForMemoryWithoutPagesToo) {
+  ModelConfig config = small("none");
+  config.positions = {};
+  config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
+  LanguageModel model(config, 3);
+  Engine engine(model, kSmall);
+  const int64_t most = engine.max_request_tokens();
+  auto first = std::make_shared<Collector>();
+  const auto submission = engine.submit(request(prompt(10, 2), most - 10, {}), first);
+  EXPECT_TRUE(first->wait_for_tokens(3));
+  EXPECT_EQ(engine.max_request_tokens(), most);
+  const auto second = submit(engine, request(prompt(10, 3), most - 10, {}));
+  engine.cancel(submission.id);
+  EXPECT_TRUE(second->wait_for_tokens(3));
+}
+
 TEST(Engine, ACancelledRequestFreesItsPages) {
   LanguageModel model(small(), 3);
   Engine engine(model, kSmall);

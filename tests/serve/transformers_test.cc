@@ -1,7 +1,9 @@
-// Hugging Face transformers reads our softmax models and we read its: equal logits, equal greedy text.
+// Hugging Face transformers reads our softmax models and we read its of every family: equal logits, equal greedy text.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/as_transformers.h"
+#include "model/family_cases.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
 #include "model/temporary_folder.h"
@@ -46,6 +48,23 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
 }
 
+std::vector<int64_t> numbers(const at::Tensor& t) {
+  return {t.const_data_ptr<int64_t>(), t.const_data_ptr<int64_t>() + t.numel()};
+}
+
+std::shared_ptr<TokenQueue> write(Engine& engine, const std::vector<int64_t>& prompt, int64_t count,
+                                  double temperature = 0) {
+  auto tokens = std::make_shared<TokenQueue>();
+  engine.submit({.prompt = prompt, .sampling = {.temperature = temperature}, .max_tokens = count}, tokens);
+  return tokens;
+}
+
+std::vector<int64_t> text_of(TokenQueue& queue) {
+  std::vector<int64_t> out;
+  while (const auto item = queue.next()) out.push_back(item->token.id);
+  return out;
+}
+
 TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
   const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
   if (!missing.empty()) GTEST_SKIP() << missing;
@@ -81,23 +100,13 @@ TEST_P(Transformers, EqualLogitsAndEqualGreedyText) {
   const double rounding = std::numeric_limits<float>::epsilon() / 2 * exact.square().mean().sqrt().item<double>();
   EXPECT_LE(distance(logits, exact), 2 * distance(single, exact) + rounding);
 
-  const auto written = [&](Engine& engine, int64_t row) {
-    const int64_t* prompt = ids[row].const_data_ptr<int64_t>();
-    auto tokens = std::make_shared<TokenQueue>();
-    engine.submit({.prompt = {prompt, prompt + 7}, .sampling = {.temperature = 0}, .max_tokens = 40}, tokens);
-    return tokens;
-  };
-  const at::Tensor& text = theirs.at("text");
-  const std::vector<int64_t> expected(text.const_data_ptr<int64_t>(), text.const_data_ptr<int64_t>() + text.numel());
   {
     Engine engine(model, {});
     std::vector<std::shared_ptr<TokenQueue>> queues;
-    for (const int64_t row : {0, 1, 1, 0, 1}) queues.push_back(written(engine, row));  // alone in the first steps
-    for (const size_t n : {0, 3}) {
-      std::vector<int64_t> text;
-      while (const auto item = queues[n]->next()) text.push_back(item->token.id);
-      EXPECT_EQ(text, expected);
+    for (const int64_t row : {0, 1, 1, 0, 1}) {  // alone in the first steps
+      queues.push_back(write(engine, numbers(ids[row].narrow(0, 0, 7)), 40));
     }
+    for (const size_t n : {0, 3}) EXPECT_EQ(text_of(*queues[n]), numbers(theirs.at("text")));
   }
 
   LanguageModel back = LanguageModel::load(folder / "theirs");
@@ -109,6 +118,95 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Transformers,
                                            Case{"grouped_tied", 2, 16, true, 5e5},
                                            Case{"one_kv_head_wide", 1, 32, false, 1e4}),
                          [](const auto& info) { return info.param.name; });
+
+// Instead of kMakeFolders' record: the greedy texts of transformers after the beginnings of two rows, short and long.
+// `sure` counts their tokens before a choice between two logits that rounding could turn.
+constexpr char kRecordTexts[] = R"(
+def record(where, ids):
+    model = reopened(where)
+    out = {"ids": ids}
+    for count in (7, 2 * ids.shape[1] // 3):
+        prompts = ids[:, :count]  # no id is padding
+        made = model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=24,
+                              eos_token_id=None, pad_token_id=0, output_scores=True, return_dict_in_generate=True)
+        best = torch.stack(made.scores, 1).topk(2).values  # [row, token, 2]
+        close = best[..., 0] - best[..., 1] < 1e-4 * best.abs().amax((1, 2))[:, None]
+        for row in range(len(ids)):
+            out[f"{row}.{count}.text"] = made.sequences[row, count:].contiguous()
+            out[f"{row}.{count}.sure"] = torch.tensor((close[row].tolist() + [True]).index(True))
+    save_file(out, where / "out.safetensors")
+)";
+
+// How many tokens were compared.
+int64_t expect_texts(const std::filesystem::path& folder) {
+  LanguageModel model = LanguageModel::load(folder);
+  const auto theirs = read_safetensors(folder / "out.safetensors");
+  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // prompt, text
+  for (const auto& [name, text] : theirs) {
+    if (!name.ends_with(".text")) continue;
+    const int64_t row = name[0] - '0', count = std::stoll(name.substr(2));
+    const int64_t sure = theirs.at(name.substr(0, name.size() - 4) + "sure").item<int64_t>();
+    texts.emplace_back(numbers(theirs.at("ids")[row].narrow(0, 0, count)), numbers(text.narrow(0, 0, sure)));
+  }
+  EXPECT_EQ(texts.size(), 4U);
+  const auto expect = [&](TokenQueue& queue, const std::vector<int64_t>& text, const char* where) {
+    std::vector<int64_t> ours = text_of(queue);
+    EXPECT_EQ(ours.size(), 24U) << where;
+    ours.resize(text.size());
+    EXPECT_EQ(ours, text) << where;
+  };
+  int64_t compared = 0;
+  for (const auto& [prompt, text] : texts) {
+    Engine engine(model, {});
+    expect(*write(engine, prompt, 24), text, "alone");
+    compared += static_cast<int64_t>(text.size());
+  }
+  // Every prompt is several chunks, and requests that sample come and go beside.
+  Engine engine(model, {.page_tokens = 4, .chunk = 8, .rows = 4});
+  std::vector<std::shared_ptr<TokenQueue>> queues, others;
+  for (const auto& [prompt, text] : texts) {
+    for (const double temperature : {1.0, 0.7}) others.push_back(write(engine, prompt, 24, temperature));
+    queues.push_back(write(engine, prompt, 24));
+  }
+  for (size_t n = 0; n < texts.size(); ++n) expect(*queues[n], texts[n].second, "with others");
+  for (const auto& other : others) EXPECT_EQ(text_of(*other).size(), 24U);
+  return compared;
+}
+
+void expect_greedy_texts(const std::string& script, int folders) {
+  const std::string missing = testing::missing_python_modules("torch, transformers, safetensors");
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const TemporaryFolder folder;
+  const auto [made, said] = testing::run_python(folder, std::string(testing::kMakeFolders) + kRecordTexts + script,
+                                                fmt::format("'{}'", folder.path().string()));
+  ASSERT_EQ(made, 0) << said;
+  int found = 0;
+  int64_t compared = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (!entry.is_directory()) continue;
+    ++found;
+    SCOPED_TRACE(entry.path().filename().string());
+    compared += expect_texts(entry.path());
+  }
+  EXPECT_EQ(found, folders);
+  fmt::print("{} folders, {} tokens compared\n", found, compared);
+  EXPECT_GE(compared, 86 * found);  // nine of ten
+}
+
+constexpr char kMamba2[] = R"(
+from transformers import Mamba2Config
+shape = dict(vocab_size=211, hidden_size=64, num_hidden_layers=3, head_dim=16, num_heads=8, state_size=12, chunk_size=16,
+             expand=2, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+for seed in (0, 1):
+    make(f"tied-{seed}", Mamba2Config(**shape, n_groups=1, tie_word_embeddings=True), seed=seed)
+    make(f"groups-{seed}", Mamba2Config(**shape, n_groups=2), "bfloat16", "60KB", seed=seed)
+)";
+
+TEST(GreedyTexts, Llamas) { expect_greedy_texts(testing::kLlamas, 32); }
+TEST(GreedyTexts, Gpt2) { expect_greedy_texts(testing::kGpt2, 12); }
+TEST(GreedyTexts, Bloom) { expect_greedy_texts(testing::kBloom, 8); }
+TEST(GreedyTexts, GptOss) { expect_greedy_texts(testing::kGptOss, 10); }
+TEST(GreedyTexts, Mamba2) { expect_greedy_texts(kMamba2, 4); }
 
 }  // namespace
 }  // namespace lazy

@@ -1,0 +1,132 @@
+// Scripts that make small folders of every family in transformers, to follow kMakeFolders (as_transformers.h): every
+// shape that differs in what is computed, every spelling of files and configurations.
+#pragma once
+
+namespace lazy::testing {
+
+// Every shape that differs in what is computed. Sizes are odd on purpose; 150 tokens pass the windows and the length
+// from which scaled RoPE differs.
+inline constexpr char kLlamas[] = R"(
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+             intermediate_size=77, max_position_embeddings=64, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
+rope = lambda kind, **more: dict(rope_parameters=dict(rope_type=kind, rope_theta=5e4, **more))
+llama3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=40)
+yarn = rope("yarn", factor=4.0, original_max_position_embeddings=32)
+windows = dict(use_sliding_window=True, sliding_window=9)
+alternating = ["sliding_attention", "full_attention", "sliding_attention"]
+cases = {  # name: (configuration class, what it changes, dtype, shards)
+    "llama": (LlamaConfig, dict(tie_word_embeddings=False), "float32", False),
+    "llama_head_dim": (LlamaConfig, dict(head_dim=16, num_key_value_heads=6, tie_word_embeddings=True), )"
+                                  R"("float16", False),
+    "llama3": (LlamaConfig, dict(tie_word_embeddings=True, **llama3), "bfloat16", True),
+    "llama_linear": (LlamaConfig, rope("linear", factor=3.0), "float32", False),
+    "llama_dynamic": (LlamaConfig, rope("dynamic", factor=2.0), "float32", False),
+    "llama_yarn": (LlamaConfig, yarn, "float32", False),
+    "llama_yarn_mscale": (LlamaConfig, rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
+                                            mscale_all_dim=0.5, beta_fast=16.0, beta_slow=2.0, truncate=False),
+                          "float32", False),
+    "llama_bias": (LlamaConfig, dict(attention_bias=True), "float32", False),
+    "mistral_window": (MistralConfig, dict(sliding_window=7), "float32", False),
+    "mistral": (MistralConfig, dict(sliding_window=None, tie_word_embeddings=True), "bfloat16", False),
+    "qwen2": (Qwen2Config, dict(tie_word_embeddings=True), "float16", False),
+    "qwen2_window": (Qwen2Config, dict(max_window_layers=1, **windows), "float32", True),
+    "qwen2_yarn": (Qwen2Config, yarn, "bfloat16", False),
+    "qwen3": (Qwen3Config, dict(head_dim=22, tie_word_embeddings=True), "float32", False),
+    "qwen3_bias": (Qwen3Config, dict(head_dim=14, attention_bias=True, num_key_value_heads=1), "float32", False),
+    "qwen3_layers": (Qwen3Config, dict(head_dim=10, layer_types=alternating, **windows), "bfloat16", True),
+}
+for seed in (0, 1):
+    for name, (kind, changes, dtype, sharded) in cases.items():
+        make(f"{name}-{seed}", kind(**{**shape, **changes}), dtype, "60KB" if sharded else "5GB", length=150, seed=seed)
+)";
+
+// Sizes are odd on purpose.
+inline constexpr char kGpt2[] = R"(
+from transformers import GPT2Config
+shape = dict(vocab_size=211, n_embd=60, n_layer=3, n_head=6, n_positions=64, bos_token_id=1, eos_token_id=2,
+             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+for seed in (0, 1):
+    make(f"tied-{seed}", GPT2Config(**shape), seed=seed)
+    make(f"untied-{seed}", GPT2Config(**{**shape, "n_embd": 35, "n_head": 5}, n_inner=51, activation_function="gelu",
+                                      tie_word_embeddings=False), seed=seed)
+    make(f"sharded-{seed}", GPT2Config(**shape, n_inner=77, scale_attn_by_inverse_layer_idx=True), )"
+                                R"("bfloat16", "60KB", seed=seed)
+    make(f"unscaled-{seed}", GPT2Config(**shape, activation_function="relu", scale_attn_weights=False), )"
+                                R"("float16", seed=seed)
+    # As published in 2019: without the prefix, with buffers, as pytorch_model.bin.
+    where = make(f"published-{seed}", GPT2Config(**shape), seed=seed)
+    tensors = {n.removeprefix("transformer."): t for n, t in take(where).items()}
+    for n in range(3):
+        tensors[f"h.{n}.attn.bias"] = torch.ones(64, 64).tril()[None, None]
+        tensors[f"h.{n}.attn.masked_bias"] = torch.tensor(-1e4)
+    torch.save(tensors, where / "pytorch_model.bin")
+    # In two files, some tensors transposed in memory and in one storage with others.
+    where = make(f"two-{seed}", GPT2Config(**shape, tie_word_embeddings=False), "bfloat16", seed=seed)
+    tensors = {n: t.t().contiguous().t() if t.dim() == 2 else torch.cat((t, t))[:len(t)] )"
+                                R"(for n, t in take(where).items()}
+    names = sorted(tensors)
+    files = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
+    for file, held in files.items():
+        torch.save({n: tensors[n] for n in held}, where / file)
+    index = {"metadata": {}, "weight_map": {n: file for file, held in files.items() for n in held}}
+    (where / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+)";
+
+inline constexpr char kBloom[] = R"(
+from transformers import BloomConfig
+shape = dict(vocab_size=211, hidden_size=60, n_layer=3, n_head=6, hidden_dropout=0.0, attention_dropout=0.0))"
+                                 R"(  # 6 is no power of 2
+for seed in (0, 1):
+    make(f"tied-{seed}", BloomConfig(**shape), seed=seed)
+    make(f"untied-{seed}", BloomConfig(**{**shape, "hidden_size": 35, "n_head": 5}, )"
+                                 R"(tie_word_embeddings=False), seed=seed)
+    make(f"sharded-{seed}", BloomConfig(**{**shape, "n_head": 4}), "bfloat16", "60KB", seed=seed)
+    # As published: without the prefix, as pytorch_model.bin, older words in config.json.
+    where = make(f"published-{seed}", BloomConfig(**shape), "float16", seed=seed)
+    torch.save({n.removeprefix("transformer."): t for n, t in take(where).items()}, where / "pytorch_model.bin")
+    config = json.loads((where / "config.json").read_text())
+    config |= {"n_embed": config.pop("hidden_size"), "num_attention_heads": config.pop("n_head"), "seq_length": 2048}
+    (where / "config.json").write_text(json.dumps(config))
+)";
+
+inline constexpr char kGptOss[] = R"(
+from transformers import GptOssConfig
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+yarn = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+            original_max_position_embeddings=16)
+shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, )"
+                                  R"(num_key_value_heads=2, head_dim=14,
+             intermediate_size=37, num_local_experts=5, num_experts_per_tok=2, )"
+                                  R"(sliding_window=9, max_position_embeddings=64,
+             rope_parameters=yarn, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+for seed in (0, 1):
+    make(f"windows-{seed}", GptOssConfig(**shape), seed=seed)
+    # The bound on gate and up is reached, and all experts are asked.
+    make(f"bounds-{seed}", GptOssConfig(**{**shape, "num_experts_per_tok": 5, "num_key_value_heads": 6}, )"
+                                  R"(swiglu_limit=0.4, swiglu_alpha=1.3),
+         seed=seed)
+    make(f"layers-{seed}", GptOssConfig(**shape, tie_word_embeddings=True, )"
+                                  R"(layer_types=["full_attention"] + ["sliding_attention"] * 2),
+         "bfloat16", "60KB", seed=seed)
+    make(f"no-bias-{seed}", GptOssConfig(**shape, attention_bias=False), seed=seed)
+
+    # As published: experts of 4 bits, whose values transformers unpacks for itself.
+    where = make(f"mxfp4-{seed}", GptOssConfig(**{**shape, "hidden_size": 64, "intermediate_size": 96}), seed=seed)
+    tensors = load_file(where / "model.safetensors")
+    packed = {}
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj")) and "experts" in n]:
+        experts, into, out = tensors[name].shape
+        blocks = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8)
+        scales = torch.randint(120, 126, (experts, out, into // 32), dtype=torch.uint8)
+        packed |= {name + "_blocks": blocks, name + "_scales": scales}
+        tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
+    save_file(tensors, where / "model.safetensors", {"format": "pt"})
+    record(where, load_file(where / "out.safetensors")["ids"])
+    save_file({n: t for n, t in tensors.items() if n + "_blocks" not in packed} | packed, )"
+                                  R"(where / "model.safetensors", {"format": "pt"})
+    config = json.loads((where / "config.json").read_text())
+    (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+)";
+
+}  // namespace lazy::testing

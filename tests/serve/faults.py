@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""What may happen to a running `lazy serve`: its folder is damaged, it is killed, requests are larger than its memory.
+
+Usage: faults.py LAZY FOLDER
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from serving import Server, copy_of_model, raise_file_limit, serving
+
+GREEDY = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "echo": True, "logprobs": 2}
+
+
+def choices(server):
+    return server.complete(**GREEDY)["choices"]
+
+
+# What is done to a folder, and what the line of a restart names.
+def truncate(folder):
+    os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
+
+
+def overwrite(folder):
+    with open(folder / "model.safetensors", "r+b") as file:
+        file.write(b"\xff" * 64)
+
+
+def remove_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def cut_config(folder):
+    os.truncate(folder / "config.json", 100)
+
+
+def replace_config(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+
+
+def cut_tokenizer(folder):
+    (folder / "tokenizer.model").unlink()
+    os.truncate(folder / "tokenizer.json", 1000)
+
+
+def remove_tokenizer(folder):
+    for name in ("tokenizer.json", "tokenizer.model"):
+        (folder / name).unlink()
+
+
+def remove_all(folder):
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+
+DAMAGES = [
+    (truncate, "model.safetensors"),
+    (overwrite, "model.safetensors"),
+    (remove_weights, "model.safetensors"),
+    (cut_config, "config.json"),
+    (replace_config, "layers.2"),
+    (cut_tokenizer, "tokenizer.json"),
+    (remove_tokenizer, "tokenizer"),
+    (remove_all, ""),
+]
+
+
+def check_damaged_folders(lazy, folder):
+    """The running server goes on as before; another one says in one line what is wrong."""
+    for damage, named in DAMAGES:
+        with tempfile.TemporaryDirectory() as temporary:
+            model = Path(temporary) / "model"
+            copy_of_model(folder, model)
+            with serving(lazy, model, "--cache-gib", "0.01") as server:
+                expected = choices(server)
+                chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
+                status, said = server.post("/v1/chat/completions", chat)
+                assert status == 200, said
+                damage(model)
+                assert choices(server) == expected, damage.__name__
+                assert server.post("/v1/chat/completions", chat)[1]["choices"] == said["choices"], damage.__name__
+                assert server.post("/tokenize", {"prompt": "a b"})[0] == 200
+                assert server.get("/tokenizer_info")[0] == 200
+            again = subprocess.run(
+                [lazy, "serve", model, "--port", "0", "--device", "cpu"], capture_output=True, text=True, timeout=60
+            )
+            lines = again.stderr.strip().splitlines()
+            print(f"  {damage.__name__}: exit code {again.returncode}: {again.stderr.strip()}")
+            assert again.returncode in (1, 2) and again.stdout == "", (again.returncode, again.stdout)
+            assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
+
+
+def check_kills(lazy, folder):
+    """kill -9 with streams and idle connections, and at once again at the same port."""
+    port = 0
+    for _ in range(4):
+        server = Server(lazy, folder, "--cache-gib", "0.01", port=port)
+        try:
+            assert port in (0, server.port)
+            port = server.port
+            expected = choices(server)
+            streams = []
+            for n in range(20):
+                connection = server.connection()
+                body = {"prompt": "a", "max_tokens": 4000, "stream": True, "seed": n, "ignore_eos": True}
+                if n % 2 == 0:
+                    connection.request("POST", "/v1/completions", json.dumps(body))
+                    assert connection.getresponse().readline().startswith(b"data: ")
+                else:
+                    connection.request("GET", "/health")
+                    connection.getresponse().read()
+                streams.append(connection)
+        finally:
+            server.process.kill()
+        # The dead server's connections are not waited for.
+        with serving(lazy, folder, "--cache-gib", "0.01", port=port) as server:
+            assert choices(server) == expected
+        for connection in streams:
+            connection.close()
+
+
+def check_memory(lazy, folder):
+    """Requests larger than the cache are refused, several that fill it wait for each other; memory stays."""
+    with serving(lazy, folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300") as server:
+        most = json.loads(server.get("/v1/models")[1])["data"][0]["max_model_len"]
+        choices(server)
+        server.complete(prompt=[5] * (most - 20), max_tokens=1)  # every page was touched
+        before = server.resident_mib()
+        for body in (
+            {"prompt": "a", "max_tokens": most},
+            {"prompt": "a", "max_tokens": 2**62},
+            {"prompt": [5] * (most + 1), "max_tokens": 0},
+            {"prompt": [5] * (8 * most), "max_tokens": 1, "echo": True, "logprobs": 20},
+            {"prompt": "a b " * 5_000_000, "max_tokens": 1},
+            {"prompt": ["a", "a b " * (2 * most)], "max_tokens": 1, "n": 100},
+        ):
+            status, answer = server.post("/v1/completions", body)
+            assert status == 400 and answer["error"]["code"] == "context_length_exceeded", (status, answer)
+        status, answer = server.post("/v1/completions", {"prompt": "a", "n": 1000})
+        assert status == 400, (status, answer)
+        # Each takes half of the cache: two at a time.
+        found = []
+
+        def half(n):
+            answer = server.complete(prompt=[n + 3] * (most // 2 - 60), max_tokens=40, ignore_eos=True, temperature=0)
+            found.append(answer["usage"]["completion_tokens"])
+
+        threads = [threading.Thread(target=half, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [40] * 8, found
+        # Each counts with all that it may write.
+        many = server.complete(prompt="a", n=128, max_tokens=most // 4, logit_bias={"9": 100}, stop_token_ids=[9])
+        assert {choice["finish_reason"] for choice in many["choices"]} == {"stop"}, many["choices"]
+        metrics = server.metrics()
+        assert metrics["lazy_cache_pages_free"] + metrics["lazy_cache_pages_shared"] == metrics["lazy_cache_pages"]
+        after = server.resident_mib()
+        print(f"  {most} tokens at most, resident {before:.0f} MiB before, {after:.0f} MiB after")
+        assert after < before + 256, (before, after)
+
+
+def check_connections(lazy, folder):
+    """Two thousand connections, each with a request; and others beside clients that do not read."""
+    if not raise_file_limit(4200):
+        print("  2000 connections: not checked, fewer open files are allowed")
+        return
+    with serving(lazy, folder, "--cache-gib", "0.05", "--max-waiting", "2000") as server, contextlib.ExitStack() as all:
+        connections = [all.enter_context(contextlib.closing(server.connection())) for _ in range(2000)]
+        body = json.dumps({"prompt": "a", "max_tokens": 3, "temperature": 0, "ignore_eos": True})
+        for connection in connections:
+            connection.request("POST", "/v1/completions", body)
+        texts = set()
+        for connection in connections:
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            texts.add(json.loads(answer.read())["choices"][0]["text"])
+        assert len(texts) == 1, texts
+        assert server.metrics()["lazy_http_connections"] >= 2000
+        print(f"  2000 connections, resident {server.resident_mib():.0f} MiB")
+
+
+def main():
+    lazy, folder = sys.argv[1:]
+    for check in (check_damaged_folders, check_kills, check_memory, check_connections):
+        begin = time.monotonic()
+        check(lazy, folder)
+        print(f"{check.__name__.removeprefix('check_')}: {time.monotonic() - begin:.1f} s", flush=True)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

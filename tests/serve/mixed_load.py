@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Minutes of mixed load on a `lazy serve`: streams, texts, scores, chat, clients that leave, that read slowly or send
+anything but requests. Every proper request must be answered as it should be, resident memory stay, no page be lost.
+
+Usage: mixed_load.py LAZY FOLDER [MINUTES]
+"""
+
+import collections
+import contextlib
+import json
+import random
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from serving import copy_of_model, serving
+
+WORDS = "the a of time water house and runs every little is to light .".split()
+GROWTH_MIB = 16  # of resident memory, after the first tenth of the run
+
+
+class Load:
+    def __init__(self, server, end):
+        self.server, self.end = server, end
+        self.counts, self.errors, self.lock = collections.Counter(), [], threading.Lock()
+
+    def run(self, seed):
+        """One client: one thing after the other until the end."""
+        rng = random.Random(seed)
+        kinds = [self.text, self.stream, self.score, self.chat, self.refused, self.leave, self.garbage, self.look]
+        while time.monotonic() < self.end:
+            kind = self.dawdle if rng.random() < 0.005 else rng.choice(kinds)
+            try:
+                kind(rng)
+                error = None
+            except Exception as exception:  # noqa: BLE001 - all are counted
+                error = f"{kind.__name__}: {type(exception).__name__}: {exception}"
+            with self.lock:
+                self.counts[kind.__name__] += 1
+                if error:
+                    self.errors.append(error)
+
+    def prompt(self, rng):
+        return " ".join(rng.choices(WORDS, k=rng.randint(1, 200)))
+
+    def expect(self, condition, *what):
+        if not condition:
+            raise AssertionError(str(what)[:300])
+
+    def text(self, rng):
+        n, count = rng.randint(1, 4), rng.randint(0, 60)
+        body = {"prompt": self.prompt(rng), "n": n, "max_tokens": count, "ignore_eos": True, "seed": rng.randint(0, 9)}
+        answer = self.server.complete(**body, temperature=rng.choice([0, 0.7, 1]), top_p=rng.choice([0.9, 1]))
+        self.expect(answer["usage"]["completion_tokens"] == n * count, answer["usage"], n, count)
+
+    def stream(self, rng, path="/v1/completions", **prompt):
+        count = rng.randint(1, 80)
+        body = {"prompt": self.prompt(rng)} | prompt
+        body |= {"max_tokens": count, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+        with contextlib.closing(self.server.connection()) as connection:
+            connection.request("POST", path, json.dumps(body))
+            answer = connection.getresponse()
+            events = [line[6:].strip() for line in answer.read().split(b"\n\n") if line]
+            self.expect(answer.status == 200 and events[-1] == b"[DONE]", answer.status, events[-2:])
+            used = json.loads(events[-2])["usage"]["completion_tokens"]
+            self.expect(used == count, used, count)
+
+    def score(self, rng):
+        prompts = [self.prompt(rng) for _ in range(rng.randint(1, 4))]
+        answer = self.server.complete(prompt=prompts, echo=True, logprobs=rng.randint(0, 5), max_tokens=1)
+        for choice in answer["choices"]:
+            arrays = choice["logprobs"]
+            length = len(arrays["tokens"])
+            self.expect(arrays["token_logprobs"][0] is None and length == len(arrays["text_offset"]), arrays)
+        self.expect(len(answer["choices"]) == len(prompts), answer)
+
+    def chat(self, rng):
+        messages = [{"role": "user", "content": self.prompt(rng)}]
+        self.stream(rng, "/v1/chat/completions", messages=messages)
+
+    def refused(self, rng):
+        body, code = rng.choice(
+            [
+                ({"prompt": 5}, 400),
+                ({"prompt": "a", "max_tokens": 10**9}, 400),
+                ({"prompt": "a", "temperature": "hot"}, 400),
+                ({"prompt": [[10**6]]}, 400),
+                ({"prompt": "a", "model": "other"}, 404),
+                ([1, 2], 400),
+            ]
+        )
+        status, answer = self.server.post("/v1/completions", body)
+        self.expect(status == code and "error" in answer, status, answer)
+
+    def leave(self, rng):
+        """In the middle of a stream."""
+        with contextlib.closing(self.server.connection()) as connection:
+            body = {"prompt": self.prompt(rng), "max_tokens": 3000, "ignore_eos": True, "stream": True, "n": 2}
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            answer = connection.getresponse()
+            for _ in range(rng.randint(0, 20)):
+                answer.readline()
+
+    def garbage(self, rng):
+        """A request with some bytes changed: any answer, and the end of the connection."""
+        body = json.dumps({"prompt": self.prompt(rng), "max_tokens": 4, "echo": True, "logprobs": 2}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        sent = bytearray(head + body)
+        for _ in range(rng.randint(1, 6)):
+            sent[rng.randrange(len(sent))] = rng.randrange(256)
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=120) as client:
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while client.recv(65536):
+                    pass
+
+    def look(self, rng):
+        for path in ("/health", "/metrics", "/v1/models", "/version", "/tokenizer_info"):
+            self.expect(self.server.get(path)[0] == 200, path)
+        status, answer = self.server.post("/tokenize", {"prompt": self.prompt(rng)})
+        self.expect(status == 200 and answer["count"] == len(answer["tokens"]), status, answer)
+
+    def dawdle(self, rng):
+        """A long stream into a small buffer that is not read for some time."""
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(120)
+            client.connect(("127.0.0.1", self.server.port))
+            body = b'{"prompt": "a", "max_tokens": 6000, "ignore_eos": true, "stream": true, "logprobs": 5}'
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(min(rng.uniform(0, 45), max(0, self.end - time.monotonic())))
+
+
+def main():
+    lazy, folder = sys.argv[1:3]
+    minutes = float(sys.argv[3]) if len(sys.argv) > 3 else 0.25
+    with tempfile.TemporaryDirectory() as temporary:
+        model = Path(temporary) / "model"
+        copy_of_model(folder, model)
+        log = open(Path(temporary) / "log", "w")  # noqa: SIM115 - of the server
+        with log, serving(lazy, model, "--cache-gib", "0.01", log=log) as server:
+            begin = time.monotonic()
+            load = Load(server, begin + 60 * minutes)
+            threads = [threading.Thread(target=load.run, args=(seed,)) for seed in range(12)]
+            for thread in threads:
+                thread.start()
+            first = None
+            for tenth in range(1, 11):
+                time.sleep(max(0, begin + 6 * minutes * tenth - time.monotonic()))
+                resident = server.resident_mib()
+                first = first or resident
+                done = sum(load.counts.values())
+                print(f"minute {minutes * tenth / 10:.2f}: {resident:.1f} MiB, {done} requests", flush=True)
+            for thread in threads:
+                thread.join()
+            for _ in range(600):  # those that were left are cancelled
+                metrics = server.metrics()
+                if metrics["lazy_requests_running"] + metrics["lazy_requests_waiting"] == 0:
+                    break
+                time.sleep(0.1)
+            metrics = server.metrics()
+            print(" ".join(f"{kind} {count}" for kind, count in sorted(load.counts.items())))
+            print(
+                f"{metrics['lazy_generated_tokens_total']:.0f} tokens written, "
+                f"{metrics['lazy_prompt_tokens_total']:.0f} of prompts; {metrics['lazy_http_malformed_total']:.0f} "
+                f"requests malformed, {metrics['lazy_http_gone_total']:.0f} clients gone; {len(load.errors)} errors"
+            )
+            print("\n".join(load.errors[:20]))
+            assert not load.errors
+            assert metrics["lazy_requests_running"] + metrics["lazy_requests_waiting"] == 0, metrics
+            free, kept = metrics["lazy_cache_pages_free"], metrics["lazy_cache_pages_shared"]
+            print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} kept for prompts to come")
+            assert free + kept == metrics["lazy_cache_pages"], metrics
+            assert resident < first + GROWTH_MIB, (first, resident)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

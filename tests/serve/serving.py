@@ -1,0 +1,95 @@
+"""A `lazy serve` process for tests, and plain requests to it."""
+
+import contextlib
+import http.client
+import json
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+
+
+class Server:
+    def __init__(self, lazy, folder, *options, port=0, log=None):
+        command = [lazy, "serve", f"tiny={folder}", "--port", str(port), "--device", "cpu", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening at "), line
+        self.address = line.split()[-1]
+        self.port = int(self.address.rsplit(":", 1)[1])
+
+    def stop(self):
+        """SIGTERM must end it with code 0."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, f"exit code {self.process.returncode}"
+
+    def connection(self, timeout=120):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def get(self, path):
+        connection = self.connection()
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def post(self, path, body):
+        """Status and parsed answer."""
+        connection = self.connection()
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(body))
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def complete(self, **body):
+        status, answer = self.post("/v1/completions", body)
+        assert status == 200, (status, answer)
+        return answer
+
+    def metrics(self):
+        """{name: value}; labels are left out and their values added."""
+        out = {}
+        for line in self.get("/metrics")[1].splitlines():
+            if not line.startswith("#"):
+                name, value = line.split("{")[0].split(" ")[0], float(line.rsplit(" ", 1)[1])
+                out[name] = out.get(name, 0) + value
+        return out
+
+    def resident_mib(self):
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("no VmRSS")
+
+
+@contextlib.contextmanager
+def serving(lazy, folder, *options, **more):
+    """A server with the model "tiny" until the end of the block."""
+    server = Server(lazy, folder, *options, **more)
+    try:
+        yield server
+        server.stop()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def copy_of_model(folder, target):
+    """A copy of the model folder, with a chat template."""
+    shutil.copytree(folder, target)
+    file = Path(target) / "tokenizer_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(config | {"chat_template": CHAT_TEMPLATE}), encoding="utf-8")
+
+
+def raise_file_limit(wanted):
+    """Whether this process and its children may have that many open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        return False
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return True
