@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "ops/rows.h"
 #include "serve/sequence_store.h"
 
 namespace lazy {
@@ -59,29 +60,31 @@ struct Sequence {
 };
 
 // `logits` of one place; the token there is `id`.
-ScoredToken score(std::span<const float> logits, int64_t id, int likely) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x - largest));
-  const double lse = largest + std::log(sum);
-  const auto logprob = [&](int64_t at) { return static_cast<float>(logits[static_cast<size_t>(at)] - lse); };
-  ScoredToken out{.id = id, .logprob = logprob(id)};
-  if (likely <= 0) return out;
-  std::vector<int64_t> order(logits.size());
-  for (size_t n = 0; n < order.size(); ++n) order[n] = static_cast<int64_t>(n);
-  const auto kept = std::min(order.size(), static_cast<size_t>(likely));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
-                    [&](int64_t a, int64_t b) {
-                      const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  for (size_t n = 0; n < kept; ++n) out.likely.emplace_back(order[n], logprob(order[n]));
+ScoredToken score(std::span<float> logits, int64_t id, int likely) {
+  const auto logit = [&](int64_t token) { return logits[static_cast<size_t>(token)]; };
+  const float lse =
+      logit(id) - ops::rows::cross_entropy(logits.data(), static_cast<int64_t>(logits.size()), id, 0).log_prob;
+  ScoredToken out{.id = id, .logprob = logit(id) - lse};
+  const auto likelier = [&](int64_t a, int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; };
+  std::vector<int64_t> best;  // a heap: the least likely first
+  const size_t kept = std::min(logits.size(), static_cast<size_t>(std::max(likely, 0)));
+  for (int64_t token = 0; kept > 0 && token < static_cast<int64_t>(logits.size()); ++token) {
+    if (best.size() == kept) {
+      if (!likelier(token, best.front())) continue;
+      std::pop_heap(best.begin(), best.end(), likelier);
+      best.pop_back();
+    }
+    best.push_back(token);
+    std::push_heap(best.begin(), best.end(), likelier);
+  }
+  std::sort_heap(best.begin(), best.end(), likelier);
+  for (const int64_t token : best) out.likely.emplace_back(token, logit(token) - lse);
   return out;
 }
 
-std::span<const float> row(const at::Tensor& logits, int64_t n) {
+std::span<float> row(const at::Tensor& logits, int64_t n) {
   const auto size = static_cast<size_t>(logits.size(-1));
-  return {logits.const_data_ptr<float>() + n * logits.size(-1), size};
+  return {logits.mutable_data_ptr<float>() + n * logits.size(-1), size};
 }
 
 }  // namespace
@@ -260,9 +263,14 @@ struct Engine::Impl {
     for (int64_t begin = 0; begin < count; begin += kHeadRows) {
       const at::Tensor logits =
           model.logits(hidden.narrow(0, begin, std::min(kHeadRows, count - begin))).to(at::kCPU).contiguous();
-      for (int64_t n = 0; n < logits.size(0); ++n) {
-        s.prompt.push_back(score(row(logits, n), s.ids[static_cast<size_t>(s.computed + begin + n + 1)], likely));
-      }
+      const auto first = static_cast<int64_t>(s.prompt.size());
+      s.prompt.resize(static_cast<size_t>(first + logits.size(0)));
+      at::parallel_for(0, logits.size(0), 1, [&](int64_t from, int64_t to) {
+        for (int64_t n = from; n < to; ++n) {
+          const int64_t id = s.ids[static_cast<size_t>(s.computed + begin + n + 1)];
+          s.prompt[static_cast<size_t>(first + n)] = score(row(logits, n), id, likely);
+        }
+      });
     }
   }
 
@@ -278,7 +286,7 @@ struct Engine::Impl {
   }
 
   // Samples the next token from `logits` and sends it.
-  void accept(Sequence& s, std::span<const float> logits) {
+  void accept(Sequence& s, std::span<float> logits) {
     const int64_t id = s.sampler.sample(logits, s.seen);
     s.ids.push_back(id);
     ++s.seen[id].text;
