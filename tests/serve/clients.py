@@ -5,30 +5,18 @@ Usage: clients.py LAZY FOLDER openai|lm_eval    exit code 77 where the package i
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import urllib.request
 
+from running_server import serving
 
-@contextlib.contextmanager
+
 def server(lazy, folder, *options):
-    """The address of a server with the model "tiny"; it must end with code 0 on SIGTERM."""
-    command = [lazy, "serve", f"tiny={folder}", "--port", "0", "--cache-gib", "0.05", "--device", "cpu", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("listening at "), line
-        yield line.split()[-1]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, f"exit code {process.returncode}"
-    finally:
-        process.kill()
+    return serving(lazy, f"tiny={folder}", *options)
 
 
 def check_openai(lazy, folder):
