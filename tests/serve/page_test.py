@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page at `/` in headless Chromium, at the size of a desk and of a phone, with a running `lazy serve`.
 
-Usage: page_test.py LAZY MODEL OTHER    MODEL has attention, OTHER has none; exit code 77 where there is no browser
+Usage: page_test.py LAZY MODEL HYBRID    the latter's first layer has no attention; exit code 77 where there is no browser
 LAZY_PAGE_PICTURES names a folder for pictures of what the test saw.
 """
 
@@ -36,26 +36,30 @@ class Page:
     def read(self, expression):
         return self.tab.evaluate(expression)
 
-    def generate(self, tokens, seed=5):
+    def generate(self, tokens, temperature=1):
         self.tab.write("#prompt", PROMPT)
         self.tab.write("#max_tokens", str(tokens))
-        self.tab.write("#temperature", "1")
-        self.tab.write("#seed", str(seed))
+        self.tab.write("#temperature", str(temperature))
+        self.tab.write("#seed", "5")
         self.tab.click("#run")
 
     def finish(self):
         self.tab.wait_for(
             "document.querySelector('#run').textContent === 'Generate' && columns.every("
-            "c => !c.shape || c.tokens.length > 0 && c.stats.length === c.tokens.length && c.shown)"
+            "c => c.drawn > 0 && c.drawn === c.tokens.length && !c.drawing && "
+            "(!c.shape || c.shown && c.stats.length === Math.min(c.drawn, c.shape.max_tokens)))"
         )
 
     def look_at(self, column, index):
-        """Puts the token under inspection, by mouse or finger, until its weights are shown."""
+        """Puts the token under inspection and keeps it, by mouse or finger."""
         selector = f".model:nth-child({column + 1}) .tok[data-index='{index}']"
         if self.size == "phone":
             self.tab.tap(selector)
         else:
-            self.tab.point(selector)
+            self.tab.point(selector)  # is enough to see it
+            self.wait_shown(column, index)
+            self.tab.click(selector)
+        self.tab.wait_for("view.kept")
         self.wait_shown(column, index)
 
     def wait_shown(self, column, index, head=None):
@@ -151,7 +155,7 @@ def check_model(page):
     """Text, weights and heads of one model beside another."""
     page.check_width()
     names = page.read("[...document.querySelectorAll('#models label')].map(e => e.textContent.trim())")
-    assert names == ["lazy", "twin", "other"], names
+    assert names == ["lazy", "twin", "hybrid"], names
     page.generate(24)
     page.finish()
     ids = page.read("columns.map(c => c.tokens.map(token => token.id))")
@@ -167,8 +171,6 @@ def check_model(page):
     page.picture("mean")
     assert page.read("columns[1].shown.index") == 14, "the same place in the other text"
     page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
-    if page.size == "desk":
-        page.look_at(0, 14)
     page.wait_shown(0, 14, (1, 0))
     check_weights(page, 0, 14, [1, 0])
     page.tab.click("input[name=scope][value=text]")
@@ -224,26 +226,41 @@ def check_keys(page):
 
 def check_while_it_writes(page):
     """The heads follow the text, and Escape ends it."""
-    page.generate(1000)
+    page.generate(5000, temperature=0)  # it does not end by itself
     page.tab.wait_for("columns[0].tokens.length > 20 && columns[0].stats.length > 12")
     first = page.read("columns[0].stats.length")
     assert page.read("document.querySelector('#run').textContent") == "Stop"
     page.tab.wait_for(f"columns[0].stats.length > {first}")
     page.tab.press("Escape")
     page.finish()
-    assert page.read("columns[0].tokens.length") < 1000
+    assert page.read("columns[0].tokens.length") < 5000
     assert page.read("columns[0].status.textContent").endswith("stopped")
 
 
-def check_model_without_attention(page):
+def check_hybrid(page):
+    """A model whose first layer alone has no attention."""
     page.tab.click("#models label:nth-of-type(2)")
     page.tab.click("#models label:nth-of-type(3)")
     page.tab.wait_for("document.querySelectorAll('.model').length === 2")
     page.generate(8)
     page.finish()
-    page.tab.wait_for("columns[1].tokens.length > 8")
-    assert "no attention weights to show" in page.read("columns[1].element.textContent")
+    empty = page.read("[...columns[1].element.querySelectorAll('.cell.empty')].map(e => e.dataset.head)")
+    assert empty == ["0,0", "0,1"], empty
+    page.tab.click(".model:nth-child(2) .cell[data-head='0,1']")
+    page.tab.wait_for("columns[1].element.textContent.includes('This layer has no attention.')")
     page.check_width()
+
+
+def check_no_attention(tab, lazy, model):
+    with serving(lazy, f"lazy={model}", "--cache", "streaming:2+6") as address:
+        page = Page(tab, address, "phone")
+        tab.wait_for("document.querySelectorAll('.model').length === 1")
+        page.generate(20)
+        page.finish()
+        assert page.read("columns[0].tokens.length") > 8
+        assert "no attention weights to show" in page.read("columns[0].element.textContent")
+        page.check_width()
+        page.check_quiet()
 
 
 def check_key(tab, lazy, model):
@@ -264,13 +281,13 @@ def check_key(tab, lazy, model):
 
 
 def main():
-    lazy, model, other = sys.argv[1:]
+    lazy, model, hybrid = sys.argv[1:]
     program = browser.find()
     if program is None:
         print(f"SKIPPED: none of {', '.join(browser.PROGRAMS)} is installed, and LAZY_CHROMIUM is not set")
         sys.exit(77)
     with browser.running(program) as tab:
-        with serving(lazy, f"lazy={model}", f"twin={model}", f"other={other}") as address:
+        with serving(lazy, f"lazy={model}", f"twin={model}", f"hybrid={hybrid}") as address:
             for size in SIZES:
                 page = Page(tab, address, size)
                 tab.wait_for("document.querySelectorAll('.model').length === 2")
@@ -280,8 +297,9 @@ def main():
                 if size == "desk":
                     check_keys(page)
                 check_while_it_writes(page)
-                check_model_without_attention(page)
+                check_hybrid(page)
                 page.check_quiet()
+        check_no_attention(tab, lazy, model)
         check_key(tab, lazy, model)
     print("ok")
 

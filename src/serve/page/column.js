@@ -13,7 +13,8 @@ class Column {
 
   clear() {
     this.run = (this.run || 0) + 1;  // answers to an earlier text are dropped
-    this.tokens = [];                // {id, text, logprob, prompt}
+    this.tokens = [];                // {id, text, logprob, prompt}, and their elements
+    this.drawn = 0;                  // tokens that have an element
     this.stats = [];                 // of each token, once they have come
     this.rows = new Map();           // "token/layer/head": weights
     this.shown = null;               // {index, head, weights}: what the text is shaded by
@@ -93,7 +94,7 @@ class Column {
     const row = Math.min(Math.max(to[0], -1), layers - 1);
     const column = row < 0 ? -1 : Math.min(Math.max(to[1], -1), heads - 1);
     this.choose({layer: row < 0 ? null : row, head: column < 0 ? null : column});
-    this.cells.find(cell => cell.tabIndex === 0).focus();
+    this.cells.find(({choice}) => choice.layer === this.head.layer && choice.head === this.head.head).focus();
     const value = this.valueAt(this.head);
     announce(`${headName(this.head)}${value === null ? '' : `: ${measures[view.measure].title} ${inDigits(value)}`}`);
   }
@@ -113,7 +114,7 @@ class Column {
       const special = await this.specialTokens(signal);
       const read = await api.json('tokenize', {model: id, prompt: options.prompt, return_token_strs: true}, signal);
       if (read.tokens.length === 0) throw new ApiFailure(0, 'the prompt is empty');
-      read.tokens.forEach((token, n) => this.add({id: token, text: special[token] ?? read.token_strs[n], prompt: true}));
+      this.add(read.tokens.map((token, n) => ({id: token, text: special[token] ?? read.token_strs[n], prompt: true})));
       this.pump();
       const request = {
         model: id, prompt: read.tokens, max_tokens: options.max_tokens, temperature: options.temperature,
@@ -123,10 +124,10 @@ class Column {
         const [choice] = event.choices;
         if (!choice) continue;
         const {tokens = [], token_logprobs = []} = choice.logprobs || {};
-        tokens.forEach((text, n) => this.add({
+        this.add(tokens.map((text, n) => ({
           id: choice.token_ids[n], text: special[choice.token_ids[n]] ?? text, logprob: token_logprobs[n],
           prompt: false
-        }));
+        })));
         count += tokens.length;
         if (choice.finish_reason) reason = choice.finish_reason;
         this.say(progress());
@@ -160,15 +161,24 @@ class Column {
     this.status.textContent = status + (beyond ? `; attention of the first ${this.shape.max_tokens}` : '');
   }
 
-  add(token) {
-    const index = this.tokens.length, {text} = this;
-    const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
-    token.element = make('span', {
-      className: token.prompt ? 'tok prompt' : 'tok', role: 'option', id: `${this.number}-${index}`
-    }, printed(token.text) || `⟨${token.id}⟩`);
-    token.element.dataset.index = index;
-    this.tokens.push(token);
-    text.append(token.element);
+  add(tokens) {
+    this.tokens.push(...tokens);
+    this.render();
+  }
+
+  // What has come since the last picture.
+  drawNewTokens() {
+    if (this.drawn === this.tokens.length) return;
+    const {text} = this, atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
+    const fresh = this.tokens.slice(this.drawn).map((token, n) => {
+      token.element = make('span', {
+        className: 'tok', role: 'option', id: `${this.number}-${this.drawn + n}`
+      }, printed(token.text) || `⟨${token.id}⟩`);
+      token.element.dataset.index = this.drawn + n;
+      return token.element;
+    });
+    this.drawn = this.tokens.length;
+    text.append(...fresh);
     if (atEnd && view.index === null) text.scrollTop = text.scrollHeight;
   }
 
@@ -247,9 +257,18 @@ class Column {
 
   // Of a head at a token, or the mean over heads.
   measured(measure, stats, {layer, head}) {
+    if (layer !== null && head !== null) {
+      return stats.released[layer][head] === null ? null : measures[measure].of(stats, layer, head);
+    }
+    const known = stats.means ??= {}, key = `${measure}/${layer}`;
+    if (known[key] === undefined) known[key] = this.meanOf(measure, stats, layer);
+    return known[key];
+  }
+
+  meanOf(measure, stats, layer) {
     const {layers, heads} = this.shape, values = [];
     for (let l = layer ?? 0; l <= (layer ?? layers - 1); ++l) {
-      for (let h = head ?? 0; h <= (head ?? heads - 1); ++h) {
+      for (let h = 0; h < heads; ++h) {
         if (stats.released[l][h] !== null) values.push(measures[measure].of(stats, l, h));
       }
     }
@@ -266,8 +285,12 @@ class Column {
   render() {
     if (this.drawing) return;
     this.drawing = true;
-    requestAnimationFrame(() => {
+    // A text that grows is drawn ten times a second.
+    const rest = this.running ? Math.max(0, 100 - (performance.now() - (this.drawnAt || 0))) : 0;
+    setTimeout(() => requestAnimationFrame(() => {
       this.drawing = false;
+      this.drawnAt = performance.now();
+      this.drawNewTokens();
       if (!this.shape) return;
       const target = this.target(), weights = this.rows.get(this.rowKey(target, this.head));
       if (weights !== undefined) {
@@ -279,27 +302,33 @@ class Column {
       this.renderToken();
       this.renderGrid();
       this.renderChart();
-    });
+    }), rest);
   }
 
   renderText() {
     const {shown} = this, cursor = view.reading ?? view.index;
     const inspecting = view.index !== null;
-    this.tokens.forEach(({element}, index) => {
+    this.tokens.forEach((token, index) => {
       const weight = shown && shown.weights && index < shown.weights.length ? shown.weights[index] : null;
       const query = shown !== null && index === shown.index;
-      element.style.setProperty('--w', weight ? (Math.min(weight, 1) ** 0.4).toFixed(3) : 0);
-      element.classList.toggle('dead', weight === 0 && !query);
-      element.classList.toggle('strong', weight > 0.4);
-      element.classList.toggle('later', inspecting && shown !== null && index > shown.index);
-      element.classList.toggle('query', query);
-      element.classList.toggle('kept', query && view.kept);
-      element.classList.toggle('cursor', index === cursor);
+      const names = {
+        prompt: token.prompt, dead: weight === 0 && !query, strong: weight > 0.4,
+        later: inspecting && shown !== null && index > shown.index, query, kept: query && view.kept,
+        cursor: index === cursor
+      };
+      const name = ['tok', ...Object.keys(names).filter(key => names[key])].join(' ');
+      if (name === token.name && weight === token.weight) return;  // most are as they were
+      const {element} = token;
+      if (name !== token.name) element.className = name;
+      if (weight !== token.weight) {
+        element.style.setProperty('--w', weight ? (Math.min(weight, 1) ** 0.4).toFixed(3) : 0);
+        if (weight === null) delete element.dataset.weight;
+        else element.dataset.weight = weight;
+      }
       element.setAttribute('aria-selected', query);
-      if (weight === null) delete element.dataset.weight;
-      else element.dataset.weight = weight;
+      Object.assign(token, {name, weight});
     });
-    const active = this.tokens[cursor ?? this.tokens.length - 1];
+    const active = this.tokens[cursor ?? this.drawn - 1];
     if (active) this.text.setAttribute('aria-activedescendant', active.element.id);
   }
 

@@ -44,7 +44,7 @@ const tokenOf = event => {
 
 // The token in the line above or below that is nearest to this one.
 function vertical(column, index, down) {
-  const boxes = column.tokens.map(({element}) => element.getClientRects()[0]);
+  const boxes = column.tokens.slice(0, column.drawn).map(({element}) => element.getClientRects()[0]);
   const from = boxes[index], x = from.left + from.width / 2;
   let best = index, distance = Infinity, line = null;
   for (let n = down ? index + 1 : index - 1; n >= 0 && n < boxes.length; n += down ? 1 : -1) {
@@ -59,7 +59,7 @@ function vertical(column, index, down) {
 }
 
 function moveInText(column, event) {
-  const count = column.tokens.length;
+  const count = column.drawn;
   if (count === 0) return;
   const reading = view.kept && view.index < count;
   const at = Math.min((reading ? view.reading : null) ?? view.index ?? count - 1, count - 1);
