@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The page at `/` in headless Chromium, at the size of a desk and of a phone, with a running `lazy serve`.
 
-Usage: page_test.py LAZY MODEL HYBRID    the latter's first layer has no attention; exit code 77 where there is no browser
+Usage: page_test.py LAZY MODEL HYBRID    HYBRID's first layer has no attention
+Exit code 77 where there is no browser.
 LAZY_PAGE_PICTURES names a folder for pictures of what the test saw.
 """
 
@@ -231,6 +232,8 @@ def check_while_it_writes(page):
     first = page.read("columns[0].stats.length")
     assert page.read("document.querySelector('#run').textContent") == "Stop"
     page.tab.wait_for(f"columns[0].stats.length > {first}")
+    page.look_at(0, 9)  # does not wait for the text
+    assert page.read("document.querySelector('#run').textContent") == "Stop"
     page.tab.press("Escape")
     page.finish()
     assert page.read("columns[0].tokens.length") < 5000

@@ -172,7 +172,7 @@ class Column {
     const {text} = this, atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
     const fresh = this.tokens.slice(this.drawn).map((token, n) => {
       token.element = make('span', {
-        className: 'tok', role: 'option', id: `${this.number}-${this.drawn + n}`
+        className: token.prompt ? 'tok prompt' : 'tok', role: 'option', id: `${this.number}-${this.drawn + n}`
       }, printed(token.text) || `⟨${token.id}⟩`);
       token.element.dataset.index = this.drawn + n;
       return token.element;
@@ -395,6 +395,7 @@ class Column {
       if (head === null) continue;
       cell.style.setProperty('--w', value === null ? 0 : Math.min(Math.max(value, 0), 1).toFixed(3));
       cell.classList.toggle('strong', value > 0.55);
+      cell.classList.toggle('full', value > 0.75);
       cell.classList.toggle('empty', value === null && this.stats.length > 0);
       cell.dataset.value = value ?? '';
       cell.textContent = value === null ? '' : value.toFixed(2).replace(/^0/, '');

@@ -81,7 +81,8 @@ function moveInText(column, event) {
   if (reading) {
     readWeight(to);
     const weight = column.shown && column.shown.weights ? column.shown.weights[to] : undefined;
-    announce(`${quoted(column.tokens[to].text)}: ${weight === undefined ? '' : weight === 0 ? 'dead' : inDigits(weight)}`);
+    const words = weight === undefined ? '' : weight === 0 ? 'dead' : inDigits(weight);
+    announce(`${quoted(column.tokens[to].text)}: ${words}`);
   } else {
     inspect(to);
     announce(`token ${to + 1} ${quoted(column.tokens[to].text)}`);

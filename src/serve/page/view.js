@@ -33,7 +33,8 @@ function inDigits(value) {
 // A token as it is printed: what cannot be seen gets a sign.
 function printed(text) {
   if (text.startsWith('bytes:')) return `‹${text.slice('bytes:'.length).replaceAll('\\x', ' ').trim()}›`;
-  return text.replaceAll('\n', '⏎\n').replaceAll('\t', '⇥');
+  const hex = sign => `‹${sign.codePointAt(0).toString(16).padStart(2, '0')}›`;
+  return text.replaceAll('\n', '⏎\n').replaceAll('\t', '⇥').replace(/[\x00-\x09\x0b-\x1f\x7f]/g, hex);
 }
 
 const quoted = text => `“${printed(text).trim() || '␣'}”`;
