@@ -15,9 +15,11 @@
 #include "core/stop.h"
 #include "generate/model_folder.h"
 #include "model/device.h"
+#include "serve/attention_inspector.h"
 #include "serve/engine.h"
 #include "serve/http/server.h"
 #include "serve/openai/api.h"
+#include "sinks/token_attention.h"
 
 namespace lazy {
 namespace {
@@ -36,6 +38,7 @@ struct ServeArguments {
 struct Loaded {
   ModelFolder folder;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<AttentionInspector> inspector;  // where there are weights to show
 };
 
 // "NAME=FOLDER", or the folder, whose path as given is the name.
@@ -49,7 +52,7 @@ std::pair<std::string, std::string> name_and_folder(const std::string& argument)
 serve::ServedModel load(const std::string& argument, const ServeArguments& options, std::list<Loaded>& loaded) {
   const auto [name, path] = name_and_folder(argument);
   if (name.empty() || path.empty()) fail("serve", "{}: expected FOLDER or NAME=FOLDER", argument);
-  loaded.push_back({load_model_folder(path, options.model_options), nullptr});
+  loaded.push_back({load_model_folder(path, options.model_options), nullptr, nullptr});
   LanguageModel& model = loaded.back().folder.model;
   const std::string device = resolve_device(options.device);
   const std::string dtype = resolve_dtype(options.dtype, device);
@@ -60,6 +63,11 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   out.id = name;
   out.tokenizer = std::move(loaded.back().folder.tokenizer);
   out.engine = loaded.back().engine.get();
+  // Streaming drops keys that a whole pass would show as alive.
+  if (sinks::has_attention(model.config()) && !options.engine.streaming) {
+    loaded.back().inspector = std::make_unique<AttentionInspector>(*loaded.back().engine, model);
+  }
+  out.attention = loaded.back().inspector.get();
   out.info = serve::read_tokenizer_info(path);
   if (!out.info.chat_template.empty()) {
     try {

@@ -59,6 +59,11 @@ struct Sequence {
   bool in_prompt() const { return computed < prompt_size(); }
 };
 
+struct Job {
+  Engine::Id id;
+  std::function<void(bool run)> work;
+};
+
 // `logits` of one place; the token there is `id`.
 ScoredToken score(std::span<float> logits, int64_t id, int likely) {
   const auto logit = [&](int64_t token) { return logits[static_cast<size_t>(token)]; };
@@ -140,21 +145,35 @@ struct Engine::Impl {
     for (const int64_t id : request.prompt) ++sequence->seen[id].prompt;
     sequence->request = std::move(request);
     const std::lock_guard lock(mutex);
+    return enqueue([&](Id id) {
+      sequence->id = id;
+      arrived.push_back(std::move(sequence));
+    });
+  }
+
+  Submission run_between_steps(std::function<void(bool)> work) {
+    const std::lock_guard lock(mutex);
+    return enqueue([&](Id id) { jobs.push_back({id, std::move(work)}); });
+  }
+
+  // With the mutex held: `add` gets the id, unless there is no room.
+  template <typename Add>
+  Submission enqueue(const Add& add) {
     if (stopping) return {0, Refusal::stopping, "the server is being stopped"};
-    if (static_cast<int64_t>(arrived.size()) + taken >= options.max_waiting) {
+    if (static_cast<int64_t>(arrived.size() + jobs.size()) + taken >= options.max_waiting) {
       return {0, Refusal::queue_full, fmt::format("{} requests wait already", options.max_waiting)};
     }
-    const Id id = sequence->id = ++last_id;
     idle = false;
-    arrived.push_back(std::move(sequence));
+    add(++last_id);
     changed.notify_all();
-    return {id, Refusal::none, ""};
+    return {last_id, Refusal::none, ""};
   }
 
   // The engine's thread.
   void run() {
     const at::NoGradGuard guard;
     while (begin_step()) {
+      run_job();
       admit();
       publish();
       if (!active.empty()) {
@@ -174,14 +193,18 @@ struct Engine::Impl {
   bool begin_step() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] {
-      return stopping || !arrived.empty() || !cancelled.empty() || !active.empty() || !waiting.empty();
+      return stopping || !arrived.empty() || !cancelled.empty() || !active.empty() || !waiting.empty() || !jobs.empty();
     });
     for (auto& sequence : arrived) waiting.push_back(std::move(sequence));
     arrived.clear();
     taken = static_cast<int64_t>(waiting.size());
     const std::unordered_set<Id> gone = std::exchange(cancelled, {});
     const bool all = abandoned;
+    std::deque<Job> kept, dropped;
+    for (Job& job : jobs) (all || gone.contains(job.id) ? dropped : kept).push_back(std::move(job));
+    jobs = std::move(kept);
     lock.unlock();
+    for (Job& job : dropped) job.work(false);
     const auto drop = [&](auto& sequences) {
       for (auto& sequence : sequences) {
         if (all || gone.contains(sequence->id)) end(*sequence, FinishReason::cancelled);
@@ -192,7 +215,18 @@ struct Engine::Impl {
     drop(active);
     publish();
     lock.lock();
-    return !(stopping && arrived.empty() && waiting.empty() && active.empty());
+    return !(stopping && arrived.empty() && waiting.empty() && active.empty() && jobs.empty());
+  }
+
+  // One a step, so that texts go on. It leaves the queue when it is done: until then the engine is not idle.
+  void run_job() {
+    std::unique_lock lock(mutex);
+    if (jobs.empty()) return;
+    const std::function<void(bool)> work = std::move(jobs.front().work);
+    lock.unlock();
+    work(true);
+    lock.lock();
+    jobs.pop_front();
   }
 
   // In the order of arrival: who finds no room holds up those behind.
@@ -313,9 +347,9 @@ struct Engine::Impl {
     store->describe(counts);
     const std::lock_guard lock(mutex);
     taken = static_cast<int64_t>(waiting.size());
-    counts.waiting = taken + static_cast<int64_t>(arrived.size());
+    counts.waiting = taken + static_cast<int64_t>(arrived.size() + jobs.size());
     shown = counts;
-    idle = active.empty() && waiting.empty() && arrived.empty();
+    idle = active.empty() && waiting.empty() && arrived.empty() && jobs.empty();
     if (idle) changed.notify_all();
   }
 
@@ -332,6 +366,7 @@ struct Engine::Impl {
   std::condition_variable changed;
   std::vector<std::unique_ptr<Sequence>> arrived;
   int64_t taken = 0;  // waiting.size() as the other threads may know it
+  std::deque<Job> jobs;  // run_between_steps
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;
   Id last_id = 0;
@@ -345,6 +380,10 @@ Engine::~Engine() = default;
 
 Engine::Submission Engine::submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) {
   return impl_->submit(std::move(request), std::move(receiver));
+}
+
+Engine::Submission Engine::run_between_steps(std::function<void(bool run)> work) {
+  return impl_->run_between_steps(std::move(work));
 }
 
 void Engine::cancel(Id id) {

@@ -44,6 +44,10 @@ class Engine final : public GenerationService {
   // Thread-safe, and do not wait. A refused request's receiver is not called.
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) override;
   void cancel(Id id) override;  // takes effect within a step; unknown or ended: nothing
+  // Calls `work` once, on the engine's thread between two steps, when the model is free for it; one at a time, in the
+  // order of arrival. Its argument is false where it was cancelled or the engine ends: then it must not use the model.
+  // Waiting work counts as waiting requests do. `work` must not throw.
+  Submission run_between_steps(std::function<void(bool run)> work);
   // Tokens of prompt and text together that a request may have at most: by the pool's size, and by the model's position
   // table where it has one.
   int64_t max_request_tokens() const override;

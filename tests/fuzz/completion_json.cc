@@ -1,4 +1,4 @@
-// The JSON of requests to POST /v1/completions and /v1/chat/completions.
+// The JSON of requests to POST /v1/completions, /v1/chat/completions and /v1/attention.
 #include <nlohmann/json.hpp>
 
 #include "serve/openai/request.h"
@@ -11,6 +11,12 @@ LAZY_FUZZ_TARGET(completion_json) {
   try {
     const nlohmann::json json = serve::parse_body(body);
     std::vector<std::string> unknown;
+    if (json.contains("rows")) {
+      const AttentionRequest request = serve::parse_attention(json, unknown).request;
+      fuzz::require(request.first >= 0 && request.first < static_cast<int64_t>(request.tokens.size()),
+                    "first is one of the tokens");
+      return;
+    }
     const bool chat = json.contains("messages");
     const serve::GenerationFields fields = chat ? serve::GenerationFields(serve::parse_chat(json, unknown))
                                                 : serve::GenerationFields(serve::parse_completion(json, unknown));

@@ -160,6 +160,7 @@ void add_requests(Seeds& seeds) {
   all["chat"] = R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
     [{"type": "text", "text": "b"}]}], "logprobs": true, "top_logprobs": 3, "max_completion_tokens": 5,
     "response_format": {"type": "text"}, "tools": []})";
+  all["attention"] = R"({"model": "m", "tokens": [1, 2, 3], "first": 1, "rows": [[0, 1], [2, null], [null, null]]})";
   all["bad-type"] = R"({"prompt": 3})";
   all["bad-body"] = "[]";
 }

@@ -350,5 +350,21 @@ TEST(Cancellation, ARequestThatTakesTooLongIsAnswered) {
   EXPECT_TRUE(server.engine->wait_for_running(0));
 }
 
+TEST(Completions, ReturnTheIdsOfTheText) {
+  TestServer server;
+  const nlohmann::json request = {{"prompt", "x"}, {"max_tokens", 3}, {"return_token_ids", true}};
+  EXPECT_EQ(server.complete(request).json()["choices"][0]["token_ids"], Json({'a', 'b', 'c'}));
+  EXPECT_FALSE(server.complete({{"prompt", "x"}}).json()["choices"][0].contains("token_ids"));
+  nlohmann::json stream = request;
+  stream["stream"] = true;
+  Json ids = Json::array();
+  const auto events = server.complete(stream).events();
+  for (size_t n = 0; n + 1 < events.size(); ++n) {
+    const Json event = Json::parse(events[n]);
+    for (const Json& id : event["choices"][0]["token_ids"]) ids.push_back(id);
+  }
+  EXPECT_EQ(ids, Json({'a', 'b', 'c'}));
+}
+
 }  // namespace
 }  // namespace lazy::serve

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "model/mixers/registry.h"
 
@@ -409,6 +411,55 @@ TEST(Engine, RefusesWithAReason) {
   second->wait();
   engine.drain();
   EXPECT_EQ(refused(request({3}, 2, {})).refusal, Engine::Refusal::stopping);
+}
+
+TEST(Engine, RunsWorkBetweenSteps) {
+  LanguageModel model(small(), 3);
+  EngineOptions options = kSmall;
+  options.max_waiting = 3;
+  Engine engine(model, options);
+  std::promise<void> begun, go_on;
+  std::vector<std::pair<int, bool>> order;
+  const auto add = [&](int n) {
+    return engine.run_between_steps([&order, n](bool run) { order.emplace_back(n, run); });
+  };
+  engine.run_between_steps([&](bool) {
+    begun.set_value();
+    go_on.get_future().wait();
+  });
+  begun.get_future().wait();
+  add(1);
+  const auto second = add(2);
+  EXPECT_EQ(add(3).refusal, Engine::Refusal::queue_full);
+  EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::queue_full);
+  engine.cancel(second.id);
+  go_on.set_value();
+  engine.drain();  // waits for work too
+  EXPECT_EQ(order, (std::vector<std::pair<int, bool>>{{2, false}, {1, true}}));
+  EXPECT_EQ(add(4).refusal, Engine::Refusal::stopping);
+  EXPECT_EQ(engine.metrics().waiting, 0);
+}
+
+TEST(Engine, AnEndedEngineTellsWaitingWork) {
+  LanguageModel model(small(), 3);
+  std::promise<void> begun, go_on;
+  std::vector<bool> runs;
+  std::thread later;
+  {
+    Engine engine(model, kSmall);
+    engine.run_between_steps([&](bool) {
+      begun.set_value();
+      go_on.get_future().wait();
+    });
+    begun.get_future().wait();
+    engine.run_between_steps([&](bool run) { runs.push_back(run); });
+    later = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is being ended
+      go_on.set_value();
+    });
+  }
+  later.join();
+  EXPECT_EQ(runs, std::vector<bool>{false});
 }
 
 TEST(Engine, APositionTableEndsARequest) {

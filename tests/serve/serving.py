@@ -13,8 +13,11 @@ CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor
 
 
 class Server:
-    def __init__(self, lazy, folder, *options, port=0, log=None):
-        command = [lazy, "serve", f"tiny={folder}", "--port", str(port), "--device", "cpu", *options]
+    def __init__(self, lazy, models, *options, port=0, log=None):
+        """models: {name: folder}, or a folder, served as "tiny"."""
+        models = models if isinstance(models, dict) else {"tiny": models}
+        folders = [f"{name}={folder}" for name, folder in models.items()]
+        command = [lazy, "serve", *folders, "--port", str(port), "--device", "cpu", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         assert line.startswith("listening at "), line
@@ -66,9 +69,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(lazy, folder, *options, **more):
-    """A server with the model "tiny" until the end of the block."""
-    server = Server(lazy, folder, *options, **more)
+def serving(lazy, models, *options, **more):
+    """A Server until the end of the block."""
+    server = Server(lazy, models, *options, **more)
     try:
         yield server
         server.stop()

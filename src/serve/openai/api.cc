@@ -8,17 +8,19 @@
 
 #include "core/log.h"
 #include "core/text.h"
+#include "serve/openai/attention.h"
 #include "serve/openai/generation_task.h"
 #include "serve/openai/logprobs.h"
+#include "serve/page/page.h"
 
 namespace lazy::serve {
 using Json = nlohmann::ordered_json;
 
 struct Api::Route {
-  std::string_view method, path;  // a path that ends with / stands for what lies below it
+  std::string_view method, path;  // a path that ends with /, but for the page's, stands for what lies below it
   std::string_view name;          // of the endpoint, in metrics
   HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
-  void (Api::*generate)(const HttpRequest&, const std::shared_ptr<Exchange>&) = nullptr;
+  void (Api::*start)(const HttpRequest&, const std::shared_ptr<Exchange>&) = nullptr;
   bool open = false;  // without a key
 };
 
@@ -26,12 +28,14 @@ const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> all = {
       {"POST", "/v1/completions", "/v1/completions", nullptr, &Api::completions},
       {"POST", "/v1/chat/completions", "/v1/chat/completions", nullptr, &Api::chat},
+      {"POST", "/v1/attention", "/v1/attention", nullptr, &Api::attention},
       {"GET", "/v1/models", "/v1/models", &Api::models},
       {"GET", "/v1/models/", "/v1/models/{id}", &Api::model},
       {"POST", "/tokenize", "/tokenize", &Api::tokenize},
       {"POST", "/detokenize", "/detokenize", &Api::detokenize},
       {"GET", "/tokenizer_info", "/tokenizer_info", &Api::tokenizer_info},
       {"GET", "/health", "/health", &Api::health, nullptr, true},
+      {"GET", "/", "/", &Api::page, nullptr, true},
       {"GET", "/version", "/version", &Api::version},
       {"GET", "/metrics", "/metrics", &Api::metrics_text},
   };
@@ -59,11 +63,16 @@ int64_t now() {
 }
 
 Json model_json(const ServedModel& model) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "lazy"},
-          {"max_model_len", model.engine->max_request_tokens()}};
+  Json out = {{"id", model.id},
+              {"object", "model"},
+              {"created", model.created},
+              {"owned_by", "lazy"},
+              {"max_model_len", model.engine->max_request_tokens()}};
+  if (model.attention) {
+    const AttentionService::Shape shape = model.attention->shape();
+    out["attention"] = {{"layers", shape.layers}, {"heads", shape.heads}, {"max_tokens", shape.max_tokens}};
+  }
+  return out;
 }
 
 // "%2F" in a path.
@@ -100,7 +109,8 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& ex
   const Route* fitting = nullptr;
   std::string_view allowed;
   for (const Route& route : routes()) {
-    const bool fits = route.path.ends_with('/') ? request.path.starts_with(route.path) : request.path == route.path;
+    const bool below = route.path.size() > 1 && route.path.ends_with('/');
+    const bool fits = below ? request.path.starts_with(route.path) : request.path == route.path;
     if (!fits) continue;
     allowed = route.method;
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) fitting = &route;
@@ -136,9 +146,9 @@ void Api::dispatch(const Route& route, const HttpRequest& request, const std::sh
     metrics_->count(name, response.status);
   };
   try {
-    if (route.generate) {
+    if (route.start) {
       if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");
-      (this->*route.generate)(request, exchange);
+      (this->*route.start)(request, exchange);
     } else {
       answer((this->*route.answer)(request));
     }
@@ -280,6 +290,16 @@ void Api::generate(const std::string& endpoint, Protocol protocol, Model model, 
       std::move(job), exchange, [metrics = metrics_, endpoint](int status) { metrics->count(endpoint, status); });
   task->start();
 }
+
+void Api::attention(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  std::vector<std::string> unknown;
+  AttentionFields fields = parse_attention(parse_body(request.body), unknown);
+  note_unknown(unknown);
+  start_attention(find_model(fields.model), std::move(fields.request), exchange,
+                  [metrics = metrics_](int status) { metrics->count("/v1/attention", status); });
+}
+
+HttpResponse Api::page(const HttpRequest&) { return page_response(); }
 
 HttpResponse Api::models(const HttpRequest&) {
   Json list = Json::array();

@@ -40,6 +40,8 @@ class Api {
   void generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
                 std::vector<std::vector<int64_t>> prompts, std::vector<std::string> texts,
                 const std::shared_ptr<Exchange>& exchange);
+  void attention(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  HttpResponse page(const HttpRequest& request);
   HttpResponse models(const HttpRequest& request);
   HttpResponse model(const HttpRequest& request);
   HttpResponse tokenize(const HttpRequest& request);

@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "generate/stop_strings.h"
 #include "serve/openai/logprobs.h"
+#include "serve/openai/submission.h"
 
 namespace lazy::serve {
 using Json = nlohmann::ordered_json;
@@ -29,7 +30,8 @@ struct GenerationTask::Choice {
   StopStrings stops;
   LogprobArrays logprobs;  // of completions
   Json chat_logprobs = Json::array();
-  std::string text;  // not sent yet
+  std::string text;                // not sent yet
+  std::vector<int64_t> token_ids;  // the same, with return_token_ids
   int64_t tokens = 0;
   bool ended = false, first = true;
   const char* finish_reason = nullptr;
@@ -104,20 +106,6 @@ int64_t extra_characters(const Tokenizer& tokenizer, const GenerationJob::Prompt
   return 0;
 }
 
-[[noreturn]] void refuse(const GenerationService::Submission& submission) {
-  using Refusal = GenerationService::Refusal;
-  switch (submission.refusal) {
-    case Refusal::queue_full:
-      throw ApiError(429, "the queue is full; try again later", "", "queue_full");
-    case Refusal::too_long:
-      throw ApiError(400, submission.message, "prompt", "context_length_exceeded");
-    case Refusal::stopping:
-      throw ApiError(503, "the server is shutting down", "", "shutting_down");
-    default:
-      throw ApiError(400, submission.message, "", "invalid_value");
-  }
-}
-
 }  // namespace
 
 void GenerationTask::start() {
@@ -151,7 +139,7 @@ void GenerationTask::start() {
         cancel_all();
         exchange_->on_gone([](Gone) {});
         on_done_ = nullptr;  // the caller answers
-        refuse(submission);
+        check_accepted(submission, "prompt");
       }
       choice.id = submission.id;
       ++open_;
@@ -189,6 +177,7 @@ void GenerationTask::take(Choice& choice, std::vector<Event> events) {
 void GenerationTask::take_token(Choice& choice, const ScoredToken& token, bool stop_token) {
   const Tokenizer& tokenizer = *job_.model->tokenizer;
   ++choice.tokens;
+  if (job_.fields.return_token_ids) choice.token_ids.push_back(token.id);
   if (job_.fields.logprobs >= 0) {
     if (job_.head.protocol == Protocol::completions) {
       choice.logprobs.add(token, !stop_token);
@@ -218,6 +207,7 @@ ChoicePart GenerationTask::part_of(Choice& choice) {
                   .text = std::exchange(choice.text, {}),
                   .finish_reason = choice.finish_reason,
                   .first = std::exchange(choice.first, false)};
+  if (job_.fields.return_token_ids) part.token_ids = std::exchange(choice.token_ids, {});
   if (job_.fields.logprobs >= 0) {
     if (job_.head.protocol == Protocol::completions) {
       part.logprobs = choice.logprobs.take();

@@ -98,6 +98,7 @@ void read_common(Fields& fields, GenerationFields& out) {
     }
     out.include_usage = Fields(*options, "stream_options.").boolean("include_usage", false);
   }
+  out.return_token_ids = fields.boolean("return_token_ids", false);
   fields.ignore({"user"});
 }
 
@@ -173,6 +174,29 @@ ChatMessage read_message(const json& value, size_t index) {
   return out;
 }
 
+int64_t index_or_all(const json& value, const std::string& field) {
+  if (value.is_null()) return -1;
+  return token_id(value, field);
+}
+
+std::vector<HeadChoice> read_rows(Fields& fields) {
+  std::vector<HeadChoice> out;
+  const json* value = fields.find("rows");
+  if (!value) return out;
+  const char* expected = "rows: expected an array of [layer, head], where null stands for the mean over all";
+  if (!value->is_array()) {
+    throw ApiError(400, fmt::format("{}; found {}", expected, type_of(*value)), "rows", "invalid_type");
+  }
+  if (value->size() > kMaxAttentionRows) {
+    wrong_field("rows", fmt::format("expected at most {}, found {}", kMaxAttentionRows, value->size()));
+  }
+  for (const json& row : *value) {
+    if (!row.is_array() || row.size() != 2) throw ApiError(400, expected, "rows", "invalid_type");
+    out.push_back({index_or_all(row[0], "rows"), index_or_all(row[1], "rows")});
+  }
+  return out;
+}
+
 }  // namespace
 
 CompletionRequest parse_completion(const json& body, std::vector<std::string>& unknown) {
@@ -219,6 +243,20 @@ ChatRequest parse_chat(const json& body, std::vector<std::string>& unknown) {
     const bool text = format->is_object() && format->value("type", json()) == json("text");
     if (!text) wrong_field("response_format", "only {\"type\": \"text\"} is supported");
   }
+  unknown = fields.unknown();
+  return out;
+}
+
+AttentionFields parse_attention(const json& body, std::vector<std::string>& unknown) {
+  Fields fields(body);
+  AttentionFields out;
+  out.model = fields.string("model", "");
+  if (!fields.find("tokens")) throw ApiError(400, "tokens: is required", "tokens", "missing_field");
+  out.request.tokens = fields.ids("tokens");
+  if (out.request.tokens.empty()) wrong_field("tokens", "the array is empty");
+  const auto last = static_cast<int64_t>(out.request.tokens.size()) - 1;
+  out.request.first = fields.integer("first", last, 0, last);
+  out.request.rows = read_rows(fields);
   unknown = fields.unknown();
   return out;
 }

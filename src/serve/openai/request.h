@@ -1,4 +1,4 @@
-// The bodies of POST /v1/completions and /v1/chat/completions, read and checked.
+// The bodies of POST /v1/completions, /v1/chat/completions and /v1/attention, read and checked.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generate/sampler.h"
+#include "serve/attention_service.h"
 #include "serve/openai/chat_template.h"
 #include "serve/openai/fields.h"
 
@@ -16,6 +17,7 @@ namespace lazy::serve {
 inline constexpr int kMaxLogprobs = 20;
 inline constexpr int64_t kMaxChoices = 256;  // prompts times n
 inline constexpr size_t kMaxStopStrings = 16, kMaxStopBytes = 1024;
+inline constexpr size_t kMaxAttentionRows = 64;
 
 // What both have.
 struct GenerationFields {
@@ -29,6 +31,7 @@ struct GenerationFields {
   int64_t n = 1;
   int logprobs = -1;  // most likely tokens to report; -1: no log-probabilities
   bool stream = false, include_usage = false;
+  bool return_token_ids = false;  // of the text, beside it
 };
 
 using Prompt = std::variant<std::string, std::vector<int64_t>>;
@@ -44,8 +47,14 @@ struct ChatRequest : GenerationFields {
   bool add_generation_prompt = true;
 };
 
+struct AttentionFields {
+  std::string model;         // "": not named
+  AttentionRequest request;  // not compared with the model yet
+};
+
 // ApiError naming the field. `unknown` gets the names of keys that are not known.
 CompletionRequest parse_completion(const nlohmann::json& body, std::vector<std::string>& unknown);
 ChatRequest parse_chat(const nlohmann::json& body, std::vector<std::string>& unknown);
+AttentionFields parse_attention(const nlohmann::json& body, std::vector<std::string>& unknown);
 
 }  // namespace lazy::serve

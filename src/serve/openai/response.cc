@@ -30,6 +30,7 @@ Json choice_json(Protocol protocol, ChoicePart part, bool whole) {
     if (part.first || !part.text.empty()) delta["content"] = std::move(part.text);
     out["delta"] = std::move(delta);
   }
+  if (part.token_ids) out["token_ids"] = std::move(*part.token_ids);
   out["logprobs"] = std::move(part.logprobs);
   out["finish_reason"] = part.finish_reason ? Json(part.finish_reason) : Json();
   return out;

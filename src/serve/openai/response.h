@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace lazy::serve {
 
@@ -23,9 +25,10 @@ struct Usage {
 struct ChoicePart {
   int64_t index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;      // null, or as the protocol has them
-  const char* finish_reason = nullptr;  // "stop", "length"
-  bool first = false;                   // of a stream of chat: with the role
+  nlohmann::ordered_json logprobs;                     // null, or as the protocol has them
+  std::optional<std::vector<int64_t>> token_ids = {};  // where they were asked for
+  const char* finish_reason = nullptr;                 // "stop", "length"
+  bool first = false;                                  // of a stream of chat: with the role
 };
 
 nlohmann::ordered_json usage_json(const Usage& usage);

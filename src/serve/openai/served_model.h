@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
+#include "serve/attention_service.h"
 #include "serve/generation.h"
 #include "serve/openai/chat_template.h"
 #include "serve/openai/metrics.h"
@@ -28,7 +29,8 @@ int64_t longest_piece_of(const Tokenizer& tokenizer);
 struct ServedModel {
   std::string id;
   std::shared_ptr<const Tokenizer> tokenizer;
-  GenerationService* engine = nullptr;  // outlives the server and the requests
+  GenerationService* engine = nullptr;    // outlives the server and the requests
+  AttentionService* attention = nullptr;  // the same; null: no weights to show
   TokenizerInfo info;
   std::shared_ptr<ChatTemplate> chat;  // null without a template
   std::vector<int64_t> stop_tokens;    // end every text: EOS

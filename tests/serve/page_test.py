@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""The page at `/` in headless Chromium, at the size of a desk and of a phone, with a running `lazy serve`.
+
+Usage: page_test.py LAZY MODEL HYBRID    HYBRID's first layer has no attention
+Exit code 77 where there is no browser.
+LAZY_PAGE_PICTURES names a folder for pictures of what the test saw.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import urllib.request
+
+import browser
+from serving import serving
+
+PROMPT = "Once there was a house by the sea"
+SIZES = {"desk": (1280, 800), "phone": (390, 844)}
+
+
+def ask(address, path, body):
+    request = urllib.request.Request(f"{address}/{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+class Page:
+    """What the test does with the page and reads off it."""
+
+    def __init__(self, tab, address, size):
+        self.tab, self.address, self.size = tab, address, size
+        tab.problems.clear()
+        tab.requests.clear()
+        tab.open(f"{address}/", *SIZES[size])
+
+    def read(self, expression):
+        return self.tab.evaluate(expression)
+
+    def generate(self, tokens, temperature=1):
+        self.tab.write("#prompt", PROMPT)
+        self.tab.write("#max_tokens", str(tokens))
+        self.tab.write("#temperature", str(temperature))
+        self.tab.write("#seed", "5")
+        self.tab.click("#run")
+
+    def finish(self):
+        self.tab.wait_for(
+            "document.querySelector('#run').textContent === 'Generate' && columns.every("
+            "c => c.drawn > 0 && c.drawn === c.tokens.length && !c.drawing && "
+            "(!c.shape || c.shown && c.stats.length === Math.min(c.drawn, c.shape.max_tokens)))"
+        )
+
+    def look_at(self, column, index):
+        """Puts the token under inspection and keeps it, by mouse or finger."""
+        selector = f".model:nth-child({column + 1}) .tok[data-index='{index}']"
+        if self.size == "phone":
+            self.tab.tap(selector)
+        else:
+            self.tab.point(selector)  # is enough to see it
+            self.wait_shown(column, index)
+            self.tab.click(selector)
+        self.tab.wait_for("view.kept")
+        self.wait_shown(column, index)
+
+    def wait_shown(self, column, index, head=None):
+        of = "" if head is None else f" && c.shown.head.layer === {head[0]} && c.shown.head.head === {head[1]}"
+        self.tab.wait_for(
+            f"(c => c.shown && c.shown.index === {index}{of} && !c.drawing)(columns[{column}])"
+            f" && document.querySelector('.model:nth-child({column + 1}) .query').dataset.index === '{index}'"
+        )
+
+    def weights(self, column):
+        """Of each token, as drawn: its weight (None: none), and whether it is drawn as dead."""
+        return self.read(
+            f"[...document.querySelectorAll('.model:nth-child({column + 1}) .text .tok')].map(e => "
+            "[e.dataset.weight === undefined ? null : Number(e.dataset.weight), e.classList.contains('dead')])"
+        )
+
+    def cells(self, column):
+        return self.read(
+            f"[...document.querySelectorAll('.model:nth-child({column + 1}) .cell[data-head]')]"
+            ".map(e => Number(e.dataset.value))"
+        )
+
+    def facts(self, column):
+        return self.read(f"[...document.querySelectorAll('.model:nth-child({column + 1}) dd')].map(e => e.textContent)")
+
+    def check_width(self):
+        wide = self.read("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= wide[1] == SIZES[self.size][0], wide
+        beyond = self.read(
+            "[...document.querySelectorAll('button, input, textarea, .text, .grid, .chart, #run')].filter(e => "
+            "e.getClientRects().length && (e.getBoundingClientRect().right > innerWidth + 0.5 || "
+            "e.getBoundingClientRect().left < -0.5)).map(e => e.outerHTML.slice(0, 80))"
+        )
+        assert beyond == [], beyond
+
+    def check_quiet(self):
+        assert self.tab.problems == [], self.tab.problems
+        others = [url for url in self.tab.requests if not url.startswith((f"{self.address}/", "data:"))]
+        assert others == [], others
+
+    def picture(self, name):
+        folder = os.environ.get("LAZY_PAGE_PICTURES") or tempfile.gettempdir()
+        path = os.path.join(folder, f"lazy-page-{os.getpid()}-{self.size}-{name}.png")
+        self.tab.picture(path)
+        assert os.path.getsize(path) > 10_000, path
+        if "LAZY_PAGE_PICTURES" not in os.environ:
+            os.remove(path)
+
+
+def check_weights(page, column, index, row):
+    """What is drawn equals what /v1/attention answers for the same tokens."""
+    ids = page.read(f"columns[{column}].tokens.map(token => token.id)")
+    answer = ask(
+        page.address,
+        "v1/attention",
+        {"model": "lazy", "tokens": ids[: index + 1], "first": 0, "rows": [row]},
+    )
+    expected = answer["rows"][0]["weights"]
+    drawn = page.weights(column)
+    assert len(expected) == index + 1 < len(drawn)
+    for n, (weight, dead) in enumerate(drawn):
+        assert weight == (expected[n] if n <= index else None), (n, weight)
+        assert dead == (n < index and expected[n] == 0), (n, weight, dead)
+    if row[1] is not None:
+        assert any(dead for _, dead in drawn), "no dead token: nothing is tested"
+    listed = page.read(f"document.querySelectorAll('.model:nth-child({column + 1}) .weights li').length")
+    assert listed == min(6, sum(weight > 0 for weight in expected)), listed
+
+    def of(name, at):
+        return [value for layer in answer[name][at] for value in layer]
+
+    def close(found, wanted):  # the page may have them from a pass over more tokens: one unit of the last digit
+        assert len(found) == len(wanted) and all(abs(a - b) < 1.5e-4 for a, b in zip(found, wanted)), (found, wanted)
+
+    def choose(name, value):
+        page.tab.click(f"input[name={name}][value={value}]")
+        page.tab.wait_for(f"view.{name} === '{value}' && columns.every(c => !c.drawing)")
+
+    close(page.cells(column), of("released", index))
+    choose("measure", "sink")
+    close(page.cells(column), of("sink", index))
+    choose("measure", "alive")
+    close(page.cells(column), [count / (index + 1) for count in of("alive", index)])
+    choose("measure", "released")
+    layer, head = row
+    alive, released, sink = page.facts(column)
+    assert alive == f"{sum(weight > 0 for weight in expected)} of {index + 1}", alive
+    if layer is not None and head is not None:
+        close([float(released), float(sink)], [answer[name][index][layer][head] for name in ("released", "sink")])
+
+
+def check_model(page):
+    """Text, weights and heads of one model beside another."""
+    page.check_width()
+    names = page.read("[...document.querySelectorAll('#models label')].map(e => e.textContent.trim())")
+    assert names == ["lazy", "twin", "hybrid"], names
+    page.generate(24)
+    page.finish()
+    ids = page.read("columns.map(c => c.tokens.map(token => token.id))")
+    assert ids[0] == ids[1], "one model, one prompt, one seed: one text"
+    prompt = ask(page.address, "tokenize", {"model": "lazy", "prompt": PROMPT})["tokens"]
+    assert ids[0][: len(prompt)] == prompt
+    direct = {"model": "lazy", "prompt": prompt, "max_tokens": 24, "temperature": 1, "seed": 5}
+    choice = ask(page.address, "v1/completions", {**direct, "return_token_ids": True})["choices"][0]
+    assert ids[0][len(prompt) :] == choice["token_ids"]
+
+    page.look_at(0, 14)
+    check_weights(page, 0, 14, [None, None])
+    page.picture("mean")
+    assert page.read("columns[1].shown.index") == 14, "the same place in the other text"
+    page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
+    page.wait_shown(0, 14, (1, 0))
+    check_weights(page, 0, 14, [1, 0])
+    page.tab.click("input[name=scope][value=text]")
+    whole = len(ids[0])
+    answer = ask(page.address, "v1/attention", {"model": "lazy", "tokens": ids[0], "first": 0})
+    page.tab.wait_for("view.scope === 'text' && columns.every(c => !c.drawing)")
+    mean = sum(released[1][0] for released in answer["released"]) / whole
+    assert abs(page.cells(0)[2] - mean) < 1.5e-4
+    page.tab.click("input[name=scope][value=token]")
+    page.check_width()
+    page.picture("head")
+
+
+def check_keys(page):
+    """Everything without a pointer."""
+    tab = page.tab
+    tab.point("h1")
+    tab.press("Escape")  # nothing is kept
+    tab.evaluate("document.querySelector('#prompt').focus()")
+    stops = []
+    for _ in range(30):
+        tab.press("Tab")
+        stops.append(page.read("document.activeElement.className || document.activeElement.id || 'radio'"))
+        if stops[-1] == "text":
+            break
+    assert "run" in stops and stops[-1] == "text", stops
+    count = page.read("columns[0].tokens.length")
+    tab.press("Home")
+    page.wait_shown(0, 0)
+    tab.press("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft")
+    page.wait_shown(0, 2)
+    tab.press("End")
+    page.wait_shown(0, count - 1)
+    tab.press("ArrowUp")
+    assert page.read("view.index") < count - 1
+    tab.press("End", "ArrowLeft")
+    page.wait_shown(0, count - 2)
+    tab.press("Enter", "ArrowLeft", "ArrowLeft")  # kept: the arrows read its weights
+    assert page.read("[view.index, view.kept, view.reading]") == [count - 2, True, count - 4]
+    told = page.read("document.querySelector('#announce').textContent")
+    weight = page.weights(0)[count - 4][0]
+    assert told.endswith("dead") if weight == 0 else abs(float(told.split()[-1]) - weight) < 6e-5, (told, weight)
+    tab.press("Escape")
+    assert page.read("[view.index, view.kept]") == [None, False]
+    tab.press("Tab")
+    assert page.read("document.activeElement.classList.contains('cell')")
+    tab.press("Home", "ArrowDown", "ArrowRight")
+    page.wait_shown(0, count - 1, (0, 0))
+    tab.press("ArrowDown", "ArrowRight")
+    page.wait_shown(0, count - 1, (1, 1))
+    assert page.read("document.activeElement.dataset.head") == "1,1"
+
+
+def check_while_it_writes(page):
+    """The heads follow the text, and Escape ends it."""
+    page.generate(5000, temperature=0)  # it does not end by itself
+    page.tab.wait_for("columns[0].tokens.length > 20 && columns[0].stats.length > 12")
+    first = page.read("columns[0].stats.length")
+    assert page.read("document.querySelector('#run').textContent") == "Stop"
+    page.tab.wait_for(f"columns[0].stats.length > {first}")
+    page.look_at(0, 9)  # does not wait for the text
+    assert page.read("document.querySelector('#run').textContent") == "Stop"
+    page.tab.press("Escape")
+    page.finish()
+    assert page.read("columns[0].tokens.length") < 5000
+    assert page.read("columns[0].status.textContent").endswith("stopped")
+
+
+def check_hybrid(page):
+    """A model whose first layer alone has no attention."""
+    page.tab.click("#models label:nth-of-type(2)")
+    page.tab.click("#models label:nth-of-type(3)")
+    page.tab.wait_for("document.querySelectorAll('.model').length === 2")
+    page.generate(8)
+    page.finish()
+    empty = page.read("[...columns[1].element.querySelectorAll('.cell.empty')].map(e => e.dataset.head)")
+    assert empty == ["0,0", "0,1"], empty
+    page.tab.click(".model:nth-child(2) .cell[data-head='0,1']")
+    page.tab.wait_for("columns[1].element.textContent.includes('This layer has no attention.')")
+    page.check_width()
+
+
+def check_no_attention(tab, lazy, model):
+    with serving(lazy, {"lazy": model}, "--cache", "streaming:2+6") as server:
+        page = Page(tab, server.address, "phone")
+        tab.wait_for("document.querySelectorAll('.model').length === 1")
+        page.generate(20)
+        page.finish()
+        assert page.read("columns[0].tokens.length") > 8
+        assert "no attention weights to show" in page.read("columns[0].element.textContent")
+        page.check_width()
+        page.check_quiet()
+
+
+def check_key(tab, lazy, model):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as keys:
+        keys.write("right-key\n")
+        keys.flush()
+        with serving(lazy, {"lazy": model}, "--api-key-file", keys.name) as server:
+            page = Page(tab, server.address, "desk")
+            tab.wait_for("!document.querySelector('#key_field').hidden")
+            assert "key" in page.read("document.querySelector('#error').textContent")
+            assert page.read("document.activeElement.id") == "key"
+            tab.call("Input.insertText", text="right-key")
+            tab.press("Enter")
+            tab.wait_for("document.querySelectorAll('.model').length === 1")
+            page.generate(6)
+            page.finish()
+            assert page.read("document.querySelector('#error').hidden")
+
+
+def main():
+    lazy, model, hybrid = sys.argv[1:]
+    program = browser.find()
+    if program is None:
+        print(f"SKIPPED: none of {', '.join(browser.PROGRAMS)} is installed, and LAZY_CHROMIUM is not set")
+        sys.exit(77)
+    with browser.running(program) as tab:
+        with serving(lazy, {"lazy": model, "twin": model, "hybrid": hybrid}) as server:
+            for size in SIZES:
+                page = Page(tab, server.address, size)
+                tab.wait_for("document.querySelectorAll('.model').length === 2")
+                side_by_side = page.read("columns[0].element.offsetTop === columns[1].element.offsetTop")
+                assert side_by_side == (size == "desk")
+                check_model(page)
+                if size == "desk":
+                    check_keys(page)
+                check_while_it_writes(page)
+                check_hybrid(page)
+                page.check_quiet()
+        check_no_attention(tab, lazy, model)
+        check_key(tab, lazy, model)
+    print("ok")
+
+
+main()
