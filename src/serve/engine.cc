@@ -365,7 +365,7 @@ struct Engine::Impl {
   std::mutex mutex;  // of what follows
   std::condition_variable changed;
   std::vector<std::unique_ptr<Sequence>> arrived;
-  int64_t taken = 0;  // waiting.size() as the other threads may know it
+  int64_t taken = 0;     // waiting.size() as the other threads may know it
   std::deque<Job> jobs;  // run_between_steps
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;
