@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   extern __shared__ __align__(16) char memory[];
   wait_for_launcher();  // an earlier round's scores are used up
   let_next_start();
-  const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32, index = block * kWarps + warp;
+  // The last keys first: those near the query have the distance bias, take longest and must not come last.
+  const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
+            index = (gridDim.x / p.round_tiles - 1 - block) * kWarps + warp;
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
   const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
   if (count <= 0) return;
@@ -53,9 +55,10 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   __shared__ float masses[kWarps][kRows];
   __shared__ int alive[kWarps][kRows];
   const int warp = threadIdx.x / 32, span = blockIdx.x / p.round_tiles;
+  // The kernel before has begun, so what came before that has ended: lengths may be read.
+  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   wait_for_launcher();
   let_next_start();
-  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   __syncthreads();
   if (span >= span_count(p, t.sequence)) return;
   find_states(p, t, span, states);
@@ -64,16 +67,11 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
     alive[threadIdx.x / kRows][threadIdx.x % kRows] = 0;
   }
   __syncthreads();
-  const AliveList list = make_list(p, memory + warp * p.value_bytes);
-  typename Products::Sums sums;
-  for (int c = 0; c < p.chunks; ++c) {
-    const int begin = t.sequence.first + ((span * p.chunks + c) * kWarps + warp) * p.scan;
-    const int count = min(t.sequence.end - begin, p.scan);
-    if (count <= 0) break;
-    const int listed = list_keys(p, t, states, begin, count, list, masses[warp], alive[warp]);
-    __syncwarp();
-    sums.add(p, t, list, listed);
-    __syncwarp();
+  char* const mine = memory + warp * p.value_bytes;
+  typename Products::Sums sums(p, t, mine);
+  const int begin = t.sequence.first + (span * kWarps + warp) * p.scan, count = min(t.sequence.end - begin, p.scan);
+  if (count > 0) {
+    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, masses[warp], alive[warp], sums);
   }
   __syncthreads();  // the lists are used up
   auto* all = reinterpret_cast<float*>(memory);

@@ -63,7 +63,7 @@ __device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
   return t;
 }
 
-__host__ __device__ constexpr int span_keys(const Params& p) { return p.chunks * kWarps * p.scan; }
+__host__ __device__ constexpr int span_keys(const Params& p) { return kWarps * p.scan; }
 __device__ inline int part_count(const Params& p, const Sequence& s) { return (s.end - s.first + p.part - 1) / p.part; }
 __device__ inline int span_count(const Params& p, const Sequence& s) {
   return max((s.end - s.first + span_keys(p) - 1) / span_keys(p), 1);
@@ -114,11 +114,25 @@ __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-// Rows of V that carry weight, and the weights of `rows` rows: weight[r * stride + n].
+// Rows of V that carry weight, and the weights of `rows` rows: entry n stands at place(n), its weights at
+// weight[r * stride + place(n)]. A ring: entries that are used up are overwritten.
 struct AliveList {
   int64_t* at;
   float* weight;
+  int mask;    // places less one, a power of two
   int stride;  // 8 more than a multiple of 32, against bank conflicts
+  __device__ int place(int n) const { return n & mask; }
 };
+
+// Places for R rows: what the products have in flight, a unit that is not full, and what is listed at once.
+constexpr int list_places(int rows) { return rows <= 2 ? 256 : 128; }
+constexpr int list_bytes(int rows) { return list_places(rows) * 8 + rows * (list_places(rows) + 8) * 4; }
+
+// A warp's list in its piece of shared memory.
+__device__ inline AliveList make_list(char* memory, int rows) {
+  auto* at = reinterpret_cast<int64_t*>(memory);
+  const int places = list_places(rows);
+  return {at, reinterpret_cast<float*>(at + places), places - 1, places + 8};
+}
 
 }  // namespace lazy::kernels::cuda::decoding
