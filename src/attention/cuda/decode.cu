@@ -14,25 +14,18 @@ namespace cuda::decoding {
 namespace {
 
 // What measuring decided.
-constexpr int64_t kItems = 8192;                              // warps' pieces of work in all that are enough
-constexpr int kKeyBytes = 64 << 10;                           // of K, a warp
-constexpr int64_t kScans = 2048;                              // warps in all for V: as many as run at once on a GPU
-constexpr int kScanMost = 1024;                               // keys of one; more would not suit shorter sequences
-constexpr int64_t kRoundScores = int64_t{1} << 25;            // of a round: 128 MiB; more only where one tile has more
-constexpr int kFewParts = 256;                                // of a row: every block of the values kernel reads them
+constexpr int64_t kItems = 8192;                    // warps' pieces of work in all that are enough
+constexpr int kKeyBytes = 64 << 10;                 // of K, a warp
+constexpr int64_t kScans = 2048;                    // warps in all for V: as many as run at once on a GPU
+constexpr int kScanMost = 1024;                     // keys of one; more would not suit shorter sequences
+constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more only where one tile has more
+constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
 // Of the instantiation that serves the problem.
 int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
-
-// Rows that the values kernel lists keys for at once.
-int listed_rows(const Params& p) {
-  return in_family<NormalizerFamily::exponential>(p.normalizer)
-             ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::min(p.rows, kRows))))
-             : kRows;
-}
 
 // How the work is divided follows from the shape; of the capacity only the largest powers of two matter, so that a
 // cache gives the same bits wherever it lies.
@@ -61,9 +54,12 @@ void divide(Params& p) {
   while (spans() > 512 || (spans() > 1 && tiles * spans() > kItems)) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
   // Rounds of whole sequences where one fits, else of tiles of one; alike in size.
-  p.score_rows = rows;
+  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // others read a row at a time
+  p.score_rows = by_key ? power : rows;
+  p.score_row = by_key ? 1 : p.columns;
+  p.score_key = by_key ? power : 1;
   const int64_t of_sequence = int64_t{p.kv_heads} * p.tiles;
-  const int64_t at_once = std::max<int64_t>(kRoundScores / (int64_t{rows} * p.columns), 1);
+  const int64_t at_once = std::max<int64_t>(kRoundScores / (int64_t{p.score_rows} * p.columns), 1);
   const int64_t sequences = std::clamp<int64_t>(at_once / of_sequence, 1, 65535);
   p.round_sequences = static_cast<int>(divide_up(p.batch, divide_up(p.batch, sequences)));
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
@@ -152,7 +148,8 @@ void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cach
                      !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
   const int rows = std::min(r.rows, kRows), ring = plain ? 0 : ring_bytes(head_size(r));
   r.key_bytes = round_up(key_bytes(r.part, rows, plain || r.block_table, plain, ring), 16);
-  r.value_bytes = round_up(std::max(ring + list_bytes(listed_rows(r)), rows * r.value_dim * 4), 16);
+  const int listed = cuda::in_family<NormalizerFamily::exponential>(r.normalizer) ? r.score_rows : kRows;
+  r.value_bytes = round_up(std::max(ring + list_bytes(listed), rows * r.value_dim * 4), 16);
   if (plain) return decode_plain(r, stream);
   decode_tensor_cores(r, stream);
 }

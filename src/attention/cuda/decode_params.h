@@ -69,16 +69,17 @@ struct Params {
 
   int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
   int part, scan;                    // keys of a warp, as above; both follow from the problem's shape
-  int columns;                       // of a row of scores
+  int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
   int score_rows;                    // rows of scores a tile
+  int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
   int round_batch, round_tile;       // its first ones
 
   // The workspace. Rows count as in lse: (batch, heads, q_length).
-  float* scores;     // (rows of a round, columns); key j of a sequence is column j - first
+  float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
   float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
   float* sums;       // (rows, max_spans, value_dim): weighted sums of V

@@ -52,12 +52,12 @@ struct Plain {
                                        const int64_t* offsets, float* dots, float2* part) {
     const int lane = threadIdx.x % 32;
     const RowView row = make_view(p, t, r);
-    float* kept = p.scores + (t.kept + r) * p.columns + (begin - t.sequence.first);
+    float* kept = score_at(p, t, r, begin);
     float largest = -INFINITY;
     for (int n = lane; n < count; n += 32) {
       float s = finish_score(p, row, begin + n, dots[n]);
       if (offsets[n] == kBadPage) s = NAN;
-      kept[n] = s;
+      kept[n * p.score_key] = s;
       if (begin + n < row.begin || begin + n >= row.end) s = -INFINITY;
       dots[n] = s;
       largest = fmaxf(largest, s);

@@ -11,16 +11,8 @@ namespace lazy::kernels::cuda::decoding {
 template <typename T>
 __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   high = pack<T>(x, y);
-  float x_high, y_high;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    x_high = __uint_as_float(high << 16);
-    y_high = __uint_as_float(high & 0xFFFF0000u);
-  } else {
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&high));
-    x_high = both.x;
-    y_high = both.y;
-  }
-  low = pack<T>(x - x_high, y - y_high);
+  const float2 kept = unpack<T>(high);
+  low = pack<T>(x - kept.x, y - kept.y);
 }
 
 // A warp's piece of shared memory in the scores kernel: with tensor cores a ring of in-flight keys; its rows;
@@ -108,8 +100,17 @@ struct TensorCores {
     load_row(p, t, g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-    float* kept = p.scores + (t.kept + 2 * c) * p.columns + (begin - t.sequence.first) + g;
+    float* kept = score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
+    const auto keep = [&](int n, float x, float y) {
+      float* const to = kept + n * p.score_key;
+      if (stored[1] && p.score_row == 1) {
+        *reinterpret_cast<float2*>(to) = {x, y};
+      } else {
+        if (stored[0]) to[0] = x;
+        if (stored[1]) to[p.score_row] = y;
+      }
+    };
     for (int first = 0; first < units; first += kDepth) {
       float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
@@ -133,26 +134,32 @@ struct TensorCores {
 #pragma unroll
         for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            s[i][e] *= p.scale;
-            if (stored[e % 2]) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
-          }
+          for (int e = 0; e < 4; ++e) s[i][e] *= p.scale;
+          keep(kPad * i, s[i][0], s[i][1]);
+          keep(kPad * i + 8, s[i][2], s[i][3]);
         }
       } else {
 #pragma unroll
         for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const RowView row = m.views[2 * c + e % 2];
-            const int n = kPad * (first + i) + 8 * (e / 2) + g;
-            s[i][e] = finish_score(p, row, begin + n, s[i][e]);
-            if (PAGED && n < count && m.offsets[n] == kBadPage) s[i][e] = NAN;
-            if (stored[e % 2] && n < count) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
-            if (n >= count || begin + n < row.begin || begin + n >= row.end) s[i][e] = -INFINITY;
+          for (int h = 0; h < 2; ++h) {
+            const int n = kPad * (first + i) + 8 * h + g;
+            const RowView rows[2] = {m.views[2 * c], m.views[2 * c + 1]};
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              float& x = s[i][2 * h + r];
+              x = finish_score(p, rows[r], begin + n, x);
+              if (PAGED && n < count && m.offsets[n] == kBadPage) x = NAN;
+            }
+            if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              if (n >= count || begin + n < rows[r].begin || begin + n >= rows[r].end) s[i][2 * h + r] = -INFINITY;
+            }
           }
         }
       }
-      kept += kPad * kDepth;
+      kept += kPad * kDepth * p.score_key;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float most = largest[r];
@@ -209,26 +216,26 @@ struct TensorCores {
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
-    int copied = 0;  // units
-    bool inside, folded;
+    unsigned copied = 0;  // units
+    bool inside, folded = false;
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
         : v(static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + threadIdx.x % kChunks * 8),
           ring(shared_address(memory)),
-          inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim),
-          folded(t.rows <= 4) {}
+          inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
 
     // Copies units below `units` to the ring, behind those that it then uses; `last`: uses all.
-    __device__ void advance(const Params&, const RowTile& t, const AliveList& list, int units, bool last) {
-      for (const int end = units + (last ? kStages : 0); copied < end; ++copied) {
-        if (copied >= kStages) use(t, list, copied - kStages);
+    __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
+      folded = list.rows <= 4;
+      for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
+        if (copied >= kStages) use(list, copied - kStages);
         if (copied < units) copy(list, copied);
         commit_copies();
       }
     }
 
     // 16 bytes at `chunk` of row r stand at chunk ^ r % 8, so that eight rows of a matrix lie in all banks.
-    __device__ void copy(const AliveList& list, int unit) {
+    __device__ void copy(const AliveList& list, unsigned unit) {
       const int lane = threadIdx.x % 32, chunk = lane % kChunks;
       const int64_t* at = list.at + list.place(kPad * unit);
       const uint32_t stage = ring + unit % kStages * kStage;
@@ -240,10 +247,11 @@ struct TensorCores {
       }
     }
 
-    __device__ void use(const RowTile& t, const AliveList& list, int unit) {
+    __device__ void use(const AliveList& list, unsigned unit) {
+      const bool folded = list.rows <= 4;
       const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, row = folded ? g % 4 : g;
       float2 weight[2] = {};
-      if (row < t.rows) {
+      if (row < list.rows) {
         const float* from = list.weight + row * list.stride + list.place(kPad * unit) + 2 * c;
         weight[0] = *reinterpret_cast<const float2*>(from);
         weight[1] = *reinterpret_cast<const float2*>(from + 8);
