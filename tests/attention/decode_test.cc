@@ -289,6 +289,23 @@ TEST(Decode, ManyQueriesAndHeads) {
   }
 }
 
+// So much work that one warp of a GPU has a few hundred keys: its lists and rings of keys in flight begin again.
+TEST(Decode, ManyKeysOfAWarp) {
+  if (!on_cuda()) GTEST_SKIP() << "a GPU's division of the work";
+  Shape s;
+  s.dtype = DType::bf16;
+  s.normalizer = Normalizer::elastic;
+  s.batch = 8;
+  s.k_length = 4096;
+  s.heads = 64;
+  s.kv_heads = 16;
+  s.head_dim = s.value_dim = 8;
+  TwoReferences comparison;
+  const Inputs in = make_inputs(s, 31);
+  comparison.add(s, in, run_decode(s, in, make_cache(s, in, full(s), true)));
+  comparison.check();
+}
+
 // A GPU cannot say what is wrong without waiting: it answers with NaN, and reads nothing outside the cache.
 TEST(Decode, OutOfRangeIsNanOnTheGpu) {
   if (!on_cuda()) GTEST_SKIP() << "the operator checks what the CPU's kernel is told";

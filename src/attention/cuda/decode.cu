@@ -14,10 +14,12 @@ namespace cuda::decoding {
 namespace {
 
 // What measuring decided.
-constexpr int64_t kItems = 8192;                              // warps' pieces of work in all that are enough
-constexpr int kKeyBytes = 64 << 10, kValueBytes = 128 << 10;  // of K and V, a warp
-constexpr int64_t kRoundScores = int64_t{1} << 25;            // of a round: 128 MiB; more only where one tile has more
-constexpr int kFewParts = 256;                                // of a row: every block of the values kernel reads them
+constexpr int64_t kItems = 8192;                    // warps' pieces of work in all that are enough
+constexpr int kKeyBytes = 64 << 10;                 // of K, a warp
+constexpr int64_t kScans = 2048;                    // warps in all for V: as many as run at once on a GPU
+constexpr int kScanMost = 1024;                     // keys of one; more would not suit shorter sequences
+constexpr int64_t kRoundScores = int64_t{1} << 25;  // of a round: 128 MiB; more only where one tile has more
+constexpr int kFewParts = 256;                      // of a row: every block of the values kernel reads them
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -37,27 +39,27 @@ void divide(Params& p) {
   // same for all lengths about a power of two.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
-  const auto keys = [&](int64_t most) {
-    const int64_t of_warp = std::max(tiles * reach / kItems, std::min<int64_t>(tiles * reach / 2048, 128));
+  const auto keys = [&](int64_t of_warp, int64_t most) {
     return static_cast<int>(std::clamp<int64_t>(power_below(of_warp), 32, std::max<int64_t>(most, 32)));
   };
-  // A warp's scores at most 4 KiB, which bounds its shared memory; a list's weights the same.
-  p.part = keys(std::min(kKeyBytes / 2 / size, 1024 / power));
-  const int value_keys = keys(kValueBytes / 2 / size);
-  p.scan = std::min({value_keys, 32768 / size, 1024 / power});
-  p.chunks = value_keys / p.scan;
+  // A warp's scores at most 4 KiB, which bounds its shared memory.
+  p.part = keys(std::max(tiles * reach / kItems, std::min<int64_t>(tiles * reach / 2048, 128)),
+                std::min(kKeyBytes / 2 / size, 1024 / power));
+  p.scan = keys(tiles * reach / kScans, kScanMost);
   p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
   p.separate_states = needs_all_scores(p.normalizer) || reach / p.part > kFewParts;
   // Sums of V that wait to be added up: a few hundred a row at most, and not many more in all than keep a GPU
   // busy.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
-  while (spans() > 512 || (spans() > 1 && tiles * spans() > kItems)) p.chunks *= 2;
+  while (spans() > 512 || (spans() > 1 && tiles * spans() > kItems)) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
-  p.value_bytes = round_up(std::max(list_bytes(p.scan, power), rows * p.value_dim * 4), 16);
   // Rounds of whole sequences where one fits, else of tiles of one; alike in size.
-  p.score_rows = rows;
+  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // others read a row at a time
+  p.score_rows = by_key ? power : rows;
+  p.score_row = by_key ? 1 : p.columns;
+  p.score_key = by_key ? power : 1;
   const int64_t of_sequence = int64_t{p.kv_heads} * p.tiles;
-  const int64_t at_once = std::max<int64_t>(kRoundScores / (int64_t{rows} * p.columns), 1);
+  const int64_t at_once = std::max<int64_t>(kRoundScores / (int64_t{p.score_rows} * p.columns), 1);
   const int64_t sequences = std::clamp<int64_t>(at_once / of_sequence, 1, 65535);
   p.round_sequences = static_cast<int>(divide_up(p.batch, divide_up(p.batch, sequences)));
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
@@ -144,9 +146,10 @@ void decode_cuda(const Problem& p, const Decode<float>& a, const CacheSize& cach
   const auto stream = static_cast<cudaStream_t>(call.stream);
   const bool plain = call.kernel == CudaKernel::plain || !in_place ||
                      !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
-  const int size = head_size(r);
-  r.key_bytes = round_up(
-      key_bytes(r.part, std::min(r.rows, kRows), plain || r.block_table, plain, plain ? 0 : ring_bytes(size)), 16);
+  const int rows = std::min(r.rows, kRows), ring = plain ? 0 : ring_bytes(head_size(r));
+  r.key_bytes = round_up(key_bytes(r.part, rows, plain || r.block_table, plain, ring), 16);
+  const int listed = cuda::in_family<NormalizerFamily::exponential>(r.normalizer) ? r.score_rows : kRows;
+  r.value_bytes = round_up(std::max(ring + list_bytes(listed), rows * r.value_dim * 4), 16);
   if (plain) return decode_plain(r, stream);
   decode_tensor_cores(r, stream);
 }

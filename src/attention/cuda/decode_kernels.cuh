@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   extern __shared__ __align__(16) char memory[];
   wait_for_launcher();  // an earlier round's scores are used up
   let_next_start();
-  const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32, index = block * kWarps + warp;
+  // The last keys first: those near the query have the distance bias, take longest and must not come last.
+  const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
+            index = (gridDim.x / p.round_tiles - 1 - block) * kWarps + warp;
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
   const int begin = t.sequence.first + index * p.part, count = min(t.sequence.end - begin, p.part);
   if (count <= 0) return;
@@ -48,32 +50,28 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;  // not in registers, which hold loads
+  __shared__ RowTile t;  // not in registers, which are scarce
+  __shared__ int span;
   __shared__ RowState states[kRows];
-  __shared__ float masses[kWarps][kRows];
-  __shared__ int alive[kWarps][kRows];
-  const int warp = threadIdx.x / 32, span = blockIdx.x / p.round_tiles;
+  __shared__ SpanStats stats[kWarps];
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x == 0) {
+    span = blockIdx.x / p.round_tiles;
+    // The kernel before has begun, so what came before that has ended: lengths may be read.
+    t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
+  }
   wait_for_launcher();
   let_next_start();
-  if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   __syncthreads();
   if (span >= span_count(p, t.sequence)) return;
   find_states(p, t, span, states);
-  if (threadIdx.x < kWarps * kRows) {
-    masses[threadIdx.x / kRows][threadIdx.x % kRows] = 0;
-    alive[threadIdx.x / kRows][threadIdx.x % kRows] = 0;
-  }
+  if (threadIdx.x < kWarps * kRows) stats[threadIdx.x / kRows].of_row[threadIdx.x % kRows] = {};
   __syncthreads();
-  const AliveList list = make_list(p, memory + warp * p.value_bytes);
-  typename Products::Sums sums;
-  for (int c = 0; c < p.chunks; ++c) {
-    const int begin = t.sequence.first + ((span * p.chunks + c) * kWarps + warp) * p.scan;
-    const int count = min(t.sequence.end - begin, p.scan);
-    if (count <= 0) break;
-    const int listed = list_keys(p, t, states, begin, count, list, masses[warp], alive[warp]);
-    __syncwarp();
-    sums.add(p, t, list, listed);
-    __syncwarp();
+  char* const mine = memory + warp * p.value_bytes;
+  typename Products::Sums sums(p, t, mine);
+  const int begin = t.sequence.first + (span * kWarps + warp) * p.scan, count = min(t.sequence.end - begin, p.scan);
+  if (count > 0) {
+    sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats[warp], sums);
   }
   __syncthreads();  // the lists are used up
   auto* all = reinterpret_cast<float*>(memory);
@@ -89,13 +87,12 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
   if (p.stats && threadIdx.x < t.rows) {
     const int r = threadIdx.x;
-    float sum = 0;
-    int count = 0;
+    SpanStats::Row all{};
     for (int w = 0; w < kWarps; ++w) {
-      sum += masses[w][r];
-      count += alive[w][r];
+      all.mass += stats[w].of_row[r].mass;
+      all.alive += stats[w].of_row[r].alive;
     }
-    p.masses[(t.row + r) * p.max_spans + span] = {sum, __int_as_float(count)};
+    p.masses[(t.row + r) * p.max_spans + span] = {all.mass, __int_as_float(all.alive)};
   }
 }
 

@@ -4,125 +4,159 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kScores = 8;  // that a lane has in flight
+// What stats want to know of some keys.
+struct SpanStats {
+  struct Row {
+    float mass;  // sum of weights
+    int alive;
+  } of_row[kRows];
+};
 
-// A warp's piece of shared memory in the values kernel.
-__device__ inline AliveList make_list(const Params& p, char* memory) {
-  auto* at = reinterpret_cast<int64_t*>(memory);
-  return {at, reinterpret_cast<float*>(at + p.scan), p.scan + 8};
-}
-constexpr int list_bytes(int scan, int rows) { return scan * 8 + rows * (scan + 8) * 4; }
+// Keys of a row that a lane has in flight.
+constexpr int steps_at_once(int rows) { return rows <= 2 ? 4 / rows : 1; }
 
-// A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order. R: t.rows rounded up
-// to a power of two. Adds to the warp's sums of weights and its counts of alive keys, which only stats want.
+// A key's scores for rows of the tile, from the first row's.
 template <int R, NormalizerFamily F>
-__device__ int list_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
-                          const AliveList& list, float (&mass_sum)[kRows], int (&alive_sum)[kRows]) {
-  constexpr int kSteps = kScores / R;  // 32 keys each; as many loads in flight
-  const int lane = threadIdx.x % 32, rows = t.rows;
-  const float* scores = p.scores + t.kept * p.columns + (begin - t.sequence.first);
+__device__ void load_scores(const Params& p, int rows, const float* from, float (&to)[R]) {
+  if constexpr (F != NormalizerFamily::exponential || R == 1) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) to[r] = r < rows ? __ldcg(from + r * p.score_row) : 0;
+  } else if constexpr (R == 2) {  // score_row is 1
+    const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
+    to[0] = x.x, to[1] = x.y;
+  } else {
+#pragma unroll
+    for (int r = 0; r < R; r += 4) {
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(from + r));
+      to[r] = x.x, to[r + 1] = x.y, to[r + 2] = x.z, to[r + 3] = x.w;
+    }
+  }
+}
+
+// A warp's keys [begin, begin + count) to a list of those that carry weight for any row, in order, which `sums` takes
+// in units of kPad. R: t.rows rounded up to a power of two. Also the sums of weights and the counts of alive keys,
+// which only stats want. While rows of V are on their way to `sums`, the next keys are listed.
+template <int R, NormalizerFamily F, typename Sums>
+__device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
+                          char* list_memory, SpanStats& stats, Sums& sums) {
+  constexpr int kSteps = steps_at_once(R);  // 32 keys each
+  static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
+  const AliveList list = make_list(list_memory, R);
+  const Normalizer normalizer = F == NormalizerFamily::exponential ? Normalizer::softmax
+                                : F == NormalizerFamily::sigmoid   ? Normalizer::sigmoid
+                                                                   : p.normalizer;
+  const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
+  const float* const from = score_at(p, t, 0, begin);
   constexpr bool kCopied = R <= 4;  // more would not fit
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive[R] = {};
+  int listed = 0, alive = 0;  // of row `lane`
 #pragma unroll
-  for (int r = 0; r < (kCopied ? R : 0); ++r) copies[r] = states[r];
-  float ahead[kSteps][R];
-  auto load = [&](int first) {
+  for (int r = 0; r < (kCopied ? R : 0); ++r) {
+    copies[r] = states[min(r, rows - 1)];
+    if (r >= rows) copies[r].end = copies[r].begin;
+  }
+  const auto sees = [&](int r, int n) {
+    return n < count && (kCopied || r < rows) &&
+           static_cast<unsigned>(begin + n - state[r].begin) < static_cast<unsigned>(state[r].end - state[r].begin);
+  };
+  float scores[kSteps][R];  // of the next keys
+  int64_t pages[kSteps] = {};
+  const auto load = [&](int first) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      const float* from = scores + min(first + 32 * i + lane, count - 1);
-#pragma unroll
-      for (int r = 0; r < R; ++r) ahead[i][r] = r < rows ? __ldcg(from + int64_t{r} * p.columns) : 0;
+      const int n = min(first + 32 * i + lane, count - 1);
+      load_scores<R, F>(p, rows, from + n * p.score_key, scores[i]);
+      if (p.block_table) pages[i] = page_of(p, batch, begin + n);
     }
   };
   load(0);
-  for (int first = 0; first < count; first += 32 * kSteps) {
-    float score[kSteps][R];
-    int64_t at[kSteps];
+  int64_t row = plain_offset(p.v, batch, begin + lane);
+  for (int first = 0;; first += 32 * kSteps) {
+    const bool last = first >= count;
+    if (!last) {
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-#pragma unroll
-      for (int r = 0; r < R; ++r) score[i][r] = ahead[i][r];
-    }
-    if (first + 32 * kSteps < count) load(first + 32 * kSteps);
-    if (p.block_table) {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i)
-        at[i] = paged_offset(p, p.v, t.batch, begin + min(first + 32 * i + lane, count - 1));
-    } else {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) at[i] = plain_offset(p.v, t.batch, begin + first + 32 * i + lane);
-    }
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      if (first + 32 * i >= count) break;
-      const int n = first + 32 * i + lane, key = begin + n;
-      bool needed = false;
-      float weight[R];
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const bool there = n < count && r < rows && key >= state[r].begin && key < state[r].end;
-        const Normalizer known = F == NormalizerFamily::exponential ? Normalizer::softmax
-                                 : F == NormalizerFamily::sigmoid   ? Normalizer::sigmoid
-                                                                    : p.normalizer;
-        const Weighed w = weigh(known, state[r], score[i][r]);
-        weight[r] = there ? w.weight : 0;
-        if (p.stats) {
-          mass[r] += weight[r];
-          alive[r] += there && w.alive;
-        }
-        needed |= !(weight[r] == 0);
-      }
-      const unsigned mask = __ballot_sync(~0u, needed);
-      if (needed) {
-        const int place = listed + __popc(mask & ((1u << lane) - 1));
-        list.at[place] = at[i];
+      for (int i = 0; i < kSteps; ++i) {
+        const int n = first + 32 * i + lane;
+        const int64_t at = p.block_table ? offset_on(pages[i], p, p.v, begin + n) : row;
+        row += 32 * p.v.token;
+        bool needed = false;
+        unsigned living = 0;  // a bit a row
+        float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          if (r < rows) list.weight[r * list.stride + place] = weight[r] * state[r].weight_scale;
+          const Weighed w = weigh(normalizer, state[r], scores[i][r]);
+          const bool there = sees(r, n);
+          weight[r] = there ? w.weight : 0;
+          living |= there && w.alive ? 1u << r : 0;
+          needed |= !(weight[r] == 0);
         }
+        if (p.stats) {
+#pragma unroll
+          for (int r = 0; r < R; ++r) {
+            mass[r] += weight[r];
+            const unsigned mask = __ballot_sync(~0u, living >> r & 1);
+            if (lane == r) alive += __popc(mask);
+          }
+        }
+        const unsigned mask = __ballot_sync(~0u, needed);
+        if (needed) {
+          const int place = list.place(listed + __popc(mask & ((1u << lane) - 1)));
+          list.at[place] = at;
+#pragma unroll
+          for (int r = 0; r < R; ++r) list.weight[r * list.stride + place] = weight[r] * state[r].weight_scale;
+        }
+        listed += __popc(mask);
       }
-      listed += __popc(mask);
+      if (first + 32 * kSteps < count) load(first + 32 * kSteps);
+    } else {
+      const int full = (listed + kPad - 1) / kPad * kPad;
+      if (listed + lane < full) {
+        const int place = list.place(listed + lane);
+        list.at[place] = kAbsent;
+#pragma unroll
+        for (int r = 0; r < R; ++r) list.weight[r * list.stride + place] = 0;
+      }
+      listed = full;
     }
+    __syncwarp();
+    sums.advance(p, t, list, listed / kPad, last);
+    if (last) break;
   }
-  for (int n = listed + lane; n < (listed + kPad - 1) / kPad * kPad; n += 32) {
-    list.at[n] = kAbsent;
-    for (int r = 0; r < rows; ++r) list.weight[r * list.stride + n] = 0;
-  }
-  if (!p.stats) return listed;
+  if (!p.stats) return;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     mass[r] = warp_sum(mass[r]);
-    alive[r] = warp_sum(alive[r]);
-    if (lane == 0) {
-      mass_sum[r] += mass[r];
-      alive_sum[r] += alive[r];
-    }
+    if (lane == r) stats.of_row[r] = {mass[r], alive};
   }
-  return listed;
 }
 
 // The same for any tile. `state`: in shared memory. The warp that has the sequence's first key also notes the weight on
 // it.
-__device__ inline int list_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count,
-                                const AliveList& list, float (&mass)[kRows], int (&alive)[kRows]) {
+template <typename Sums>
+__device__ void sum_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count, char* list,
+                         SpanStats& stats, Sums& sums) {
   if (begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {
     const int r = threadIdx.x % 32;
     if (state[r].begin == 0 && state[r].end > 0) {
-      p.firsts[t.row + r] = weigh(p.normalizer, state[r], __ldcg(p.scores + (t.kept + r) * p.columns)).weight;
+      p.firsts[t.row + r] = weigh(p.normalizer, state[r], __ldcg(score_at(p, t, r, 0))).weight;
     }
   }
-  if (needs_all_scores(p.normalizer))
-    return list_alive<8, NormalizerFamily::threshold>(p, t, state, begin, count, list, mass, alive);
-  if (p.normalizer == Normalizer::sigmoid) {
-    return list_alive<8, NormalizerFamily::sigmoid>(p, t, state, begin, count, list, mass, alive);
+  using enum NormalizerFamily;
+  if (needs_all_scores(p.normalizer)) {
+    sum_alive<8, threshold>(p, t, state, begin, count, list, stats, sums);
+  } else if (p.normalizer == Normalizer::sigmoid) {
+    sum_alive<8, sigmoid>(p, t, state, begin, count, list, stats, sums);
+  } else if (t.rows == 1) {
+    sum_alive<1, exponential>(p, t, state, begin, count, list, stats, sums);
+  } else if (t.rows == 2) {
+    sum_alive<2, exponential>(p, t, state, begin, count, list, stats, sums);
+  } else if (t.rows <= 4) {
+    sum_alive<4, exponential>(p, t, state, begin, count, list, stats, sums);
+  } else {
+    sum_alive<8, exponential>(p, t, state, begin, count, list, stats, sums);
   }
-  if (t.rows == 1) return list_alive<1, NormalizerFamily::exponential>(p, t, state, begin, count, list, mass, alive);
-  if (t.rows == 2) return list_alive<2, NormalizerFamily::exponential>(p, t, state, begin, count, list, mass, alive);
-  if (t.rows <= 4) return list_alive<4, NormalizerFamily::exponential>(p, t, state, begin, count, list, mass, alive);
-  return list_alive<8, NormalizerFamily::exponential>(p, t, state, begin, count, list, mass, alive);
 }
 
 }  // namespace lazy::kernels::cuda::decoding

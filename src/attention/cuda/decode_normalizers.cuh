@@ -205,7 +205,7 @@ __device__ inline RowState threshold_state(const Params& p, const RowTile& t, in
   RowState state = make_state(p, t, r);
   const int count = state.end - state.begin;
   const bool entmax = p.normalizer == Normalizer::entmax15;
-  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
+  const float* s = score_at(p, t, r, state.begin);
   lse = -INFINITY;
   if (count > 0 && (isnan(all.y) || isinf(all.x))) {
     lse = state.largest = state.inverse = NAN;
@@ -223,7 +223,7 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
                                           Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);
   const int count = state.end - state.begin;
-  const float* s = p.scores + (t.kept + r) * p.columns + (state.begin - t.sequence.first);
+  const float* s = score_at(p, t, r, state.begin);
   const float largest = fmaxf(all.x, 0);
   Above mine{};
   for (int n = threadIdx.x; n < count; n += kStateThreads) {

@@ -3,8 +3,8 @@
 // Query rows that share a kv head are worked on in tiles of kRows. Kernels follow one another:
 //   scores  a block has kWarps * part keys of a tile: scores, and each warp's largest score and sum of exponentials;
 //   states  a block a row, from scores to weights; only for thresholds and very many parts;
-//   values  a block has a span of chunks * kWarps * scan keys of a tile. It computes its rows' states unless the states
-//           kernel did, lists the keys that carry weight and sums their rows of V;
+//   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
+//           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
 // The first three run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
@@ -68,17 +68,18 @@ struct Params {
   bool causal, per_visible, q_aligned;
 
   int group, rows, tiles;            // heads a kv head; rows a kv head; tiles of them
-  int part, scan, chunks;            // keys of a warp, as above; all follow from the problem's shape
-  int columns;                       // of a row of scores
+  int part, scan;                    // keys of a warp, as above; both follow from the problem's shape
+  int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
   int score_rows;                    // rows of scores a tile
+  int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
   int round_batch, round_tile;       // its first ones
 
   // The workspace. Rows count as in lse: (batch, heads, q_length).
-  float* scores;     // (rows of a round, columns); key j of a sequence is column j - first
+  float* scores;     // (tiles of a round, score_rows * columns); key j of a sequence is column j - first
   float2* parts;     // (rows, max_parts): largest score, sum of exponentials relative to it
   RowState* states;  // (rows)
   float* sums;       // (rows, max_spans, value_dim): weighted sums of V
@@ -95,7 +96,7 @@ void launch_sums(const Params& p, cudaStream_t stream);                   // of 
 // Launching kernels that begin with wait_for_launcher().
 
 constexpr int kSharedMost = 96 << 10;  // of a block; every GPU from sm_80 on has as much
-constexpr int kSharedPercent = 57;     // 132 KiB on sm_90; loads in flight need the rest
+constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
 
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).

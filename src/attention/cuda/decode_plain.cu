@@ -6,6 +6,7 @@ namespace lazy::kernels::cuda::decoding {
 
 struct Plain {
   static constexpr int kBlocks = 3;
+  static constexpr int kRingBytes = 0;
   static constexpr int kSteps = 8;  // of 32 dimensions
 
   // The lane's elements of a row of K, V or q; zeros where there is none.
@@ -51,12 +52,12 @@ struct Plain {
                                        const int64_t* offsets, float* dots, float2* part) {
     const int lane = threadIdx.x % 32;
     const RowView row = make_view(p, t, r);
-    float* kept = p.scores + (t.kept + r) * p.columns + (begin - t.sequence.first);
+    float* kept = score_at(p, t, r, begin);
     float largest = -INFINITY;
     for (int n = lane; n < count; n += 32) {
       float s = finish_score(p, row, begin + n, dots[n]);
       if (offsets[n] == kBadPage) s = NAN;
-      kept[n] = s;
+      kept[n * p.score_key] = s;
       if (begin + n < row.begin || begin + n >= row.end) s = -INFINITY;
       dots[n] = s;
       largest = fmaxf(largest, s);
@@ -86,11 +87,20 @@ struct Plain {
   }
 
   struct Sums {
+    static constexpr int kStages = 0;
     float sum[kRows][kSteps] = {};
+    int used = 0;
 
-    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int count) {
+    __device__ Sums(const Params&, const RowTile&, char*) {}
+
+    __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
+      for (; used < units; ++used) add(p, t, list, list.place(kPad * used));
+      __syncwarp();
+    }
+
+    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int place) {
       constexpr int kKeys = 2;
-      for (int n = 0; n < count; n += kKeys) {  // the list goes on to a multiple of kPad
+      for (int n = place; n < place + kPad; n += kKeys) {
         float v[kKeys][kSteps];
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {

@@ -1,6 +1,6 @@
-// Decode's two products by tensor cores, a warp at a time, K from a ring in shared memory, V straight from global
-// memory: the fragments of mma.sync (m16n8k16) are what lanes get from 16-byte loads, because the order of the summed
-// axis, and of the rows of the result, is free. Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment.
+// Decode's two products by tensor cores (mma.sync, m16n8k16), a warp at a time, K and V from rings in shared memory.
+// Lane 4 g + c holds row g and columns 2 c, 2 c + 1 of an 8 x 8 fragment. The fragments of K are what lanes get from
+// 16-byte loads, because the order of the summed axis is free.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 #include "attention/cuda/mma.cuh"
@@ -11,16 +11,8 @@ namespace lazy::kernels::cuda::decoding {
 template <typename T>
 __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   high = pack<T>(x, y);
-  float x_high, y_high;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    x_high = __uint_as_float(high << 16);
-    y_high = __uint_as_float(high & 0xFFFF0000u);
-  } else {
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&high));
-    x_high = both.x;
-    y_high = both.y;
-  }
-  low = pack<T>(x - x_high, y - y_high);
+  const float2 kept = unpack<T>(high);
+  low = pack<T>(x - kept.x, y - kept.y);
 }
 
 // A warp's piece of shared memory in the scores kernel: with tensor cores a ring of in-flight keys; its rows;
@@ -38,7 +30,7 @@ struct KeyMemory {
         dots(reinterpret_cast<float*>(offsets + p.part)),
         stride(p.part + 4) {}
 };
-// Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
+// Of keys or values in flight. Of a multiprocessor's 16 warps, far more than it takes to keep memory busy.
 constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
 constexpr int key_bytes(int part, int rows, bool offsets, bool dots, int ring) {
   const int views = kRows * static_cast<int>(sizeof(RowView));
@@ -49,7 +41,11 @@ constexpr int key_bytes(int part, int rows, bool offsets, bool dots, int ring) {
 template <typename T, int D>
 struct TensorCores {
   static constexpr int kBlocks = D == 256 ? 3 : 4;       // blocks a multiprocessor
-  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys at a time; of V in flight: 256 bytes a lane
+  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are made at a time
+  static constexpr int kRingBytes = ring_bytes(D);
+  // A stage of a ring: 16 rows of D dimensions, copied in pieces of 16 bytes.
+  static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
+                       kStages = kRingBytes / kStage;
 
   // A warp's part: scores of keys [begin, begin + count), kept; part[r * p.max_parts] for every row. Keys come through
   // the ring: memory is at its fastest when a row is asked for at once, and fragments would ask for 64 bytes of it. A
@@ -60,7 +56,7 @@ struct TensorCores {
     constexpr int kLoads = D / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
     const uint64_t policy = read_once_policy();
-    const KeyMemory m(p, memory, ring_bytes(D));
+    const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
     if constexpr (PAGED) {
@@ -74,10 +70,8 @@ struct TensorCores {
     }
     if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
     __syncwarp();
-    // A stage of the ring: 16 keys of D dimensions; 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that
-    // eight lanes, two rows of four chunks, read from all banks.
-    constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
-                  kStages = ring_bytes(D) / kStage;
+    // 16 bytes at `chunk` of row r stand at chunk ^ 4 (r % 2), so that eight lanes, two rows of four chunks, read from
+    // all banks.
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
     const bool inside = lane % kChunks * 8 < p.head_dim;
@@ -106,8 +100,17 @@ struct TensorCores {
     load_row(p, t, g, c, q);
     // Of rows 2 c and 2 c + 1, among the lane's keys.
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-    float* kept = p.scores + (t.kept + 2 * c) * p.columns + (begin - t.sequence.first) + g;
+    float* kept = score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
+    const auto keep = [&](int n, float x, float y) {
+      float* const to = kept + n * p.score_key;
+      if (stored[1] && p.score_row == 1) {
+        *reinterpret_cast<float2*>(to) = {x, y};
+      } else {
+        if (stored[0]) to[0] = x;
+        if (stored[1]) to[p.score_row] = y;
+      }
+    };
     for (int first = 0; first < units; first += kDepth) {
       float s[kDepth][4] = {};  // key g (e < 2) or g + 8, row 2 c or 2 c + 1
 #pragma unroll
@@ -131,26 +134,32 @@ struct TensorCores {
 #pragma unroll
         for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            s[i][e] *= p.scale;
-            if (stored[e % 2]) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
-          }
+          for (int e = 0; e < 4; ++e) s[i][e] *= p.scale;
+          keep(kPad * i, s[i][0], s[i][1]);
+          keep(kPad * i + 8, s[i][2], s[i][3]);
         }
       } else {
 #pragma unroll
         for (int i = 0; i < kDepth; ++i) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const RowView row = m.views[2 * c + e % 2];
-            const int n = kPad * (first + i) + 8 * (e / 2) + g;
-            s[i][e] = finish_score(p, row, begin + n, s[i][e]);
-            if (PAGED && n < count && m.offsets[n] == kBadPage) s[i][e] = NAN;
-            if (stored[e % 2] && n < count) kept[(e % 2 ? p.columns : 0) + kPad * i + 8 * (e / 2)] = s[i][e];
-            if (n >= count || begin + n < row.begin || begin + n >= row.end) s[i][e] = -INFINITY;
+          for (int h = 0; h < 2; ++h) {
+            const int n = kPad * (first + i) + 8 * h + g;
+            const RowView rows[2] = {m.views[2 * c], m.views[2 * c + 1]};
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              float& x = s[i][2 * h + r];
+              x = finish_score(p, rows[r], begin + n, x);
+              if (PAGED && n < count && m.offsets[n] == kBadPage) x = NAN;
+            }
+            if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              if (n >= count || begin + n < rows[r].begin || begin + n >= rows[r].end) s[i][2 * h + r] = -INFINITY;
+            }
           }
         }
       }
-      kept += kPad * kDepth;
+      kept += kPad * kDepth * p.score_key;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float most = largest[r];
@@ -199,75 +208,84 @@ struct TensorCores {
     }
   }
 
-  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Lane (g, c) loads dimensions 8 g
-  // ... 8 g + 7 of every 64, of keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9; word w of two neighbouring keys makes rows g and g
-  // + 8 of A: dimensions 8 g + 2 w and 8 g + 2 w + 1.
+  // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Of up to four rows B has the upper
+  // parts of the weights in columns 0 to 3 and the lower ones in 4 to 7; of more rows it takes two products.
   struct Sums {
-    static constexpr int kLoads = D / 64;
-    float sum[4 * kLoads][4] = {};
+    static constexpr int kStages = TensorCores::kStages;
+    float sum[D / 16][4] = {};  // dimension g (e < 2) or g + 8 of 16, row 2 c or 2 c + 1
+    const T* v;
+    uint64_t policy = read_once_policy();
+    uint32_t ring;
+    unsigned copied = 0;  // units
+    bool inside, folded = false;
 
-    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int count) {
-      const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, units = (count + kPad - 1) / kPad;
-      const uint64_t policy = read_once_policy();
-      const T* v = static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + 8 * g;
-      uint4 x[kDepth][4][kLoads];
-      auto load = [&](int unit, uint4(&to)[4][kLoads]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int64_t at = unit < units ? list.at[kPad * unit + 2 * c + i % 2 + i / 2 * 8] : kAbsent;
-#pragma unroll
-          for (int n = 0; n < kLoads; ++n) {
-            to[i][n] = present(at) && 64 * n + 8 * g < p.value_dim ? load_once(v + at + 64 * n, policy) : uint4{};
-          }
-        }
-      };
-#pragma unroll
-      for (int i = 0; i < kDepth; ++i) load(i, x[i]);
-      for (int first = 0; first < units; first += kDepth) {
-#pragma unroll
-        for (int i = 0; i < kDepth; ++i) {
-          const int unit = first + i;
-          if (unit >= units) break;
-          float2 weight[2] = {};
-          if (g < t.rows) {
-            const float* from = list.weight + g * list.stride + kPad * unit + 2 * c;
-            weight[0] = *reinterpret_cast<const float2*>(from);
-            weight[1] = *reinterpret_cast<const float2*>(from + 8);
-          }
-          uint32_t high[2], low[2];
-#pragma unroll
-          for (int h = 0; h < 2; ++h) split<T>(weight[h].x, weight[h].y, high[h], low[h]);
-#pragma unroll
-          for (int n = 0; n < kLoads; ++n) {
-            const uint4 &x0 = x[i][0][n], &x1 = x[i][1][n], &x2 = x[i][2][n], &x3 = x[i][3][n];
-            add_word(sum[4 * n], x0.x, x1.x, x2.x, x3.x, high, low);
-            add_word(sum[4 * n + 1], x0.y, x1.y, x2.y, x3.y, high, low);
-            add_word(sum[4 * n + 2], x0.z, x1.z, x2.z, x3.z, high, low);
-            add_word(sum[4 * n + 3], x0.w, x1.w, x2.w, x3.w, high, low);
-          }
-          load(unit + kDepth, x[i]);
-        }
+    __device__ Sums(const Params& p, const RowTile& t, char* memory)
+        : v(static_cast<const T*>(p.v.data) + t.kv_head * p.v.head + threadIdx.x % kChunks * 8),
+          ring(shared_address(memory)),
+          inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
+
+    // Copies units below `units` to the ring, behind those that it then uses; `last`: uses all.
+    __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
+      folded = list.rows <= 4;
+      for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
+        if (copied >= kStages) use(list, copied - kStages);
+        if (copied < units) copy(list, copied);
+        commit_copies();
       }
     }
 
-    static __device__ void add_word(float (&to)[4], uint32_t x0, uint32_t x1, uint32_t x2, uint32_t x3,
-                                    const uint32_t (&high)[2], const uint32_t (&low)[2]) {
-      constexpr uint32_t kLower = 0x5410, kUpper = 0x7632;  // halves of two words, the first's in the lower half
-      const uint32_t a[4] = {__byte_perm(x0, x1, kLower), __byte_perm(x0, x1, kUpper), __byte_perm(x2, x3, kLower),
-                             __byte_perm(x2, x3, kUpper)};
-      mma<T>(to, a, high[0], high[1]);
-      mma<T>(to, a, low[0], low[1]);
+    // 16 bytes at `chunk` of row r stand at chunk ^ r % 8, so that eight rows of a matrix lie in all banks.
+    __device__ void copy(const AliveList& list, unsigned unit) {
+      const int lane = threadIdx.x % 32, chunk = lane % kChunks;
+      const int64_t* at = list.at + list.place(kPad * unit);
+      const uint32_t stage = ring + unit % kStages * kStage;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = 32 / kChunks * i + lane / kChunks;
+        const bool there = present(at[row]) && inside;
+        copy_once(stage + row * D * 2 + (chunk ^ row % 8) * 16, there ? v + at[row] : v, there, policy);
+      }
     }
 
-    // to[r * value_dim + d]
+    __device__ void use(const AliveList& list, unsigned unit) {
+      const bool folded = list.rows <= 4;
+      const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, row = folded ? g % 4 : g;
+      float2 weight[2] = {};
+      if (row < list.rows) {
+        const float* from = list.weight + row * list.stride + list.place(kPad * unit) + 2 * c;
+        weight[0] = *reinterpret_cast<const float2*>(from);
+        weight[1] = *reinterpret_cast<const float2*>(from + 8);
+      }
+      uint32_t high[2], low[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        split<T>(weight[h].x, weight[h].y, high[h], low[h]);
+        if (folded && g >= 4) high[h] = low[h];
+      }
+      wait_for_copies<kStages - 1>();
+      __syncwarp();
+      const int key = lane / 16 * 8 + lane % 8;
+      const uint32_t keys = ring + unit % kStages * kStage + key * D * 2;
+#pragma unroll
+      for (int n = 0; n < D / 16; ++n) {
+        uint32_t a[4];
+        load_matrices_transposed(a, keys + (2 * n + lane / 8 % 2 ^ key % 8) * 16);
+        mma<T>(sum[n], a, high[0], high[1]);
+        if (!folded) mma<T>(sum[n], a, low[0], low[1]);
+      }
+      __syncwarp();
+    }
+
+    // to[r * value_dim + d]. All lanes call.
     __device__ void store(const Params& p, const RowTile& t, float* to) const {
       const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll
-      for (int n = 0; n < 4 * kLoads; ++n) {
+      for (int n = 0; n < D / 16; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {  // dimension of g (e < 2) or g + 8, row 2 c or 2 c + 1
-          const int d = n / 4 * 64 + 8 * g + n % 4 * 2 + e / 2, r = 2 * c + e % 2;
-          if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = sum[n][e];
+        for (int e = 0; e < 4; ++e) {
+          const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
+          const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);  // of rows up to four: column r + 4
+          if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }
       }
     }

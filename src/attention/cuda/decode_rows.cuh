@@ -20,7 +20,7 @@ __device__ inline float warp_max(float x) {
 struct RowTile {
   int batch, kv_head, first, rows;
   int64_t row;   // of the first one, among all rows
-  int64_t kept;  // the same among the rows of scores
+  int64_t kept;  // of its scores, among all
   Sequence sequence;
   __device__ int head(const Params& p, int r) const { return kv_head * p.group + (first + r) / p.q_length; }
   __device__ int query(const Params& p, int r) const { return (first + r) % p.q_length; }
@@ -58,15 +58,19 @@ __device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
   t.first = n % p.tiles * kRows;
   t.rows = min(p.rows - t.first, kRows);
   t.row = (static_cast<int64_t>(t.batch) * p.kv_heads + t.kv_head) * p.rows + t.first;
-  t.kept = (static_cast<int64_t>(sequence) * p.round_tiles + tile) * p.score_rows;
+  t.kept = (static_cast<int64_t>(sequence) * p.round_tiles + tile) * p.score_rows * p.columns;
   t.sequence = read_sequence(p, t.batch);
   return t;
 }
 
-__host__ __device__ constexpr int span_keys(const Params& p) { return p.chunks * kWarps * p.scan; }
+__host__ __device__ constexpr int span_keys(const Params& p) { return kWarps * p.scan; }
 __device__ inline int part_count(const Params& p, const Sequence& s) { return (s.end - s.first + p.part - 1) / p.part; }
 __device__ inline int span_count(const Params& p, const Sequence& s) {
   return max((s.end - s.first + span_keys(p) - 1) / span_keys(p), 1);
+}
+
+__device__ inline float* score_at(const Params& p, const RowTile& t, int r, int key) {
+  return p.scores + t.kept + int64_t{r} * p.score_row + int64_t{key - t.sequence.first} * p.score_key;
 }
 
 // Elements from a cache's start to a key, before the head's offset; or one of these.
@@ -76,10 +80,15 @@ __device__ inline bool present(int64_t offset) { return offset > kBadPage; }
 __device__ inline int64_t plain_offset(const Tensor& cache, int batch, int key) {
   return batch * cache.batch + key * cache.token;
 }
+__device__ inline int64_t page_of(const Params& p, int batch, int key) {
+  return __ldg(p.block_table + batch * p.table_width + p.page_size.divide(key));
+}
+__device__ inline int64_t offset_on(int64_t page, const Params& p, const Tensor& cache, int key) {
+  const int n = key - p.page_size.divide(key) * p.page_size.value;
+  return page < 0 || page >= p.pages ? kBadPage : page * cache.batch + n * cache.token;
+}
 __device__ inline int64_t paged_offset(const Params& p, const Tensor& cache, int batch, int key) {
-  const int n = p.page_size.divide(key);
-  const int64_t page = __ldg(p.block_table + batch * p.table_width + n);
-  return page < 0 || page >= p.pages ? kBadPage : page * cache.batch + (key - n * p.page_size.value) * cache.token;
+  return offset_on(page_of(p, batch, key), p, cache, key);
 }
 __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int batch, int key) {
   return p.block_table ? paged_offset(p, cache, batch, key) : plain_offset(cache, batch, key);
@@ -114,11 +123,26 @@ __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-// Rows of V that carry weight, and the weights of `rows` rows: weight[r * stride + n].
+// Rows of V that carry weight, and the weights of `rows` rows of the tile: entry n stands at place(n), its weights at
+// weight[r * stride + place(n)]. A ring: entries that are used up are overwritten.
 struct AliveList {
   int64_t* at;
   float* weight;
+  int rows;
+  int mask;    // places less one, a power of two
   int stride;  // 8 more than a multiple of 32, against bank conflicts
+  __device__ int place(int n) const { return n & mask; }
 };
+
+// Places for R rows: what the products have in flight, a unit that is not full, and what is listed at once.
+constexpr int list_places(int rows) { return rows <= 2 ? 256 : 128; }
+constexpr int list_bytes(int rows) { return list_places(rows) * 8 + rows * (list_places(rows) + 8) * 4; }
+
+// A warp's list in its piece of shared memory.
+__device__ inline AliveList make_list(char* memory, int rows) {
+  auto* at = reinterpret_cast<int64_t*>(memory);
+  const int places = list_places(rows);
+  return {at, reinterpret_cast<float*>(at + places), rows, places - 1, places + 8};
+}
 
 }  // namespace lazy::kernels::cuda::decoding
