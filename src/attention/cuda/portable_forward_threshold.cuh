@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     }
     overflowed |= __any_sync(~0u, spoilt) != 0;
     if (overflowed) return;  // only the maximum is wanted
-    float least[2];
+    float least[2] = {};
     NewCandidates fresh;
     auto chosen = [&](int h, float x) { return x > least[h]; };
     auto place = [&] {
