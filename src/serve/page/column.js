@@ -157,8 +157,7 @@ class Column {
   }
 
   say(status) {
-    const beyond = this.shape && this.tokens.length > this.shape.max_tokens;
-    this.status.textContent = status + (beyond ? `; attention of the first ${this.shape.max_tokens}` : '');
+    this.status.textContent = status;
   }
 
   add(tokens) {
@@ -421,7 +420,8 @@ class Column {
                          ...marks, ...lines);
     const key = Object.keys(measures).map(name => make('span', {className: name}, name));
     const name = headName(this.head);
-    this.chart.replaceChildren(make('h3', {}, `${name[0].toUpperCase()}${name.slice(1)}, token by token`), picture,
+    const part = this.drawn > this.shape.max_tokens ? `the first ${this.shape.max_tokens} tokens` : 'token by token';
+    this.chart.replaceChildren(make('h3', {}, `${name[0].toUpperCase()}${name.slice(1)}, ${part}`), picture,
                                make('figcaption', {}, ...key));
   }
 }
