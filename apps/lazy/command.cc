@@ -4,7 +4,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -94,14 +97,22 @@ std::vector<std::pair<std::string, std::string>> Command::values_in_order() cons
   return out;
 }
 
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_-./:=@%+,", c); };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string Command::line() const {
   std::string line = "lazy " + app_->get_name();
   for (const CLI::Option* option : app_->get_options()) {
     if (option->count() == 0 || option->get_name() == "--json") continue;
     const std::string name = option->get_positional() ? "" : " " + option->get_name();
     std::string values;
-    for (std::string value : option->results()) {
-      if (value.find_first_of(" '\"\\$&|;<>()*?") != std::string::npos) value = "'" + value + "'";
+    for (const std::string& result : option->results()) {
+      const std::string value = shell_word(result);
       if (option->get_items_expected_max() == 0) break;  // a flag
       if (option->get_delimiter() != '\0' && !values.empty()) {
         values += option->get_delimiter() + value;

@@ -101,6 +101,9 @@ struct Subcommand {
 
 std::map<std::string, Subcommand>& subcommands();
 
+// One word of a shell's command line: quoted where a shell would change it.
+std::string shell_word(const std::string& text);
+
 // For commands that compute for long; call it before anything else. libgomp's threads spin at a barrier for up to 3 ms
 // (GOMP_SPINCOUNT 300000) before they give up their core, so that one other busy process takes two thirds of the speed
 // of training on two cores. libgomp reads the variable when it is loaded: if neither it nor OMP_WAIT_POLICY is set,

@@ -9,13 +9,6 @@
 namespace lazy::cli {
 namespace {
 
-// The script's own words, in single quotes.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // Calls `visit` with each command and its path ("lazy data prepare"), and the options that it understands.
 using Visit = std::function<void(const std::string&, const CommandDescription&, const std::vector<OptionDescription>&)>;
 void walk(const CommandDescription& command, const std::string& path, const std::vector<OptionDescription>& inherited,
@@ -45,7 +38,7 @@ Tables tables(const CommandDescription& program, bool described) {
   const auto entry = [&](const std::string& name, const std::string& help) {
     if (!described) return name;
     std::string line = help.substr(0, help.find('\n'));
-    return quoted(name + ":" + line);
+    return shell_word(name + ":" + line);
   };
   Tables out;
   const auto visit = [&](const std::string& path, const CommandDescription& command,
@@ -58,18 +51,18 @@ Tables tables(const CommandDescription& program, bool described) {
       }
       for (const std::string& name : option.names) {
         names.push_back(entry(name, option.help));
-        if (option.takes_value) valued.push_back(quoted(path + " " + name));
+        if (option.takes_value) valued.push_back(shell_word(path + " " + name));
         if (!option.choices.empty()) {
           std::vector<std::string> choices;
-          for (const std::string& choice : option.choices) choices.push_back(quoted(choice));
+          for (const std::string& choice : option.choices) choices.push_back(shell_word(choice));
           out.choices +=
-              fmt::format("    {}) candidates=({}) ;;\n", quoted(path + " " + name), fmt::join(choices, " "));
+              fmt::format("    {}) candidates=({}) ;;\n", shell_word(path + " " + name), fmt::join(choices, " "));
         }
       }
     }
     children.insert(children.end(), positional.begin(), positional.end());
-    out.commands += fmt::format("    {}) candidates=({}) ;;\n", quoted(path), fmt::join(children, " "));
-    out.options += fmt::format("    {}) candidates=({}) ;;\n", quoted(path), fmt::join(names, " "));
+    out.commands += fmt::format("    {}) candidates=({}) ;;\n", shell_word(path), fmt::join(children, " "));
+    out.options += fmt::format("    {}) candidates=({}) ;;\n", shell_word(path), fmt::join(names, " "));
     if (!valued.empty()) out.valued += (out.valued.empty() ? "" : "|") + fmt::format("{}", fmt::join(valued, "|"));
   };
   visit(program.name, program, program.options);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
-#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -98,11 +98,8 @@ Check check_gpu() {
 // A package of the Python that `lazy` starts for one of its features.
 Check check_python(const std::string& feature, const std::string& package) {
   const std::string python = python_interpreter();
-  // The name comes from LAZY_PYTHON: quoted, as it may hold spaces.
-  std::string shell_word = "'";
-  for (const char c : python) shell_word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  shell_word += "'";
-  const auto status = std::system(fmt::format("{} -c 'import {}' >/dev/null 2>&1", shell_word, package).c_str());
+  const auto status =
+      std::system(fmt::format("{} -c 'import {}' >/dev/null 2>&1", shell_word(python), package).c_str());
   if (status == 0) return {feature, State::ok, fmt::format("{} of {}", package, python), ""};
   return {feature, State::missing, fmt::format("{} has no {}", python, package),
           fmt::format("{} -m pip install {}   (LAZY_PYTHON names another interpreter)", python, package)};

@@ -83,9 +83,9 @@ TEST_F(CommandLine, EveryGuideIsPrinted) {
 TEST_F(CommandLine, HelpOfACommandIsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
 
 TEST_F(CommandLine, AnUnknownTopicIsAnError) {
-  EXPECT_EQ(lazy("help configuratoin"),
-            std::pair(2, std::string("lazy: help: expected a topic or a command, found \"configuratoin\" (did you mean "
-                                     "configuration?); `lazy help` lists them\n")));
+  EXPECT_EQ(lazy("help sinkz"),
+            std::pair(2, std::string("lazy: help: expected a topic or a command, found \"sinkz\" (did you mean "
+                                     "sinks?); `lazy help` lists them\n")));
 }
 
 // Completions of a command line in bash; the last word is the one to complete.
@@ -133,26 +133,28 @@ TEST_F(CommandLine, ZshCompletesTheCommandTree) {
   const auto [status, errors] = run_command("zsh -n " + path.string());
   EXPECT_EQ(status, 0) << errors;
   // A zsh of its own on a pseudo-terminal, which is asked to list the completions of a line.
-  const auto complete = [&](const std::string& line) {
+  // Its output up to `wanted`, which it is waited for.
+  const auto complete = [&](const std::string& line, const std::string& wanted) {
     const std::string script =
         "zmodload zsh/zpty\nzpty z zsh -f -i\n"
-        "zpty -w z 'PS1=; stty -echo; autoload -U compinit; compinit -D -u; source " +
+        "zpty -w z 'PS1=; autoload -U compinit; compinit -D -u; source " +
         path.string() +
-        "; LISTMAX=1000; zstyle \":completion:*\" list-colors; bindkey \"^X\" list-choices; print READY'\n"
-        "zpty -r -m z answer '*READY*'\n"
-        "zpty -w -n z $'" +
+        "; LISTMAX=1000; bindkey \"^X\" list-choices; print RE\"\"ADY'\n"
+        "zpty -r -m z answer '*READY*'\nzpty -w -n z $'" +
         line +
-        "\\x18'\nsleep 1\n"
-        "all=\nwhile zpty -r -t z answer; do all+=$answer; done\nprint -r -- $all\nzpty -d z\n";
+        "\\x18'\nall=\n"
+        "for ((n = 0; n < 200; ++n)); do\n"
+        "  zpty -r -t z answer && all+=$answer || sleep 0.1\n  [[ $all == *'" +
+        wanted + "'* ]] && break\ndone\nprint -r -- $all\nzpty -d z\n";
     const auto file = path.string() + ".zsh";
     write_file_atomic(file, script);
-    const std::string out = run_command("timeout 20 zsh -f " + file).second;
+    const std::string out = run_command("timeout 60 zsh -f " + file).second;
     std::filesystem::remove(file);
     return out;
   };
-  EXPECT_THAT(complete("lazy to"), HasSubstr("Turn text into token ids"));
-  EXPECT_THAT(complete("lazy data "), AllOf(HasSubstr("prepare"), HasSubstr("inspect")));
-  EXPECT_THAT(complete("lazy generate --device "), AllOf(HasSubstr("auto"), HasSubstr("cuda")));
+  EXPECT_THAT(complete("lazy to", "ids into text"), HasSubstr("tokenize  -- Turn text into token ids"));
+  EXPECT_THAT(complete("lazy data ", "prepare"), AllOf(HasSubstr("inspect"), HasSubstr("prepare")));
+  EXPECT_THAT(complete("lazy generate --device ", "cuda"), AllOf(HasSubstr("auto"), HasSubstr("cuda")));
   std::filesystem::remove(path);
 }
 
