@@ -4,9 +4,9 @@
 # LAZY_DEMO_TEXT names a file or folder of your own; the default is the prose of Perl's manual (package perl-doc).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/say.sh
 out=build/demo
 lazy=build/lazy
-say() { printf '\n\033[1m==> %s\033[0m\n' "$*" >&2; }
 
 if [ -n "${LAZY_DEMO_TEXT:-}" ]; then
   text=("$LAZY_DEMO_TEXT")

@@ -6,6 +6,7 @@
 # defect in build-fuzz/found. Where clang++ -fsanitize=fuzzer does not link, fuzzing is skipped, and that is said.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/say.sh
 seeds=$(realpath "$1")
 shift
 seconds=${FUZZ_SECONDS:-5}
@@ -54,5 +55,5 @@ run_one() {
 }
 export -f run_one
 export folder seconds seeds
-printf '\033[1m==> fuzzing, %s s a target\033[0m\n' "$seconds" >&2
+say "fuzzing, $seconds s a target"
 printf '%s\n' "${targets[@]}" | xargs -P "${FUZZ_JOBS:-2}" -I{} bash -euo pipefail -c 'run_one {}'

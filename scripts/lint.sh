@@ -6,12 +6,13 @@
 #                                        FOLDER is a build folder with compile_commands.json
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/say.sh
 
 # The tools live in a virtual environment of their own, installed from pinned versions.
 tools=$PWD/.deps/lint
 wanted=$(sha256sum scripts/requirements-lint.txt | cut -d' ' -f1)
 if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$wanted" ]; then
-  printf '\033[1m==> installing the lint tools\033[0m\n' >&2
+  say "installing the lint tools"
   python3 -m venv "$tools"
   "$tools/bin/pip" install --quiet --disable-pip-version-check -r scripts/requirements-lint.txt
   echo "$wanted" > "$tools/stamp"

@@ -4,7 +4,7 @@
 # Does nothing that is already done. LAZY_PYTHON names an interpreter with PyTorch to use instead of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+. scripts/say.sh
 stop() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # 1. System packages.

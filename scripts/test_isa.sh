@@ -4,12 +4,12 @@
 # An error bound that only holds for the instructions of one machine fails here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/say.sh
 folder=$1
 shift
 status=0
 while read -r aten mkl onednn; do
-  printf '\033[1m==> ATEN_CPU_CAPABILITY=%s MKL_ENABLE_INSTRUCTIONS=%s ONEDNN_MAX_CPU_ISA=%s\033[0m\n' \
-    "$aten" "$mkl" "$onednn"
+  say "ATEN_CPU_CAPABILITY=$aten MKL_ENABLE_INSTRUCTIONS=$mkl ONEDNN_MAX_CPU_ISA=$onednn"
   ATEN_CPU_CAPABILITY=$aten MKL_ENABLE_INSTRUCTIONS=$mkl ONEDNN_MAX_CPU_ISA=$onednn \
     scripts/test.sh "$folder" -L '^(ops|model|mixer|sinks|train|eval)_tests$' "$@" || status=$?
 done <<'LEVELS'

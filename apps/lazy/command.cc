@@ -4,19 +4,38 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "core/file.h"
 #include "core/text.h"
 
 namespace lazy::cli {
 
+namespace {
+
+// CLI11 keeps them inside of a function.
+std::map<const CLI::Option*, std::vector<std::string>>& choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> instance;
+  return instance;
+}
+
+}  // namespace
+
 Option Option::required() const { return Option(option_->required()); }
 Option Option::show_default() const { return Option(option_->capture_default_str()); }
 Option Option::group(const std::string& name) const { return Option(option_->group(name)); }
 Option Option::one_of(const std::vector<std::string>& values) const {
+  choices()[option_] = values;
   return Option(option_->check(CLI::IsMember(values)));
+}
+Option Option::suggests(const std::vector<std::string>& values) const {
+  choices()[option_] = values;
+  return *this;
 }
 Option Option::positive() const { return Option(option_->check(CLI::PositiveNumber)); }
 Option Option::non_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
@@ -78,14 +97,22 @@ std::vector<std::pair<std::string, std::string>> Command::values_in_order() cons
   return out;
 }
 
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_-./:=@%+,", c); };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string Command::line() const {
   std::string line = "lazy " + app_->get_name();
   for (const CLI::Option* option : app_->get_options()) {
     if (option->count() == 0 || option->get_name() == "--json") continue;
     const std::string name = option->get_positional() ? "" : " " + option->get_name();
     std::string values;
-    for (std::string value : option->results()) {
-      if (value.find_first_of(" '\"\\$&|;<>()*?") != std::string::npos) value = "'" + value + "'";
+    for (const std::string& result : option->results()) {
+      const std::string value = shell_word(result);
       if (option->get_items_expected_max() == 0) break;  // a flag
       if (option->get_delimiter() != '\0' && !values.empty()) {
         values += option->get_delimiter() + value;
@@ -97,6 +124,36 @@ std::string Command::line() const {
   }
   return line;
 }
+
+Command Command::root() const {
+  CLI::App* app = app_;
+  while (app->get_parent()) app = app->get_parent();
+  return Command(app);
+}
+
+CommandDescription Command::describe() const {
+  CommandDescription out{app_->get_name(), app_->get_description()};
+  for (const CLI::Option* option : app_->get_options()) {
+    OptionDescription& description = out.options.emplace_back();
+    for (const std::string& name : option->get_lnames()) description.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) description.names.push_back("-" + name);
+    description.help = option->get_description();
+    description.takes_value = option->get_items_expected_max() > 0;
+    if (const auto found = choices().find(option); found != choices().end()) description.choices = found->second;
+  }
+  for (CLI::App* child : app_->get_subcommands([](const CLI::App*) { return true; })) {
+    CommandDescription description = Command(child).describe();
+    if (!child->get_name().empty()) {
+      out.subcommands.push_back(std::move(description));
+    } else {  // a group: its options are this command's
+      for (OptionDescription& option : description.options) out.options.push_back(std::move(option));
+    }
+  }
+  return out;
+}
+
+Command Command::subcommand(const std::string& name) const { return Command(app_->get_subcommand(name)); }
+std::string Command::usage() const { return app_->help(app_->get_parent() ? app_->get_parent()->get_name() : ""); }
 
 std::map<std::string, Subcommand>& subcommands() {
   static std::map<std::string, Subcommand> instance;

@@ -27,6 +27,7 @@ class Option {
   Option show_default() const;  // the variable's present value, in --help
   Option group(const std::string& name) const;
   Option one_of(const std::vector<std::string>& values) const;
+  Option suggests(const std::vector<std::string>& values) const;  // completion offers them; others are accepted
   Option positive() const;
   Option non_negative() const;
   Option range(int low, int high) const;
@@ -39,6 +40,19 @@ class Option {
 
  private:
   CLI::Option* option_;
+};
+
+// What --help knows of a command, for shell completion and `lazy help`.
+struct OptionDescription {
+  std::vector<std::string> names;  // with their dashes; empty: a positional argument
+  std::string help;
+  bool takes_value = false;
+  std::vector<std::string> choices;  // of one_of and suggests
+};
+struct CommandDescription {
+  std::string name, help;
+  std::vector<OptionDescription> options;
+  std::vector<CommandDescription> subcommands;
 };
 
 // The types of variables that an option may set; command.cc instantiates add_option for each.
@@ -71,6 +85,11 @@ class Command {
   // The command as it was given, quoted for a shell, without --json: for results and reports.
   std::string line() const;
 
+  Command root() const;                               // the whole program
+  Command subcommand(const std::string& name) const;  // which exists
+  CommandDescription describe() const;
+  std::string usage() const;  // what --help prints
+
  private:
   CLI::App* app_;
 };
@@ -81,6 +100,9 @@ struct Subcommand {
 };
 
 std::map<std::string, Subcommand>& subcommands();
+
+// One word of a shell's command line: quoted where a shell would change it.
+std::string shell_word(const std::string& text);
 
 // For commands that compute for long; call it before anything else. libgomp's threads spin at a barrier for up to 3 ms
 // (GOMP_SPINCOUNT 300000) before they give up their core, so that one other busy process takes two thirds of the speed

@@ -1,17 +1,12 @@
 // `lazy info`: what this build can do, or the shapes and parameter counts of a configuration or a model folder.
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <ATen/cpu/Utils.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/headeronly/version.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "build_info.h"
 #include "command.h"
 
 #include "core/config.h"
@@ -19,114 +14,12 @@
 #include "core/text.h"
 #include "model/config.h"
 #include "model/parameters.h"
-#include "ops/load_cuda.h"
 #include "train/config.h"
 
 namespace lazy {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::string> cpu_features() {
-  std::vector<std::string> out;
-  for (const auto& [name, value] : at::cpu::get_cpu_capabilities()) {
-    if (value.isBool() && value.toBool()) out.push_back(name);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-kernels::Problem usual_problem(kernels::Normalizer normalizer, kernels::DType dtype, int64_t head_dim) {
-  return {.q_length = 128,
-          .k_length = 128,
-          .head_dim = head_dim,
-          .value_dim = head_dim,
-          .dtype = dtype,
-          .normalizer = normalizer};
-}
-
-// {normalizer: [types]} that the CPU kernels support.
-Json cpu_support() {
-  Json served = Json::object();
-  for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
-    Json types = Json::array();
-    for (const kernels::DType type : kernels::kKernelTypes) {
-      if (kernels::unmet_condition(usual_problem(normalizer, type, 64)).empty()) types.push_back(kernels::name(type));
-    }
-    served[kernels::name(normalizer)] = types;
-  }
-  return served;
-}
-
-// {normalizer: {type: {head size: kernel}}} on this GPU, or the reason for which CUDA is unavailable.
-Json cuda_support() {
-  try {
-    ops::load_cuda();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  Json served = Json::object();
-  for (const kernels::Normalizer normalizer : kernels::kAllNormalizers) {
-    for (const kernels::DType type : kernels::kKernelTypes) {
-      for (const int64_t size : kernels::kTensorCoreHeadSizes) {
-        served[kernels::name(normalizer)][kernels::name(type)][std::to_string(size)] =
-            ops::cuda_choice()(usual_problem(normalizer, type, size));
-      }
-    }
-  }
-  return served;
-}
-
-// "hopper 64, 128; portable 96, 256"; just "plain" where one kernel serves all sizes.
-std::string by_kernel(const Json& sizes) {
-  std::map<std::string, std::vector<std::string>> groups;
-  for (const auto& [size, kernel] : sizes.items()) groups[kernel.get<std::string>()].push_back(size);
-  if (groups.size() == 1) return groups.begin()->first;
-  std::vector<std::string> parts;
-  for (const auto& [kernel, list] : groups) parts.push_back(fmt::format("{} {}", kernel, fmt::join(list, ", ")));
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-Json build_info() {
-  Json cuda = cuda_support(), out;  // first: it initializes CUDA
-  out["version"] = LAZY_VERSION;
-  out["compiler"] = __VERSION__;
-  out["torch"] = TORCH_VERSION;
-  out["devices"] = {"cpu"};
-  if (at::hasCUDA()) {
-    for (int64_t i = 0; i < at::detail::getCUDAHooks().deviceCount(); ++i)
-      out["devices"].push_back(fmt::format("cuda:{}", i));
-  }
-  out["threads"] = at::get_num_threads();
-  out["cpu_features"] = cpu_features();
-  out["blas"] = at::hasMKL() ? "mkl" : at::hasLAPACK() ? "lapack" : "none";
-  out["attention_kernels"] = {{"cpu", cpu_support()}, {"cuda", std::move(cuda)}};
-  return out;
-}
-
-void print_build(const Json& info) {
-  fmt::print("lazy {} (torch {}, compiler {})\n", info["version"].get<std::string>(), info["torch"].get<std::string>(),
-             info["compiler"].get<std::string>());
-  fmt::print("devices       {}\n", fmt::join(info["devices"].get<std::vector<std::string>>(), ", "));
-  fmt::print("threads       {}\n", info["threads"].get<int>());
-  fmt::print("cpu features  {}\n", fmt::join(info["cpu_features"].get<std::vector<std::string>>(), " "));
-  fmt::print("blas          {}\n", info["blas"].get<std::string>());
-  fmt::print("attention kernels\n");
-  for (const auto& [device, served] : info["attention_kernels"].items()) {
-    if (served.is_string()) {
-      fmt::print("  {:5} {}\n", device, served.get<std::string>());
-      continue;
-    }
-    for (const auto& [normalizer, types] : served.items()) {
-      if (types.is_array()) {
-        fmt::print("  {:5} {:13} {}\n", device, normalizer, fmt::join(types.get<std::vector<std::string>>(), ", "));
-        continue;
-      }
-      for (const auto& [type, sizes] : types.items())
-        fmt::print("  {:5} {:13} {:9} {}\n", device, normalizer, type, by_kernel(sizes));
-    }
-  }
-}
 
 std::string millions(int64_t n) { return fmt::format("{:.1f} M", static_cast<double>(n) / 1e6); }
 
@@ -226,8 +119,8 @@ struct InfoOptions {
 
 void run(const InfoOptions& options) {
   if (options.path.empty()) {
-    const Json info = build_info();
-    options.json ? fmt::print("{}\n", info.dump(2)) : print_build(info);
+    const Json info = cli::build_info();
+    fmt::print("{}", options.json ? info.dump(2) + "\n" : cli::build_text(info));
     return;
   }
   const ModelConfig model = read_model(options.path, options.overrides);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "build_info.h"
 #include "command.h"
 
 #include "core/error.h"
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   bool verbose = false;
   app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(CLI::PositiveNumber);
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
+  app.set_version_flag("--version", lazy::cli::version_line, "Print the version and exit");
   app.parse_complete_callback([&] {
     if (threads > 0) at::set_num_threads(threads);
     lazy::log::set_level(verbose ? 0 : 1);

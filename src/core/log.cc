@@ -2,13 +2,17 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "core/terminal.h"
 
 namespace lazy::log {
 namespace {
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    auto made = spdlog::stderr_color_mt("lazy");
+    auto made = spdlog::stderr_color_mt(
+        "lazy", colours(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never);
     made->set_pattern("%H:%M:%S %^%l%$ %v");
     return made;
   }();

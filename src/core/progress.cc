@@ -1,13 +1,13 @@
 #include "core/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "core/clock.h"
+#include "core/terminal.h"
 #include "core/text.h"
 
 namespace lazy {
@@ -18,7 +18,7 @@ Progress::Progress(std::string title, uint64_t total, std::string unit, uint64_t
       total_(total),
       start_at_(start_at),
       done_(start_at),
-      terminal_(::isatty(STDERR_FILENO) != 0),
+      terminal_(is_terminal(STDERR_FILENO)),
       begin_(Clock::now()),
       last_draw_(terminal_ ? Clock::time_point{} : begin_) {}
 
@@ -72,9 +72,7 @@ void Progress::draw(bool final_line) {
   }
   if (!note_.empty()) line += "  " + note_;
   if (terminal_) {
-    winsize size{};
-    const size_t width = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
-    line.resize(std::min(line.size(), width - 1));
+    line.resize(std::min<size_t>(line.size(), terminal_width(STDERR_FILENO, 100) - 1));
     fmt::print(stderr, "\r\033[K{}{}", line, final_line ? "\n" : "");
   } else {
     fmt::print(stderr, "{}\n", line);

@@ -15,6 +15,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Cheap: draws at most ten times a second on a terminal, every ten seconds elsewhere.
+  void set_total(uint64_t total) { total_ = total; }
   void update(uint64_t done, const std::string& note = "");
   void finish(const std::string& note = "");
   double rate() const;  // units a second since the start

@@ -247,7 +247,7 @@ CorpusInfo prepare_corpus(const PrepareOptions& options) {
   check_options(options);
   fs::path output = options.output;
   if (!output.has_filename()) output = output.parent_path();  // "folder/" means "folder"
-  std::vector<Source> sources = find_sources(options.inputs, options.other_format);
+  std::vector<Source> sources = find_sources(options.inputs, options.other_format, options.code);
   OutputFolder temporary(output);
   const fs::path spool = temporary.path() / "spool";
   if (options.tokenizer.empty()) spool_pipes(sources, spool);

@@ -21,6 +21,7 @@ struct PrepareOptions {
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
+  bool code = false;                            // folders contribute source code too
   TextFormat other_format = TextFormat::plain;  // of standard input and of files with unknown extensions
   DocumentOptions documents;
 };

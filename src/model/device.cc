@@ -13,28 +13,36 @@
 
 namespace lazy {
 
-namespace {
-
-struct Gpu {
-  std::string name;
-  int major = 0, minor = 0;  // compute capability
-};
-
-// The first GPU as the driver names it, without CUDA's libraries; empty if something is missing.
-Gpu first_gpu() {
+std::vector<Gpu> gpus() {
   constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return {};
+  const auto initialize = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  const auto count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
   const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
   const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
+  const auto memory = reinterpret_cast<int (*)(size_t*, int)>(dlsym(driver, "cuDeviceTotalMem_v2"));
   const auto attribute = reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
-  int first = 0;
-  std::array<char, 256> text{};
-  if (!get || !name || get(&first, 0) != 0 || name(text.data(), static_cast<int>(text.size()) - 1, first) != 0)
+  int devices = 0;
+  if (!initialize || !count || !get || !name || !memory || !attribute || initialize(0) != 0 || count(&devices) != 0)
     return {};
-  Gpu gpu{text.data()};
-  if (attribute && attribute(&gpu.major, kMajor, first) == 0) attribute(&gpu.minor, kMinor, first);
-  return gpu;
+  std::vector<Gpu> out;
+  for (int n = 0, device = 0; n < devices && get(&device, n) == 0; ++n) {
+    std::array<char, 256> text{};
+    size_t bytes = 0;
+    Gpu& gpu = out.emplace_back();
+    if (name(text.data(), static_cast<int>(text.size()) - 1, device) == 0) gpu.name = text.data();
+    if (memory(&bytes, device) == 0) gpu.memory = static_cast<int64_t>(bytes);
+    if (attribute(&gpu.major, kMajor, device) == 0) attribute(&gpu.minor, kMinor, device);
+  }
+  return out;
+}
+
+namespace {
+
+Gpu first_gpu() {
+  const std::vector<Gpu> all = gpus();
+  return all.empty() ? Gpu{} : all.front();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lazy {
 
@@ -12,6 +13,14 @@ int64_t device_count(const std::string& device);  // 1 for "cpu"
 
 // Resolves "auto" to bf16 on a GPU and on CPUs with AMX, else to fp32, which is faster there.
 std::string resolve_dtype(const std::string& dtype, const std::string& device);
+
+struct Gpu {
+  std::string name;
+  int64_t memory = 0;        // bytes
+  int major = 0, minor = 0;  // compute capability
+};
+// The GPUs that the driver shows to this process, asked without CUDA's libraries; none without a driver.
+std::vector<Gpu> gpus();
 
 // The driver's name of the current CUDA device; empty on a CPU or if the name is unknown.
 std::string gpu_name(const std::string& device);

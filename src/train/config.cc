@@ -70,6 +70,7 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   c.name = training.string("name", c.output.filename().string());
   if (!training.has("steps")) fail("config", "{}: [training] needs 'steps'", config.name());
   c.steps = training.integer("steps", 0, 1);
+  c.minutes = training.number("minutes", 0, 0);
   c.seq_len = training.integer("seq_len", c.model.max_length, 2);
   if (!config.section("model").has("max_position_embeddings")) c.model.max_length = c.seq_len;
   c.batch_size = training.integer("batch_size", c.batch_size, 1);

@@ -42,6 +42,7 @@ struct TrainConfig {
   std::string name;
   std::filesystem::path output;
   int64_t steps = 0;
+  double minutes = 0;  // that the run may take: fewer steps where they would take longer; 0: any time
   int64_t seq_len = 0;
   int64_t batch_size = 8;                   // sequences a micro-batch
   int64_t accumulation = 1;                 // micro-batches a step on each rank

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communicator, at::Device device)
     : config_(config),
+      most_steps_(config.steps),
       communicator_(communicator),
       device_(device),
       sequences_(config.corpus, config.train_split, config.sequences),
@@ -86,7 +87,30 @@ void Trainer::check_ranks_agree() {
   }
 }
 
+// training.minutes: as many steps as still fit, at most training.steps; the schedule ends with them. Not before the
+// warm-up is over: a run begins slowly, and until then the rate does not depend on the end.
+void Trainer::keep_to_time(double seconds) {
+  if (config_.minutes == 0) return;
+  const double left = seconds_for_steps() - seconds;
+  int64_t fitting = 0;
+  if (left > 0) {
+    if (state_.step <= config_.schedule.warmup_steps) return;
+    if (timed_from_step_ < 0 || state_.step <= timed_from_step_) {  // the first one, or a roll back
+      timed_from_step_ = state_.step;
+      timed_from_seconds_ = seconds;
+      return;
+    }
+    const double each = (seconds - timed_from_seconds_) / static_cast<double>(state_.step - timed_from_step_);
+    fitting = static_cast<int64_t>(left / each);
+  }
+  config_.steps = config_.schedule.steps = std::min(most_steps_, state_.step + fitting);
+}
+
 TrainResult Trainer::run() {
+  if (config_.minutes > 0 && state_.step > 0) {  // not even one step fits: the run that is resumed has ended
+    const double spent = communicator_.sum({seconds()})[0] / static_cast<double>(communicator_.size());
+    if (seconds_for_steps() - spent < spent / static_cast<double>(state_.step)) config_.steps = state_.step;
+  }
   if (state_.step >= config_.steps) {
     log::info("{}: step {} of {} is reached, nothing to train", config_.output.string(), state_.step, config_.steps);
     // All ranks must take the same branch.
@@ -119,6 +143,7 @@ TrainResult Trainer::run() {
     interval.data_seconds += result.data_seconds;
     interval.communication_seconds += result.communication_seconds;
     ++interval.steps;
+    keep_to_time(agreed_seconds_);
     Scalars attention;
     if (evaluates()) {
       if (due(config_.validation_every)) validate();
@@ -130,6 +155,7 @@ TrainResult Trainer::run() {
       const bool measured = !attention.empty() || validation_step_ == state_.step;
       if (state_.step == 1 || due(config_.log_every) || measured || result.skipped)
         write_log(result, interval, attention);
+      progress->set_total(static_cast<uint64_t>(config_.steps * config_.tokens_per_step()));
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), progress_text(result));
     }
     if (stopping()) break;
@@ -164,8 +190,10 @@ TrainResult Trainer::finish() {
   if (evaluates() && validation_sequences_ && config_.validation_every > 0 && validation_step_ != state_.step)
     validate();
   if (!communicator_.is_rank0()) return {state_.step, {}};
-  std::string text = fmt::format("trained {} steps, {} tokens, in {}", state_.step,
-                                 human_count(static_cast<double>(state_.tokens)), human_seconds(seconds()));
+  std::string text =
+      fmt::format("trained {} steps{}, {} tokens, in {}", state_.step,
+                  state_.step < most_steps_ ? fmt::format(" of {}, for training.minutes", most_steps_) : "",
+                  human_count(static_cast<double>(state_.tokens)), human_seconds(seconds()));
   if (validation_loss_) {
     text += fmt::format("; held-out loss {:.4f} nats/token, {:.4f} bits/byte", *validation_loss_,
                         bits_per_byte(*validation_loss_, validation_sequences_->bytes_per_token()));

@@ -44,10 +44,12 @@ class Trainer {
 
   // training_loop.cc
   void check_ranks_agree();
+  void keep_to_time(double seconds);
   void validate();
   void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
   TrainResult finish();
   std::string progress_text(const StepResult& result) const;
+  double seconds_for_steps() const { return 0.97 * 60 * config_.minutes; }  // the rest writes the model
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
   // Rank 0, or all ranks where none has all weights.
@@ -82,6 +84,7 @@ class Trainer {
   double wait_for_writer();
 
   TrainConfig config_;
+  const int64_t most_steps_;  // training.steps; keep_to_time() may lower config_.steps
   Communicator& communicator_;
   const at::Device device_;
   Sequences sequences_;
@@ -101,6 +104,9 @@ class Trainer {
   int64_t validation_step_ = -1;
   int64_t saved_step_ = 0;  // of the newest checkpoint started, equal on all ranks
   int agreed_signal_ = 0;
+  double agreed_seconds_ = 0;     // of the run at the end of a step, mean of several ranks
+  int64_t timed_from_step_ = -1;  // keep_to_time() measures the speed from here on
+  double timed_from_seconds_ = 0;
   int64_t verified_step_ = 0;  // of the newest checkpoint after which a step has succeeded
   StagedTensors staged_weights_, staged_optimizer_;
   CheckpointWriter writer_;  // last: destroyed before the tensors that it writes

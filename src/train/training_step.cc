@@ -68,17 +68,23 @@ void Trainer::reduce(StepResult& result) {
   data_parallel_->finish_gradients();
   result.gradient_norm = optimizer_->gradient_norm();
   result.max_loss = result.loss;
+  agreed_seconds_ = seconds();
   if (communicator_.size() == 1) return;
   const bool sharded = data_parallel_->sharded();  // the norm is that of this rank's shards
   const int signal = stop_signal();
-  std::vector<double> mine{result.loss, sharded ? result.gradient_norm * result.gradient_norm : 0,
-                           signal == SIGINT ? 1.0 : 0.0, signal == SIGTERM ? 1.0 : 0.0, signal == SIGUSR1 ? 1.0 : 0.0};
+  std::vector<double> mine{result.loss,
+                           sharded ? result.gradient_norm * result.gradient_norm : 0,
+                           signal == SIGINT ? 1.0 : 0.0,
+                           signal == SIGTERM ? 1.0 : 0.0,
+                           signal == SIGUSR1 ? 1.0 : 0.0,
+                           agreed_seconds_};
   const size_t losses = mine.size();  // then one entry a rank: its mean loss
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);
   result.max_loss = *std::max_element(sums.begin() + static_cast<std::ptrdiff_t>(losses), sums.end());
   result.loss = sums[0];
+  agreed_seconds_ = sums[5] / static_cast<double>(communicator_.size());
   if (sharded) result.gradient_norm = std::sqrt(sums[1]);
   if (sums[2] + sums[3] + sums[4] > 0) agreed_signal_ = sums[2] > 0 ? SIGINT : sums[3] > 0 ? SIGTERM : SIGUSR1;
   result.communication_seconds += seconds_since(begin);

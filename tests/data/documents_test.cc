@@ -140,4 +140,17 @@ TEST(Sources, SayWhatIsMissing) {
   EXPECT_THAT(error_of([&] { find_sources({"-", "-"}, TextFormat::plain); }), HasSubstr("named twice"));
 }
 
+TEST(Sources, FoldersContributeCodeWhereAsked) {
+  const Folder folder;
+  for (const char* name : {"b.py", "a.cc", "c.md", "d.bin"}) folder.write(name, "x");
+  const auto names = [&](bool code) {
+    std::vector<std::string> out;
+    for (const Source& source : find_sources({folder.path().string()}, TextFormat::plain, code))
+      out.push_back(source.path.filename().string());
+    return out;
+  };
+  EXPECT_EQ(names(false), std::vector<std::string>{"c.md"});
+  EXPECT_EQ(names(true), (std::vector<std::string>{"a.cc", "b.py", "c.md"}));
+}
+
 }  // namespace lazy

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "model/language_model.h"
 #include "model/safetensors.h"
@@ -59,6 +60,36 @@ TEST(Trainer, Learns) {
   const auto curve = train_losses("transformer", {});
   EXPECT_GT(curve.front(), std::log(200));  // of 259 ids, nothing known
   EXPECT_LT(curve.back(), std::log(27));    // letters and spaces are all there is
+}
+
+TEST(Trainer, MinutesShortenTheRunAndItsSchedule) {
+  const ScratchFolder scratch;
+  const auto file = write_tiny_config(scratch.path(), "lazy");
+  const std::vector<std::string> settings{"training.steps=1000000",
+                                          "training.minutes=0.05",
+                                          "optimizer.lr=1e-3",
+                                          "lr_scheduler.warmup_steps=2",
+                                          "lr_scheduler.min_lr_factor=0.1",
+                                          "validation.every=0",
+                                          "metrics.attention_every=0",
+                                          "checkpoint.every=0"};
+  const auto begin = Clock::now();
+  const TrainResult result = train(TrainConfig::load(file, settings), false);
+  const double seconds = seconds_since(begin);
+  EXPECT_GT(seconds, 2);
+  EXPECT_LT(seconds, 12);  // of 3; a step, and writing the model, may take long on a busy machine
+  EXPECT_GT(result.step, 3);
+  EXPECT_LT(result.step, 1'000'000);
+  const auto log = log_without_times(scratch / "run");
+  EXPECT_EQ(log.back()["step"], result.step);
+  EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
+  EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // it is finished
+}
+
+TEST(Trainer, MinutesThatSufficeChangeNothing) {
+  EXPECT_EQ(train_losses("lazy", {"training.steps=8", "training.minutes=60"}),
+            train_losses("lazy", {"training.steps=8"}));
 }
 
 // Two micro-batches of four are one batch of eight: the same sequences and the same mean, rounded differently. The

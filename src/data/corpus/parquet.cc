@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "core/error.h"
+#include "core/python_interpreter.h"
 #include "core/stop.h"
 #include "core/text.h"
 #include "data/corpus/source.h"
@@ -40,11 +40,6 @@ struct Descriptor {
   }
   int fd;
 };
-
-std::string interpreter() {
-  const char* named = std::getenv("LAZY_PYTHON");
-  return named && *named ? named : "python3";
-}
 
 class ParquetStream final : public ByteStream {
  public:
@@ -99,7 +94,7 @@ class ParquetStream final : public ByteStream {
     posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, errors_.fd, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, status_.fd, kStatusFd);
-    std::string python = interpreter();
+    std::string python = python_interpreter();
     std::vector<std::string> words{python, "-c", kReadParquet, path_.string(), column, std::to_string(kStatusFd)};
     std::vector<char*> argv;
     argv.reserve(words.size() + 1);
@@ -126,10 +121,10 @@ class ParquetStream final : public ByteStream {
       fail("data",
            "{}: reading Parquet needs Python with pyarrow; {}: {} (`{} -m pip install pyarrow`, or LAZY_PYTHON names "
            "another interpreter)",
-           path_.string(), interpreter(), said, interpreter());
+           path_.string(), python_interpreter(), said, python_interpreter());
     }
     if (WIFSIGNALED(status)) {
-      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), interpreter(), WTERMSIG(status));
+      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), python_interpreter(), WTERMSIG(status));
     }
     fail("data", "{}: {}", path_.string(), said.empty() ? "its reader failed without a word" : said);
   }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/stop.h"
@@ -206,7 +207,16 @@ std::optional<TextFormat> format_of(fs::path name) {
 
 }  // namespace
 
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other) {
+bool is_code(const fs::path& name) {
+  static const std::set<std::string> endings{
+      ".c",  ".cc",    ".cpp",   ".cxx",  ".h",   ".hh",  ".hpp", ".cu",    ".cuh",  ".py",   ".pyi",
+      ".pl", ".pm",    ".rb",    ".js",   ".mjs", ".ts",  ".tsx", ".jsx",   ".go",   ".rs",   ".java",
+      ".kt", ".scala", ".swift", ".cs",   ".php", ".lua", ".r",   ".jl",    ".m",    ".hs",   ".ml",
+      ".ex", ".erl",   ".clj",   ".lisp", ".el",  ".sh",  ".sql", ".cmake", ".toml", ".yaml", ".yml"};
+  return endings.contains(name.extension().string());
+}
+
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other, bool code) {
   std::vector<Source> sources;
   bool standard_input_seen = false;
   for (const std::string& input : inputs) {
@@ -228,13 +238,16 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFor
     try {
       for (const auto& entry : fs::recursive_directory_iterator(path)) {
         if (!entry.is_regular_file()) continue;
-        if (const auto format = format_of(entry.path())) found.push_back({entry.path(), *format, entry.file_size()});
+        auto format = format_of(entry.path());
+        if (!format && code && is_code(entry.path())) format = TextFormat::plain;
+        if (format) found.push_back({entry.path(), *format, entry.file_size()});
       }
     } catch (const fs::filesystem_error& e) {
       fail("data", "{}: {}", e.path1().string(), e.code().message());
     }
     if (found.empty()) {
-      fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files, found none", input);
+      fail("data", "{}: expected .txt, .md, .jsonl, .pod (also .gz, .zst) or .parquet files{}, found none", input,
+           code ? ", or source code" : "; --code adds source code");
     }
     std::sort(found.begin(), found.end(),
               [](const Source& a, const Source& b) { return a.path.native() < b.path.native(); });

@@ -18,9 +18,12 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. Folders contribute files with known
-// extensions: .txt .text .md .jsonl .pod, these with .gz or .zst, and .parquet. Standard input, and named files with
-// another extension, have the format `other`. Error when a name does not exist or a folder has no such file.
-std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other);
+// extensions: .txt .text .md .jsonl .pod, these with .gz or .zst, .parquet and, with `code`, those of programs.
+// Standard input, and named files with another extension, have the format `other`. Error when a name does not exist or
+// a folder has no such file.
+std::vector<Source> find_sources(const std::vector<std::string>& inputs, TextFormat other, bool code = false);
+
+bool is_code(const std::filesystem::path& name);  // by its extension
 
 // Decompressed bytes of a file, in pieces. .gz and .zst are recognized by their first bytes.
 class ByteStream {

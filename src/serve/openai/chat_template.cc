@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/python_interpreter.h"
 #include "render_chat.h"
 
 namespace lazy::serve {
@@ -25,11 +25,6 @@ namespace {
 
 constexpr int kStartSeconds = 30, kRenderSeconds = 5;
 constexpr size_t kMaxAnswer = 64 << 20;
-
-std::string interpreter() {
-  const char* named = std::getenv("LAZY_PYTHON");
-  return named && *named ? named : "python3";
-}
 
 }  // namespace
 
@@ -68,7 +63,7 @@ struct ChatTemplate::Process {
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attributes, 0);
-    std::string python = interpreter();
+    std::string python = python_interpreter();
     std::vector<std::string> words{python, "-I", "-c", kRenderChat};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

@@ -1,0 +1,163 @@
+// `lazy doctor`: what this installation is, what it lacks, and the command that mends it.
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "build_info.h"
+#include "command.h"
+#include "core/error.h"
+#include "core/python_interpreter.h"
+#include "core/terminal.h"
+#include "data/tokenizers/unicode.h"
+#include "model/device.h"
+#include "ops/attention.h"
+#include "ops/load_cuda.h"
+
+namespace lazy::cli {
+namespace {
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// broken: what this machine is expected to do does not work. missing: an optional part is not there.
+enum class State { ok, missing, broken };
+const char* name(State state) { return state == State::ok ? "ok" : state == State::missing ? "missing" : "broken"; }
+
+struct Check {
+  std::string subject;
+  State state = State::ok;
+  std::string found, mend;  // mend: a command, or what to do
+};
+
+// Softmax attention beside PyTorch's own, in the precision that every machine has.
+double largest_error(at::Device device) {
+  const auto options = at::TensorOptions(at::kFloat);
+  at::Tensor q = at::linspace(-2, 2, 1 * 33 * 2 * 64, options).sin().reshape({1, 33, 2, 64}).to(device);
+  const at::Tensor k = q.roll(5, 1), v = q.roll(9, 3);
+  ops::AttentionOptions attention;
+  attention.normalizer = "softmax";
+  const at::Tensor ours = std::get<0>(ops::attention(q, k, v, {}, {}, attention));
+  const at::Tensor theirs = at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                                             {}, 0.0, /*is_causal=*/true)
+                                .transpose(1, 2);
+  return (ours - theirs).abs().max().item<double>();
+}
+
+Check check_attention(at::Device device) {
+  constexpr double kTolerance = 1e-4;  // fp32 with TF32 switched off
+  Check check{fmt::format("attention ({})", device.is_cuda() ? "GPU" : "CPU")};
+  try {
+    const double error = largest_error(device);
+    check.found = fmt::format("differs from PyTorch's by at most {:.1g}", error);
+    if (!(error <= kTolerance)) {
+      check.state = State::broken;
+      check.mend = "report this output as an issue; LAZY_KERNEL=plain may serve meanwhile";
+    }
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    check = {check.subject, State::broken, text.substr(0, text.find('\n')), "report this output as an issue"};
+  }
+  return check;
+}
+
+// Whether LibTorch in use has its CUDA half, beside the library that holds the CPU's operators.
+bool torch_has_cuda() {
+  Dl_info here;
+  return dladdr(reinterpret_cast<void*>(static_cast<void (*)(int)>(&at::set_num_threads)), &here) != 0 &&
+         fs::exists(fs::path(here.dli_fname).parent_path() / "libtorch_cuda.so");
+}
+
+Check check_gpu() {
+  const auto devices = gpus();
+  const bool device_file = fs::exists("/dev/nvidiactl");
+  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: the CPU computes", ""};
+  if (devices.empty()) {
+    return {"GPU", State::broken, "a device (/dev/nvidiactl) that the driver library does not show",
+            "nvidia-smi   (tells whether the driver works; in a container, start it with --gpus all; "
+            "CUDA_VISIBLE_DEVICES must not be empty)"};
+  }
+  try {
+    ops::load_cuda();
+    return {"GPU", State::ok, fmt::format("{}, usable", devices.front().name), ""};
+  } catch (const std::exception& error) {
+    std::string mend = "nvidia-smi   (tells whether the driver works and is as new as PyTorch's CUDA)";
+    if (!torch_has_cuda()) {
+      mend = fmt::format("{} -m pip install --force-reinstall torch=={}   (this one is a build for the CPU)",
+                         python_interpreter(), TORCH_VERSION);
+    } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
+      mend = "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make` in the checkout";
+    }
+    return {"GPU", State::broken, error.what(), mend};
+  }
+}
+
+// A package of the Python that `lazy` starts for one of its features.
+Check check_python(const std::string& feature, const std::string& package) {
+  const std::string python = python_interpreter();
+  const auto status =
+      std::system(fmt::format("{} -c 'import {}' >/dev/null 2>&1", shell_word(python), package).c_str());
+  if (status == 0) return {feature, State::ok, fmt::format("{} of {}", package, python), ""};
+  return {feature, State::missing, fmt::format("{} has no {}", python, package),
+          fmt::format("{} -m pip install {}   (LAZY_PYTHON names another interpreter)", python, package)};
+}
+
+std::vector<Check> checks() {
+  std::vector<Check> out{check_attention(at::kCPU), check_gpu()};
+  if (at::hasCUDA()) out.push_back(check_attention(at::kCUDA));
+  out.push_back(check_python("chat templates", "jinja2"));
+  out.push_back(check_python("Parquet files", "pyarrow"));
+  out.push_back({"gzip and zstd files", State::ok, "part of the program", ""});
+  out.push_back({"tokenizers", State::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
+  if (has_nfc()) {
+    out.push_back({"Qwen's tokenizers", State::ok, "NFC by utf8proc", ""});
+  } else {
+    out.push_back({"Qwen's tokenizers", State::missing, "this build has no utf8proc",
+                   "apt-get install libutf8proc-dev, then `make` in the checkout"});
+  }
+  return out;
+}
+
+// Whether nothing is broken.
+bool run(bool json) {
+  Json info = build_info();
+  const std::vector<Check> all = checks();
+  bool works = true;
+  Json list = Json::array();
+  for (const Check& check : all) {
+    works = works && check.state != State::broken;
+    list.push_back({{"subject", check.subject}, {"state", name(check.state)}, {"found", check.found}});
+    if (!check.mend.empty()) list.back()["mend"] = check.mend;
+  }
+  if (json) {
+    info["checks"] = list;
+    info["works"] = works;
+    fmt::print("{}\n", info.dump(2));
+    return works;
+  }
+  fmt::print("{}\nchecks\n", build_text(info));
+  for (const Check& check : all) {
+    const std::string state = fmt::format("{:8}", name(check.state));
+    fmt::print("  {}{:21} {}\n", check.state == State::ok ? state : bold(state, 1), check.subject, check.found);
+    if (!check.mend.empty()) fmt::print("          {:21} mend: {}\n", "", check.mend);
+  }
+  return works;
+}
+
+}  // namespace
+}  // namespace lazy::cli
+
+LAZY_COMMAND(doctor, "Print versions, devices and kernels, and what is missing with the command that mends it",
+             [](lazy::cli::Command command) {
+               auto json = std::make_shared<bool>(false);
+               command.add_flag("--json", *json, "Print JSON");
+               command.footer(
+                   "Exit code 1 if something does not work that this machine should do (\"broken\"); an optional part\n"
+                   "that is \"missing\" leaves it 0.");
+               command.callback([json] {
+                 if (!lazy::cli::run(*json)) lazy::fail_run("doctor", "something is broken, see above");
+               });
+             });

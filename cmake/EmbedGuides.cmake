@@ -1,0 +1,9 @@
+# Writes the source that holds the text of GUIDES, Markdown files.
+set(source "// Made by cmake/EmbedGuides.cmake.\n#include \"guides.h\"\n\n")
+string(APPEND source "const std::vector<lazy::cli::Guide> lazy::cli::kGuides = {\n")
+foreach(guide IN LISTS GUIDES)
+  cmake_path(GET guide STEM topic)
+  file(READ "${guide}" text)
+  string(APPEND source "    {\"${topic}\", R\"GUIDE(${text})GUIDE\"},\n")
+endforeach()
+file(WRITE "${OUTPUT}" "${source}};\n")

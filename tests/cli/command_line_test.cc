@@ -1,0 +1,201 @@
+// What people expect of any program: --version, help, completion, colours, `lazy doctor`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "support/run_command.h"
+
+namespace lazy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+class CommandLine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
+  }
+  static std::pair<int, std::string> lazy(const std::string& arguments) {
+    return run_command(LAZY_BINARY " " + arguments);
+  }
+  static bool has(const std::string& program) { return run_command("command -v " + program).first == 0; }
+  // On a terminal of its own (script, of util-linux).
+  static std::string on_terminal(const std::string& variables, const std::string& arguments) {
+    return run_command("TERM=xterm " + variables + " script -qec '" LAZY_BINARY " " + arguments + "' /dev/null").second;
+  }
+};
+
+TEST_F(CommandLine, Version) {
+  const auto [status, out] = lazy("--version");
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(out, ContainsRegex("^lazy [0-9]+\\.[0-9]+\\.[0-9]+ \\((commit [0-9a-f]+(-dirty)?, )?LibTorch "
+                                 "[0-9]+\\.[0-9]+\\.[0-9]+[^)]*\\)\n$"));
+}
+
+TEST_F(CommandLine, HelpListsGuidesAndCommands) {
+  const auto [status, out] = lazy("help");
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(out,
+              AllOf(HasSubstr("  configuration   Configuration of lazy train\n"), HasSubstr("  tokenize        ")));
+}
+
+TEST_F(CommandLine, HelpPrintsAGuideToTheWidth) {
+  const auto [status, out] = lazy("help configuration");
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(out, StartsWith("Configuration of `lazy train`\n"));
+  EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` (1024): width\n"), HasSubstr("`lazy help mixers`"),
+                         Not(HasSubstr("](")), Not(HasSubstr("\033"))));
+  // What may be wider: code, and words that cannot be broken.
+  bool code = false;
+  for (const std::string& line : split(out, '\n')) {
+    code = line.starts_with("    ") && line.find_first_not_of(' ') == 4;
+    if (!code) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  }
+}
+
+TEST_F(CommandLine, EveryGuideIsPrinted) {
+  int guides = 0;
+  for (const std::string& line : split(lazy("help").second, '\n')) {
+    if (line.empty()) break;  // commands follow
+    if (!line.starts_with("  ")) continue;
+    const std::string topic = line.substr(2, line.find(' ', 2) - 2);
+    const auto [status, out] = lazy("help " + topic);
+    EXPECT_EQ(status, 0) << topic;
+    EXPECT_GT(out.size(), 500u) << topic;
+    EXPECT_TRUE(std::filesystem::exists(LAZY_SOURCE_DIR "/docs/" + topic + ".md")) << topic;
+    ++guides;
+  }
+  EXPECT_GT(guides, 10);
+}
+
+TEST_F(CommandLine, HelpOfACommandIsItsUsage) { EXPECT_EQ(lazy("help tokenize"), lazy("tokenize --help")); }
+
+TEST_F(CommandLine, AnUnknownTopicIsAnError) {
+  EXPECT_EQ(lazy("help sinkz"),
+            std::pair(2, std::string("lazy: help: expected a topic or a command, found \"sinkz\" (did you mean "
+                                     "sinks?); `lazy help` lists them\n")));
+}
+
+// Completions of a command line in bash; the last word is the one to complete.
+std::vector<std::string> completions(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += " '" + word + "'";
+  const std::string script = "source <(" LAZY_BINARY " completion bash)\nCOMP_WORDS=(lazy" + line +
+                             ")\nCOMP_CWORD=" + std::to_string(words.size()) +
+                             "\n_lazy\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
+  const auto path = std::filesystem::temp_directory_path() / ("lazy-completion-" + std::to_string(::getpid()));
+  write_file_atomic(path, script);
+  const auto [status, out] = run_command("bash -u " + path.string());
+  std::filesystem::remove(path);
+  EXPECT_EQ(status, 0) << out;
+  std::vector<std::string> lines = split(out, '\n');
+  std::erase(lines, "");
+  return lines;
+}
+
+TEST_F(CommandLine, BashCompletesTheCommandTree) {
+  EXPECT_THAT(completions({""}), IsSupersetOf({"train", "data", "doctor", "completion", "help", "serve"}));
+  EXPECT_THAT(completions({"tok"}), UnorderedElementsAre("tokenize"));
+  EXPECT_THAT(completions({"data", "p"}), UnorderedElementsAre("prepare"));
+  EXPECT_THAT(completions({"data", "prepare", "--max"}), UnorderedElementsAre("--max-document"));
+  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // in a group
+  EXPECT_THAT(completions({"generate", "--dev"}), UnorderedElementsAre("--device"));
+  EXPECT_THAT(completions({"generate", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
+  EXPECT_THAT(completions({"generate", "--device", "=", "cu"}), UnorderedElementsAre("cuda"));
+  EXPECT_THAT(completions({"generate", "--device", "cpu", "--dt"}), UnorderedElementsAre("--dtype"));
+  EXPECT_THAT(completions({"--threads", "2", "completion", ""}), UnorderedElementsAre("bash", "zsh"));
+  EXPECT_THAT(completions({"help", "run-"}), UnorderedElementsAre("run-directory"));
+  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // of the program
+}
+
+TEST_F(CommandLine, BashCompletesFiles) {
+  const std::string folder = LAZY_SOURCE_DIR "/configs/demo";
+  EXPECT_THAT(completions({"train", folder}),
+              UnorderedElementsAre(folder + ".toml", folder + "-lazy.toml", folder + "-softmax.toml"));
+}
+
+TEST_F(CommandLine, ZshCompletesTheCommandTree) {
+  if (!has("zsh")) GTEST_SKIP() << "zsh is not installed";
+  const auto path = std::filesystem::temp_directory_path() / ("lazy-completion-" + std::to_string(::getpid()));
+  ASSERT_EQ(run_command(LAZY_BINARY " completion zsh > " + path.string()).first, 0);
+  const auto [status, errors] = run_command("zsh -n " + path.string());
+  EXPECT_EQ(status, 0) << errors;
+  // A zsh of its own on a pseudo-terminal, which is asked to list the completions of a line.
+  // Its output up to `wanted`, which it is waited for.
+  const auto complete = [&](const std::string& line, const std::string& wanted) {
+    const std::string script =
+        "zmodload zsh/zpty\nzpty z zsh -f -i\n"
+        "zpty -w z 'PS1=; autoload -U compinit; compinit -D -u; source " +
+        path.string() +
+        "; LISTMAX=1000; bindkey \"^X\" list-choices; print RE\"\"ADY'\n"
+        "zpty -r -m z answer '*READY*'\nzpty -w -n z $'" +
+        line +
+        "\\x18'\nall=\n"
+        "for ((n = 0; n < 200; ++n)); do\n"
+        "  zpty -r -t z answer && all+=$answer || sleep 0.1\n  [[ $all == *'" +
+        wanted + "'* ]] && break\ndone\nprint -r -- $all\nzpty -d z\n";
+    const auto file = path.string() + ".zsh";
+    write_file_atomic(file, script);
+    const std::string out = run_command("timeout 60 zsh -f " + file).second;
+    std::filesystem::remove(file);
+    return out;
+  };
+  EXPECT_THAT(complete("lazy to", "ids into text"), HasSubstr("tokenize  -- Turn text into token ids"));
+  EXPECT_THAT(complete("lazy data ", "prepare"), AllOf(HasSubstr("inspect"), HasSubstr("prepare")));
+  EXPECT_THAT(complete("lazy generate --device ", "cuda"), AllOf(HasSubstr("auto"), HasSubstr("cuda")));
+  std::filesystem::remove(path);
+}
+
+TEST_F(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
+  EXPECT_THAT(lazy("help").second, Not(HasSubstr("\033")));
+  if (!has("script")) GTEST_SKIP() << "script (util-linux) is not installed";
+  EXPECT_THAT(on_terminal("NO_COLOR=", "help"), HasSubstr("\033[1mGuides"));
+  EXPECT_THAT(on_terminal("NO_COLOR=1", "help"), AllOf(HasSubstr("Guides"), Not(HasSubstr("\033"))));
+  // Log messages: the level's name is coloured.
+  const auto folder = std::filesystem::temp_directory_path() / ("lazy-colours-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  write_file_atomic(folder / "a.txt", "one two three\n");
+  const std::string prepare = "data prepare " + (folder / "a.txt").string() + " --force --tokenizer bytes --output " +
+                              (folder / "corpus").string();
+  EXPECT_THAT(on_terminal("NO_COLOR=", prepare), ContainsRegex("\033\\[[0-9]+m"));
+  EXPECT_THAT(on_terminal("NO_COLOR=1", prepare), AllOf(HasSubstr("info"), Not(ContainsRegex("\033\\[[0-9]*m"))));
+  EXPECT_THAT(lazy(prepare).second, AllOf(HasSubstr("info"), Not(HasSubstr("\033"))));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(CommandLine, DoctorWorksHere) {
+  const auto [status, out] = lazy("doctor");
+  EXPECT_EQ(status, 0) << out;
+  EXPECT_THAT(out,
+              AllOf(StartsWith("lazy "), HasSubstr("\nattention kernels\n"), HasSubstr("ok      attention (CPU)")));
+}
+
+TEST_F(CommandLine, DoctorNamesWhatIsMissingAndMendsIt) {
+  const auto [status, out] = run_command("LAZY_PYTHON=/nowhere/python " LAZY_BINARY " doctor --json");
+  EXPECT_EQ(status, 0) << out;  // optional parts
+  const auto json = nlohmann::json::parse(out);
+  EXPECT_TRUE(json["works"].get<bool>());
+  EXPECT_TRUE(json["attention_kernels"]["cpu"].contains("elastic"));
+  int missing = 0;
+  for (const auto& check : json["checks"]) {
+    if (check["state"] != "missing" || check["subject"] == "Qwen's tokenizers") continue;
+    EXPECT_THAT(check["mend"].get<std::string>(), StartsWith("/nowhere/python -m pip install "));
+    ++missing;
+  }
+  EXPECT_EQ(missing, 2);  // chat templates, Parquet
+}
+
+}  // namespace
+}  // namespace lazy
