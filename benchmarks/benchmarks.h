@@ -103,6 +103,8 @@ struct TrainBenchmark {
 // milliseconds of the parts; null on other ranks. Communication is the exposed part: the time
 // that the device waits after the backward pass.
 nlohmann::json run_train(const TrainBenchmark& options);
+// The figures alone, without a table.
+nlohmann::json measure_train(const TrainBenchmark& options);
 
 // Speed of scoring benchmark questions, beside the plain way: every choice with its context as a padded row, the logits
 // of all positions. Questions of random tokens, with lengths drawn around those given.

@@ -182,8 +182,8 @@ Json profile_step(Training& training) {
 void print(const TrainBenchmark& o, const Json& result) {
   const auto number = [&](const char* key) { return result[key].get<double>(); };
   fmt::print("{}: {} parameters, {} x {} tokens x {}, {} on {}, checkpointing {}{}\n", o.name,
-             human_count(number("parameters")), o.batch, o.length, o.accumulation, o.fp8 ? "fp8" : o.dtype, o.device,
-             o.checkpointing,
+             human_count(number("parameters")), o.batch, o.length, o.accumulation,
+             o.fp8 ? "fp8" : result["dtype"].get<std::string>(), result["device"].get<std::string>(), o.checkpointing,
              result["ranks"] == 1 ? "" : fmt::format(", {} ranks ({})", result["ranks"].get<int>(), o.data_parallel));
   fmt::print("  {:.0f} tokens/s{}   {:.1f} TFLOP/s{}   {:.2f} GiB   first step after {:.1f} s\n",
              number("tokens_per_second"), result["ranks"] == 1 ? "" : " a rank", number("tflops"),
@@ -259,7 +259,7 @@ Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, a
 
 }  // namespace
 
-nlohmann::json run_train(const TrainBenchmark& options) {
+nlohmann::json measure_train(const TrainBenchmark& options) {
   TrainBenchmark o = options;
   o.device = resolve_device(o.device);
   o.dtype = resolve_dtype(o.dtype, o.device);
@@ -267,10 +267,14 @@ nlohmann::json run_train(const TrainBenchmark& options) {
   distributed::run_as_rank(distributed::rank_info_from_environment(), o.device, std::chrono::minutes(10),
                            [&](distributed::Communicator& communicator, at::Device device) {
                              const Json measured = measure(o, communicator, device);
-                             if (!communicator.is_rank0()) return;
-                             print(o, measured);
-                             result = measured;
+                             if (communicator.is_rank0()) result = measured;
                            });
+  return result;
+}
+
+nlohmann::json run_train(const TrainBenchmark& options) {
+  const Json result = measure_train(options);
+  if (!result.is_null()) print(options, result);
   return result;
 }
 

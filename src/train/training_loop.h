@@ -49,7 +49,7 @@ class Trainer {
   void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
   TrainResult finish();
   std::string progress_text(const StepResult& result) const;
-  double seconds_for_steps() const { return 0.97 * 60 * config_.minutes; }  // the rest writes the model
+  double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }  // the rest ends the run
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
   // Rank 0, or all ranks where none has all weights.

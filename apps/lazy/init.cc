@@ -1,0 +1,327 @@
+// `lazy init`: writes the configuration of a training run for a text, this machine and a time.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/benchmarks.h"
+#include "command.h"
+#include "common_options.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/stop.h"
+#include "core/text.h"
+#include "data/prepare.h"
+#include "model/device.h"
+#include "train/config.h"
+#include "train/sizing.h"
+
+namespace lazy {
+namespace {
+namespace fs = std::filesystem;
+
+struct InitArguments {
+  std::vector<std::string> texts;
+  fs::path output, corpus;
+  std::string device = "auto", dtype = "auto", kind = "lazy", name;
+  double minutes = 30;
+  int64_t memory = 0;
+  bool force = false;
+};
+
+// What the files are, before any of them is read.
+struct TextFacts {
+  int64_t bytes = 0, code_bytes = 0, documents = 0;
+  std::map<std::string, int64_t> files;  // by ending
+};
+
+TextFacts look_at(const std::vector<Source>& sources) {
+  constexpr int64_t kCompression = 4;          // text bytes of a compressed one
+  constexpr int64_t kManyDocuments = 1 << 20;  // in formats that hold many a file
+  TextFacts facts;
+  for (const Source& source : sources) {
+    const fs::path ending = source.path.extension();
+    const bool packed = ending == ".gz" || ending == ".zst" || source.format == TextFormat::parquet;
+    const int64_t bytes = static_cast<int64_t>(source.bytes) * (packed ? kCompression : 1);
+    facts.bytes += bytes;
+    if (is_code(source.path)) facts.code_bytes += bytes;
+    const bool many = source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
+    facts.documents += many ? kManyDocuments : 1;
+    ++facts.files[ending.empty() ? "no ending" : ending.string()];
+  }
+  return facts;
+}
+
+// "512 .py, 3 .md": the most frequent endings.
+std::string describe(const TextFacts& facts) {
+  std::vector<std::pair<int64_t, std::string>> counts;
+  for (const auto& [ending, files] : facts.files) counts.emplace_back(files, ending);
+  std::sort(counts.rbegin(), counts.rend());
+  std::vector<std::string> parts;
+  for (const auto& [files, ending] : counts) {
+    if (parts.size() == 4) break;
+    parts.push_back(fmt::format("{} {}", files, ending));
+  }
+  return fmt::format("{}{}", fmt::join(parts, ", "), counts.size() > parts.size() ? ", ..." : "");
+}
+
+// Bytes that a run may take: of the GPU's memory, or of what is free in this machine and in this control group.
+int64_t usable_memory(const std::string& device) {
+  constexpr double kShare = 0.8;  // the rest: CUDA's context or the program, rounding of the allocator, other processes
+  double bytes = 0;
+  if (device == "cuda") {
+    const auto all = gpus();
+    bytes = all.empty() ? 0 : static_cast<double>(all.front().memory);
+  } else {
+    std::ifstream meminfo("/proc/meminfo");
+    std::string key, unit;
+    for (double kib = 0; meminfo >> key >> kib && std::getline(meminfo, unit);) {
+      if (key == "MemAvailable:") bytes = 1024 * kib;
+    }
+    if (double limit = 0; std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = std::min(bytes, limit);
+  }
+  return static_cast<int64_t>(kShare * bytes);
+}
+
+// The corpus: the folder that was named, or one made from the text.
+struct Corpus {
+  fs::path folder;
+  CorpusInfo info;
+  std::vector<std::string> facts;  // for the configuration's comments
+  std::string command;             // that makes it; empty for a corpus that was given
+};
+
+Corpus prepare(const InitArguments& o) {
+  Corpus corpus;
+  if (o.texts.size() == 1 && fs::exists(fs::path(o.texts[0]) / "corpus.json")) {
+    corpus.folder = o.texts[0];
+    corpus.info = read_corpus_info(corpus.folder);
+    corpus.facts = {"A corpus that existed: its tokenizer and documents are used as they are."};
+    return corpus;
+  }
+  const TextFacts text = look_at(find_sources(o.texts, TextFormat::plain, /*code=*/true));
+  PrepareOptions prepare;
+  prepare.inputs = o.texts;
+  prepare.code = true;
+  prepare.output = corpus.folder = o.corpus;
+  prepare.replace = o.force;
+  prepare.threads = at::get_num_threads();
+  prepare.train_pieces = train::tokenizer_pieces(text.bytes);
+  if (prepare.train_pieces == 0) prepare.tokenizer = "bytes";
+  prepare.documents.max_bytes = train::cut_documents_at(text.bytes, text.documents);
+  corpus.facts = {fmt::format("{} of {}: {}.", human_bytes(static_cast<double>(text.bytes)),
+                              2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
+                  prepare.train_pieces
+                      ? fmt::format("Tokenizer: BPE of {} pieces, trained on this text; a piece is met about a hundred "
+                                    "times.",
+                                    prepare.train_pieces)
+                      : "Tokenizer: bytes; the text is too small to learn pieces from."};
+  corpus.command = "lazy data prepare";
+  for (const std::string& name : o.texts) corpus.command += " " + cli::shell_word(name);
+  corpus.command += " --code --output " + cli::shell_word(o.corpus.string());
+  corpus.command += prepare.train_pieces ? fmt::format(" --train-tokenizer {}", prepare.train_pieces)
+                                         : std::string(" --tokenizer bytes");
+  if (prepare.documents.max_bytes > 0) {
+    corpus.facts.push_back(fmt::format("Documents are cut at {}, so that there are enough to hold some out.",
+                                       human_bytes(static_cast<double>(prepare.documents.max_bytes))));
+    corpus.command += fmt::format(" --max-document {}", prepare.documents.max_bytes);
+  }
+  log::info("{}", corpus.facts.front());
+  corpus.info = prepare_corpus(prepare);
+  return corpus;
+}
+
+double measure_speed(const InitArguments& o, const train::SizingRequest& request, const train::RunSize& size,
+                     double guess, double seconds) {
+  if (stop_requested()) fail_run("init", "stopped; no configuration was written");
+  constexpr int64_t kUntimed = 3;  // steps before the timed ones
+  benchmarks::TrainBenchmark b;
+  b.model = train::model_of(size, request);
+  b.device = o.device;
+  b.dtype = request.bf16 ? "bf16" : "fp32";
+  b.batch = size.batch_size;
+  b.length = size.seq_len;
+  const double steps = seconds * guess / static_cast<double>(size.batch_size * size.seq_len);
+  b.steps = std::clamp<int64_t>(static_cast<int64_t>(steps) - kUntimed, 3, 100);
+  const double rate = benchmarks::measure_train(b)["tokens_per_second"];
+  log::info("{} layers of width {}: {} tokens/s with batch {} x {}", size.shape.layers, size.shape.hidden_size,
+            human_count(rate), size.batch_size, size.seq_len);
+  return rate;
+}
+
+std::string comment(const std::string& text) {
+  constexpr size_t kColumns = 100;
+  std::string out, line = "#";
+  for (const std::string& word : split(text, ' ')) {
+    if (line.size() + 1 + word.size() > kColumns && line != "#") {
+      out += line + "\n";
+      line = "#";
+    }
+    line += " " + word;
+  }
+  return out + line + "\n";
+}
+
+std::string toml(const InitArguments& o, const Corpus& corpus, const train::SizingRequest& r, const train::RunSize& s,
+                 const fs::path& run) {
+  const auto& train = corpus.info.splits.at("train");
+  const auto count = [](int64_t n) { return human_count(static_cast<double>(n)); };
+  const auto path = [&](const fs::path& target) {
+    return nlohmann::json(fs::proximate(target, o.output.parent_path().empty() ? "." : o.output.parent_path()).string())
+        .dump();
+  };
+  const double tokens = static_cast<double>(s.steps * s.step_tokens());
+  std::string out =
+      comment(fmt::format("Made by `lazy init` for {:g} minutes on this machine ({}, {} threads, {}). "
+                          "Run: lazy train {}",
+                          o.minutes, o.device, at::get_num_threads(), r.bf16 ? "bf16" : "fp32", o.output.string()));
+  out +=
+      comment(fmt::format("Expected: {} ({} tokens/s were measured; {:.0f} % of the time is for steps, the rest for "
+                          "start, validation and checkpoints), about {} of memory of the {} "
+                          "allowed.",
+                          human_seconds(s.seconds), human_count(s.tokens_per_second), 100 * train::kStepsShare,
+                          human_bytes(static_cast<double>(s.memory)), human_bytes(static_cast<double>(r.memory))));
+  out += comment("Every key: lazy help configuration");
+
+  out += "\n[data]\n";
+  for (const std::string& fact : corpus.facts) out += comment(fact);
+  if (!corpus.command.empty()) out += "# Made by: " + corpus.command + "\n";
+  out += fmt::format("corpus = {}\n", path(corpus.folder));
+
+  out += "\n[model]\n";
+  out += comment(
+      fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens for each of those. Of the shapes "
+                  "that fit the memory this one has the least loss expected after the time asked for: "
+                  "larger ones see too few tokens, smaller ones learn less of each. The best ratio is about "
+                  "20 where speed does not depend on the shape and the text suffices.",
+                  count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
+  out += comment(s.tied ? "Tied embeddings: the table would be more than a tenth of the layers' parameters."
+                        : "Embedding and head are two tables: they are small beside the layers.");
+  out += train::model_section(s.shape, o.kind, s.tied, s.seq_len);
+
+  out += "\n[training]\n";
+  out += comment(fmt::format("{} steps of {} tokens are {} tokens, {:.2f} passes over the {} of the training split. {}",
+                             s.steps, s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
+                             s.limited_by_text
+                                 ? fmt::format("{:g} passes are the most: more teach little. More text would allow "
+                                               "more steps.",
+                                               train::kMostPasses)
+                                 : "The time allows no more."));
+  out += fmt::format("steps = {}\n", s.steps);
+  out += comment("Where the machine is slower than it was, fewer steps are taken and the rate falls sooner.");
+  out += fmt::format("minutes = {:g}\n", o.minutes);
+  out += comment("Context by the run's length: twice the cube root of its tokens, as a power of two.");
+  out += fmt::format("seq_len = {}\n", s.seq_len);
+  out +=
+      comment(fmt::format("Sequences a micro-batch{}. A step has about a 2000th of the run's tokens, as fewer and "
+                          "larger steps learn less from them, but enough that its fixed cost does not dominate.",
+                          s.accumulation > 1 ? ", as many as fit the memory" : ""));
+  out += fmt::format("batch_size = {}\n", s.batch_size);
+  if (s.accumulation > 1) out += fmt::format("gradient_accumulation_steps = {}\n", s.accumulation);
+  out += fmt::format("device = \"{}\"\ndtype = \"{}\"\n", o.device, r.bf16 ? "bf16" : "fp32");
+  out += fmt::format("output = {}\n", path(run));
+  out += fmt::format("name = {}\n", nlohmann::json(run.filename().string()).dump());
+
+  out += "\n[optimizer]\n";
+  out += comment("Falls with the width: 1 / hidden_size, at most 4e-3.");
+  out += fmt::format("lr = {:.2g}\nweight_decay = 0.1\n", s.lr);
+
+  out += "\n[validation]\n";
+  out += comment("Ten times in the run, for about a twentieth of its time.");
+  out += fmt::format("every = {}\nbatches = {}\n", s.validation_every, s.validation_batches);
+
+  out += "\n[checkpoint]\n";
+  out += comment("An interrupted run continues from the newest: lazy train ... --resume");
+  out += fmt::format("every = {}\n", 2 * s.validation_every);
+
+  out += "\n[metrics]\n";
+  out += fmt::format("log_every = {}\n", std::max<int64_t>(1, s.steps / 200));
+  return out;
+}
+
+void run(InitArguments o) {
+  install_stop_handlers();
+  if (fs::exists(o.output) && !o.force) {
+    fail("init", "{}: already exists; choose another --output, or --force replaces it", o.output.string());
+  }
+  if (o.output.extension() != ".toml")
+    fail("init", "--output: expected a name that ends in .toml, found {}", o.output.string());
+  const fs::path folder = o.output.parent_path();
+  if (!folder.empty() && !fs::is_directory(folder)) fail("init", "{}: no such folder", folder.string());
+  const std::string name = o.name.empty() ? o.output.stem().string() : o.name;
+  const fs::path run = folder / "runs" / name;
+  if (fs::exists(run / "checkpoints") || fs::exists(run / "model")) {
+    fail("init", "{}: holds a run already; choose another --name, or remove it", run.string());
+  }
+  if (o.corpus.empty()) o.corpus = folder / (o.output.stem().string() + "-corpus");
+  o.device = resolve_device(o.device);
+  o.dtype = resolve_dtype(o.dtype, o.device);
+
+  const Corpus corpus = prepare(o);
+  train::SizingRequest request;
+  const auto split = [&](const char* key) {
+    const auto found = corpus.info.splits.find(key);
+    return found == corpus.info.splits.end() ? 0 : found->second.tokens;
+  };
+  request.train_tokens = split("train");
+  request.validation_tokens = split("validation");
+  request.vocab_size = corpus.info.tokenizer.vocab_size;
+  request.kind = o.kind;
+  request.seconds = 60 * o.minutes;
+  request.memory = o.memory > 0 ? o.memory : usable_memory(o.device);
+  request.bf16 = o.dtype == "bf16";
+  request.gpu = o.device == "cuda";
+  const train::RunSize size = choose_size(request, [&](const train::RunSize& candidate, double guess, double seconds) {
+    return measure_speed(o, request, candidate, guess, seconds);
+  });
+  write_file_atomic(o.output, toml(o, corpus, request, size, run));
+  train::TrainConfig::load(o.output);  // what `lazy train` will read
+  log::info("{} parameters, {} steps of {} tokens, {:.2f} passes over the text: about {}",
+            human_count(static_cast<double>(size.parameters)), size.steps, size.step_tokens(), size.passes,
+            human_seconds(size.seconds));
+  fmt::print("{}\n", o.output.string());
+}
+
+}  // namespace
+
+LAZY_COMMAND(init, "Write a training configuration for your text, this machine and a time", [](cli::Command command) {
+  auto o = std::make_shared<InitArguments>();
+  command
+      .add_option("text", o->texts,
+                  "Files or folders, as for `lazy data prepare`, source code too; or a corpus that it made")
+      .required();
+  command.add_option("-o,--output", o->output, "The configuration to write (.toml)").required();
+  command.add_option("--minutes", o->minutes, "Time that the training may take").positive().show_default();
+  command
+      .add_option("--memory", o->memory, "Memory that the training may take, e.g. 8GiB (default: 0.8 of what is free)")
+      .byte_size();
+  cli::add_placement_options(command, o->device, o->dtype);
+  command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();
+  command.add_option("--name", o->name,
+                     "Name of the run, in runs/ beside the configuration (default: the file's name)");
+  command.add_option("--corpus", o->corpus,
+                     "Where to write the corpus (default: OUTPUT-corpus beside the configuration)");
+  command.add_flag("--force", o->force, "Replace an existing configuration and its corpus");
+  command.footer(
+      "Examples:\n"
+      "  lazy init novels/ --output novels.toml --minutes 30\n"
+      "  lazy init src/ README.md --output code.toml --kind transformer --memory 4GiB\n"
+      "  lazy train novels.toml\n"
+      "\n"
+      "Prepares the corpus, trains a tokenizer on it, times training steps of a few sizes here, and says in comments "
+      "why\n"
+      "each figure was chosen.");
+  command.callback([o] {
+    cli::share_cores();  // as `lazy train` does, whose speed is measured
+    run(*o);
+  });
+});
+
+}  // namespace lazy

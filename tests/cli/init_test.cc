@@ -1,0 +1,100 @@
+// `lazy init` as a person runs it: text in, a configuration that `lazy train` takes as it is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/clock.h"
+#include "core/file.h"
+#include "core/random.h"
+#include "support/run_command.h"
+
+namespace lazy {
+namespace {
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Init : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
+    std::string name = (fs::temp_directory_path() / "lazy-init-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    fs::create_directories(folder_ / "text");
+    // Programs and prose of made-up lines.
+    Random random(3);
+    for (int file = 0; file < 12; ++file) {
+      std::string code;
+      for (int line = 0; line < 400; ++line)
+        code += "value_" + std::to_string(random.below(50)) + " = compute(" + std::to_string(random.below(9)) + ")\n";
+      write_file_atomic(folder_ / "text" / ("module" + std::to_string(file) + ".py"), code);
+    }
+    write_file_atomic(folder_ / "text" / "README.md", "# Made-up programs\n\nThey compute values.\n");
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+  std::pair<int, std::string> lazy(const std::string& arguments) const {
+    return run_command("cd " + folder_.string() + " && CUDA_VISIBLE_DEVICES= " LAZY_BINARY " --threads 2 " + arguments);
+  }
+  fs::path folder_;
+};
+
+TEST_F(Init, TheConfigurationTrainsAsItIs) {
+  constexpr double kMinutes = 0.15;
+  const auto [status, out] = lazy("init text --output my.toml --minutes 0.15");
+  ASSERT_EQ(status, 0) << out;
+  EXPECT_THAT(out, AllOf(HasSubstr("source code: 12 .py, 1 .md"), HasSubstr("tokens/s"), EndsWith("my.toml\n")));
+  const std::string toml = read_file(folder_ / "my.toml");
+  EXPECT_THAT(toml, AllOf(HasSubstr("\nkind = \"lazy\"\n"), HasSubstr("\ncorpus = \"my-corpus\"\n"),
+                          HasSubstr("\noutput = \"runs/my\"\n"), HasSubstr("# Tokenizer: bytes"),
+                          HasSubstr("passes over the"), HasSubstr("--code --output my-corpus --tokenizer bytes")));
+  const auto begin = Clock::now();
+  const auto [trained, log] = lazy("train my.toml");
+  ASSERT_EQ(trained, 0) << log;
+  // The machine may be several times slower than it was a moment ago, when other tests run.
+  EXPECT_LT(seconds_since(begin), 10 * 60 * kMinutes);
+  EXPECT_TRUE(fs::exists(folder_ / "runs" / "my" / "model" / "config.json"));
+  EXPECT_THAT(log, HasSubstr("held-out loss"));
+  // The run is kept.
+  EXPECT_EQ(lazy("init text --output my.toml --force").second,
+            "lazy: init: runs/my: holds a run already; choose another --name, or remove it\n");
+}
+
+TEST_F(Init, ACorpusIsUsedAsItIs) {
+  ASSERT_EQ(lazy("data prepare text --code --tokenizer bytes --validation 0.2 --output made").first, 0);
+  const auto [status, out] = lazy("init made --output other.toml --minutes 0.05 --kind transformer --name first");
+  ASSERT_EQ(status, 0) << out;
+  const std::string toml = read_file(folder_ / "other.toml");
+  EXPECT_THAT(toml, AllOf(HasSubstr("\nkind = \"transformer\"\n"), HasSubstr("\ncorpus = \"made\"\n"),
+                          HasSubstr("\noutput = \"runs/first\"\n"), Not(HasSubstr("distance_bias_window"))));
+  EXPECT_FALSE(fs::exists(folder_ / "other-corpus"));
+}
+
+TEST_F(Init, NothingIsReplacedUnasked) {
+  write_file_atomic(folder_ / "mine.toml", "mine");
+  EXPECT_EQ(
+      lazy("init text --output mine.toml"),
+      std::pair(2, std::string("lazy: init: mine.toml: already exists; choose another --output, or --force replaces "
+                               "it\n")));
+  EXPECT_EQ(read_file(folder_ / "mine.toml"), "mine");
+  EXPECT_FALSE(fs::exists(folder_ / "mine-corpus"));
+}
+
+TEST_F(Init, BadInputGetsOneLine) {
+  EXPECT_EQ(lazy("init text --output my.json"),
+            std::pair(2, std::string("lazy: init: --output: expected a name that ends in .toml, found my.json\n")));
+  EXPECT_EQ(lazy("init none --output my.toml"),
+            std::pair(2, std::string("lazy: data: none: no such file or folder\n")));
+  write_file_atomic(folder_ / "short.txt", "Too short to learn from.\n");
+  const auto [status, out] = lazy("init short.txt --output my.toml");
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(out, HasSubstr("init: the text is too small"));
+}
+
+}  // namespace
+}  // namespace lazy
