@@ -59,6 +59,9 @@ Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  //
 // score scale. Alive counts must be the reference's.
 class TwoReferences {
  public:
+  // tensor_cores: these cut the last digits of a score's sum, once in 16 products, where the plain computation rounds;
+  // an fp32 result may have a rounding more for each.
+  explicit TwoReferences(bool tensor_cores = false) : tensor_cores_(tensor_cores) {}
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }
   void add(const Shape& shape, const Inputs& inputs, const Results& found);  // what it leaves empty is not compared
   void check() const;
@@ -71,6 +74,7 @@ class TwoReferences {
   };
   std::map<std::pair<std::string, double>, Pool> pools_;
   uint64_t cases_ = 0;
+  bool tensor_cores_;
 };
 
 }  // namespace lazy::kernels::test

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "case.h"
-#include "device.h"
 
 namespace lazy::kernels::test {
 
@@ -47,9 +46,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
                      : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
                                                                        : 4;
   for (int n = 0; n < orders; ++n) plain.push_back(run_plain(s, in, cases_++));
-  // Tensor cores cut the last digits of a score's sum, once in 16 products, instead of rounding them; the plain
-  // computation rounds.
-  const double cuts = on_cuda() && s.dtype != DType::f32 ? static_cast<double>(s.head_dim) / 16 : 0;
+  const double cuts = tensor_cores_ ? static_cast<double>(s.head_dim) / 16 : 0;
   auto one = [&](const char* what, DType type, auto&& values) {
     const Values r = values(reference), f = values(fast);
     if (r.empty() || f.empty()) return;

@@ -33,7 +33,7 @@ class CudaLists : public testing::TestWithParam<Parameter> {
     return s;
   }
   static void expect_reference(const std::vector<Shape>& shapes) {
-    TwoReferences comparison;
+    TwoReferences comparison(true);
     uint64_t seed = 1;
     for (const Shape& s : shapes) {
       current_run().deterministic = seed % 2;
