@@ -87,20 +87,17 @@ struct Plain {
   }
 
   struct Sums {
-    static constexpr int kStages = 0;
+    static constexpr int kStages = 0, kCopiedStates = 2;
     float sum[kRows][kSteps] = {};
-    int used = 0;
+    int used = 0;  // keys
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
+    // Adds the units below `units`.
     __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
-      for (; used < units; ++used) add(p, t, list, list.place(kPad * used));
-      __syncwarp();
-    }
-
-    __device__ void add(const Params& p, const RowTile& t, const AliveList& list, int place) {
       constexpr int kKeys = 2;
-      for (int n = place; n < place + kPad; n += kKeys) {
+      for (; used < kPad * units; used += kKeys) {
+        const int n = list.place(used);
         float v[kKeys][kSteps];
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
@@ -118,6 +115,7 @@ struct Plain {
           }
         }
       }
+      __syncwarp();
     }
 
     __device__ void store(const Params& p, const RowTile& t, float* to) const {

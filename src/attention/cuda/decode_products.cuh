@@ -211,7 +211,7 @@ struct TensorCores {
   // Sums of weighted rows of V. A is 16 dimensions by 16 keys, B the keys' weights. Of up to four rows B has the upper
   // parts of the weights in columns 0 to 3 and the lower ones in 4 to 7; of more rows it takes two products.
   struct Sums {
-    static constexpr int kStages = TensorCores::kStages;
+    static constexpr int kStages = TensorCores::kStages, kCopiedStates = 4;
     float sum[D / 16][4] = {};  // dimension g (e < 2) or g + 8 of 16, row 2 c or 2 c + 1
     const T* v;
     uint64_t policy = read_once_policy();
