@@ -124,7 +124,8 @@ class ParquetStream final : public ByteStream {
            path_.string(), python_interpreter(), said, python_interpreter());
     }
     if (WIFSIGNALED(status)) {
-      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), python_interpreter(), WTERMSIG(status));
+      fail_run("data", "{}: its reader, {}, was ended by signal {}", path_.string(), python_interpreter(),
+               WTERMSIG(status));
     }
     fail("data", "{}: {}", path_.string(), said.empty() ? "its reader failed without a word" : said);
   }
