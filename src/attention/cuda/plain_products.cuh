@@ -11,7 +11,7 @@ constexpr int kDepth = 32;                // dims of a chunk
 constexpr int kChunkStride = kDepth + 4;  // float4 reads of eight rows fall into different banks
 constexpr int kStripStride = kTile + 4;
 
-struct Shared {
+struct alignas(16) Shared {  // read by float4
   union {
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
@@ -80,7 +80,7 @@ __device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V
     __syncthreads();
 #pragma unroll 4
     for (int k = 0; k < kTile; k += 4) {
-      float w[4][4];
+      alignas(16) float w[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<float4*>(w[i]) = *reinterpret_cast<const float4*>(&sm.strip[(4 * ty + i) * kStripStride + k]);
