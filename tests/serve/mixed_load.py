@@ -19,7 +19,7 @@ from pathlib import Path
 from serving import copy_of_model, serving
 
 WORDS = "the a of time water house and runs every little is to light .".split()
-GROWTH_MIB = 16  # of resident memory, after the first tenth of the run
+GROWTH_MIB = 8  # of resident memory in the second half of the run; the first fills oneDNN's cache of kernels
 
 
 class Load:
@@ -148,11 +148,11 @@ def main():
             threads = [threading.Thread(target=load.run, args=(seed,)) for seed in range(12)]
             for thread in threads:
                 thread.start()
-            first = None
+            half = 0.0
             for tenth in range(1, 11):
                 time.sleep(max(0, begin + 6 * minutes * tenth - time.monotonic()))
                 resident = server.resident_mib()
-                first = first or resident
+                half = resident if tenth == 5 else half
                 done = sum(load.counts.values())
                 print(f"minute {minutes * tenth / 10:.2f}: {resident:.1f} MiB, {done} requests", flush=True)
             for thread in threads:
@@ -175,7 +175,7 @@ def main():
             free, kept = metrics["lazy_cache_pages_free"], metrics["lazy_cache_pages_shared"]
             print(f"pages: {metrics['lazy_cache_pages']:.0f}, {free:.0f} free, {kept:.0f} kept for prompts to come")
             assert free + kept == metrics["lazy_cache_pages"], metrics
-            assert resident < first + GROWTH_MIB, (first, resident)
+            assert resident < half + GROWTH_MIB, (half, resident)
     print("ok")
 
 
