@@ -195,8 +195,8 @@ void expect_greedy_texts(const std::string& script, int folders) {
 
 constexpr char kMamba2[] = R"(
 from transformers import Mamba2Config
-shape = dict(vocab_size=211, hidden_size=64, num_hidden_layers=3, head_dim=16, num_heads=8, state_size=12, chunk_size=16,
-             expand=2, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+shape = dict(vocab_size=211, hidden_size=64, num_hidden_layers=3, head_dim=16, num_heads=8, state_size=12,
+             chunk_size=16, expand=2, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 for seed in (0, 1):
     make(f"tied-{seed}", Mamba2Config(**shape, n_groups=1, tie_word_embeddings=True), seed=seed)
     make(f"groups-{seed}", Mamba2Config(**shape, n_groups=2), "bfloat16", "60KB", seed=seed)
