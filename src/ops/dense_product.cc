@@ -23,14 +23,21 @@ bool served(const at::Tensor& a, const at::Tensor& b) {
          a.numel() > 0 && b.numel() > 0 && at::globalContext().userEnabledMkldnn() && onednn();
 }
 
-}  // namespace
-
-at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor by_onednn(const at::Tensor& a, const at::Tensor& b) {
   const at::AutoDispatchBelowADInplaceOrView no_gradient;
-  if (!served(a, b)) return at::mm(a, b.t());
   torch::jit::Stack stack{a, b, c10::IValue(), "none", c10::List<std::optional<at::Scalar>>(), ""};
   onednn()->callBoxed(&stack);
   return std::move(stack[0]).toTensor();
+}
+
+}  // namespace
+
+at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b) {
+  return served(a, b) ? by_onednn(a, b) : at::mm(a, b.t());
+}
+
+void add_dense_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  served(a, b) ? sum.add_(by_onednn(a, b)) : sum.addmm_(a, b.t());
 }
 
 }  // namespace lazy::ops

@@ -8,5 +8,7 @@ namespace lazy::ops {
 // more on a CPU: its kernels are compiled for the processor, while MKL takes generic ones on processors of other makers
 // (docs/kernels.md). Everything else is at::mm.
 at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b);
+// sum (M, N) += a b^T; where at::addmm_ serves, without a pass of its own.
+void add_dense_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace lazy::ops

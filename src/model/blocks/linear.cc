@@ -93,7 +93,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (!dy.defined()) continue;
       if (ctx->needs_input_grad(0)) {
         if (out[0].defined()) {
-          out[0].add_(ops::dense_product(dy, W_p.t()));
+          ops::add_dense_product(out[0], dy, W_p.t());
         } else {
           out[0] = ops::dense_product(dy, W_p.t());
         }
