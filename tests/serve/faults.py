@@ -163,7 +163,7 @@ def check_memory(lazy, folder):
         # Each counts with all that it may write.
         many = server.complete(prompt="a", n=128, max_tokens=most // 4, logit_bias={"9": 100}, stop_token_ids=[9])
         assert {choice["finish_reason"] for choice in many["choices"]} == {"stop"}, many["choices"]
-        metrics = server.metrics()
+        metrics = server.idle_metrics()
         assert metrics["lazy_cache_pages_free"] + metrics["lazy_cache_pages_shared"] == metrics["lazy_cache_pages"]
         after = server.resident_mib()
         print(f"  {most} tokens at most, resident {before:.0f} MiB before, {after:.0f} MiB after")

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
@@ -60,6 +61,15 @@ class Server:
                 name, value = line.split("{")[0].split(" ")[0], float(line.rsplit(" ", 1)[1])
                 out[name] = out.get(name, 0) + value
         return out
+
+    def idle_metrics(self):
+        """metrics() once nothing runs or waits: the engine counts what ended at its next step."""
+        for _ in range(600):
+            metrics = self.metrics()
+            if metrics["lazy_requests_running"] + metrics["lazy_requests_waiting"] == 0:
+                return metrics
+            time.sleep(0.1)
+        raise AssertionError(metrics)
 
     def resident_mib(self):
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():

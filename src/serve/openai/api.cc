@@ -127,24 +127,23 @@ void Api::handle(const HttpRequest& request, const std::shared_ptr<Exchange>& ex
       HttpResponse response =
           ApiError(405, fmt::format("expected the method {}", allowed), "", "method_not_allowed").response();
       response.headers.emplace_back("Allow", std::string(allowed));
-      exchange->respond(response);
-      metrics_->count("other", 405);
-      return;
+      return respond(exchange, "other", response);
     }
   } catch (const ApiError& error) {
-    exchange->respond(error.response());
-    metrics_->count(fitting ? std::string(fitting->name) : "other", error.status());
-    return;
+    return respond(exchange, fitting ? std::string(fitting->name) : "other", error.response());
   }
   dispatch(*fitting, request, exchange);
 }
 
+// Counted first: who has the answer finds it in /metrics.
+void Api::respond(const std::shared_ptr<Exchange>& exchange, const std::string& name, const HttpResponse& response) {
+  metrics_->count(name, response.status);
+  exchange->respond(response);
+}
+
 void Api::dispatch(const Route& route, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   const std::string name(route.name);
-  const auto answer = [&](const HttpResponse& response) {
-    exchange->respond(response);
-    metrics_->count(name, response.status);
-  };
+  const auto answer = [&](const HttpResponse& response) { respond(exchange, name, response); };
   try {
     if (route.start) {
       if (draining_) throw ApiError(503, "the server is shutting down", "", "shutting_down");

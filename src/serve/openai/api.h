@@ -35,6 +35,7 @@ class Api {
   static const std::vector<Route>& routes();
 
   void dispatch(const Route& route, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void respond(const std::shared_ptr<Exchange>& exchange, const std::string& name, const HttpResponse& response);
   void completions(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void generate(const std::string& endpoint, Protocol protocol, Model model, GenerationFields fields, bool echo,
