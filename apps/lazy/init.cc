@@ -156,18 +156,7 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
   return rate;
 }
 
-std::string comment(const std::string& text) {
-  constexpr size_t kColumns = 100;
-  std::string out, line = "#";
-  for (const std::string& word : split(text, ' ')) {
-    if (line.size() + 1 + word.size() > kColumns && line != "#") {
-      out += line + "\n";
-      line = "#";
-    }
-    line += " " + word;
-  }
-  return out + line + "\n";
-}
+std::string comment(const std::string& text) { return wrapped("# " + text, "# ", 100) + "\n"; }
 
 std::string toml(const InitArguments& o, const Corpus& corpus, const train::SizingRequest& r, const train::RunSize& s,
                  const fs::path& run) {

@@ -11,10 +11,8 @@ namespace {
 
 constexpr size_t kMargin = 2;
 
-// Characters, each taken for one column.
-size_t columns(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
+// A character is taken for one column.
+size_t columns(std::string_view text) { return static_cast<size_t>(count_characters(text)); }
 
 std::string padded(const std::string& text, size_t width) {
   const size_t used = columns(text);

@@ -19,7 +19,6 @@
 #include "serve/engine.h"
 #include "serve/http/server.h"
 #include "serve/openai/api.h"
-#include "sinks/token_attention.h"
 
 namespace lazy {
 namespace {
@@ -64,7 +63,7 @@ serve::ServedModel load(const std::string& argument, const ServeArguments& optio
   out.tokenizer = std::move(loaded.back().folder.tokenizer);
   out.engine = loaded.back().engine.get();
   // Streaming drops keys that a whole pass would show as alive.
-  if (sinks::has_attention(model.config()) && !options.engine.streaming) {
+  if (model.config().num_attention_layers() > 0 && !options.engine.streaming) {
     loaded.back().inspector = std::make_unique<AttentionInspector>(*loaded.back().engine, model);
   }
   out.attention = loaded.back().inspector.get();

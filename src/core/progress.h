@@ -14,8 +14,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Cheap: draws at most ten times a second on a terminal, every ten seconds elsewhere.
   void set_total(uint64_t total) { total_ = total; }
+  // Cheap: draws at most ten times a second on a terminal, every ten seconds elsewhere.
   void update(uint64_t done, const std::string& note = "");
   void finish(const std::string& note = "");
   double rate() const;  // units a second since the start

@@ -214,6 +214,10 @@ std::string html_escape(std::string_view text) {
   return out;
 }
 
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; });
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   size_t start = 0;
@@ -239,6 +243,21 @@ size_t characters(const std::string& text) {
 }
 
 }  // namespace
+
+std::string wrapped(const std::string& text, const std::string& indent, size_t columns) {
+  std::string out;
+  size_t column = 0;
+  for (const std::string& word : split(text, ' ')) {
+    if (!out.empty()) {
+      const bool fits = column + 1 + word.size() <= columns;
+      out += fits ? " " : "\n" + indent;
+      column = fits ? column + 1 : indent.size();
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
 
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows, std::string_view columns,
                            bool header_left) {

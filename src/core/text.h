@@ -27,8 +27,12 @@ std::string to_valid_utf8(std::string_view bytes);
 std::string escape_control(std::string_view text);
 
 std::string html_escape(std::string_view text);
+int64_t count_characters(std::string_view text);  // of UTF-8
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view strip(std::string_view text);  // without ASCII white space at both ends
+
+// Lines of at most `columns` bytes; those after the first begin with `indent`. A word is never broken.
+std::string wrapped(const std::string& text, const std::string& indent = "", size_t columns = 120);
 
 // A Markdown table whose columns are padded to their widest cell. The first row is the header; all rows have the same
 // number of cells. `columns` has an 'l' or 'r' (alignment) for each column, the last one counts for further columns.

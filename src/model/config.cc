@@ -119,18 +119,19 @@ MixerType ModelConfig::mixer_of(int64_t layer) const {
                                                                                                  : mixer.type;
 }
 
-bool ModelConfig::attends() const {
-  return all_attention() || !mixer.attention_layers.empty() || mixer_kind(*this).window;
+int64_t ModelConfig::num_attention_layers() const {
+  return all_attention() ? num_layers : static_cast<int64_t>(mixer.attention_layers.size());
 }
+
+bool ModelConfig::attends() const { return num_attention_layers() > 0 || mixer_kind(*this).window; }
 
 int64_t ModelConfig::num_kv_cache_layers() const {
   if (positions.kind == PositionKind::transformer_xl && (positions.segment_length > 0 || attention.window > 0))
     return 0;
   if (all_attention()) return num_layers;
-  const auto attending = static_cast<int64_t>(mixer.attention_layers.size());
   // Titans caches the keys of a window, or of all tokens without one; MAC only those of its segment.
   const bool all = mixer_kind(*this).window && mixer.type != MixerType::titans_mac && attention.window < 0;
-  return all ? num_layers : attending;
+  return all ? num_layers : num_attention_layers();
 }
 
 int64_t ModelConfig::window_of(int64_t layer) const {

@@ -182,6 +182,7 @@ struct ModelConfig {
   std::string architecture() const;
   MixerType mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer.type == MixerType::attention; }
+  int64_t num_attention_layers() const;
   bool attends() const;                    // some layer has attention, alone or inside its mixer
   int64_t num_kv_cache_layers() const;     // layers whose cache keeps keys and values of every token
   int64_t window_of(int64_t layer) const;  // -1: none

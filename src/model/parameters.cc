@@ -170,7 +170,7 @@ ParameterCount count_parameters(const ModelConfig& c) {
     for (const ParameterShape& p : layer_shapes(c, names, mixer)) sum += p.trained ? p.count() : 0;
     return sum;
   };
-  const auto attending = static_cast<int64_t>(c.all_attention() ? c.num_layers : c.mixer.attention_layers.size());
+  const int64_t attending = c.num_attention_layers();
   ParameterCount count;
   const auto of_vocabulary = [&](bool tied) {
     if (!c.adaptive.used) return (tied ? 1 : 2) * c.vocab_size * c.hidden_size;

@@ -78,9 +78,7 @@ std::string svg_file(const std::string& drawing, double width, double height, co
 }
 
 double text_width(std::string_view text, double font_size) {
-  double characters = 0;
-  for (unsigned char byte : text) characters += (byte & 0xC0) != 0x80;
-  return 0.64 * font_size * characters;
+  return 0.64 * font_size * static_cast<double>(count_characters(text));
 }
 
 }  // namespace lazy::report

@@ -114,22 +114,6 @@ std::string summary(const RecipeRun& run) {
   return out;
 }
 
-std::string wrapped(const std::string& text, const std::string& indent) {
-  constexpr size_t kColumns = 120;
-  std::string out;
-  size_t column = 0;
-  for (const std::string& word : split(text, ' ')) {
-    if (!out.empty()) {
-      const bool fits = column + 1 + word.size() <= kColumns;
-      out += fits ? " " : "\n" + indent;
-      column = fits ? column + 1 : indent.size();
-    }
-    out += word;
-    column += word.size();
-  }
-  return out;
-}
-
 std::string devices(const RecipeRun& run) {
   std::set<std::string> all;
   for (const StepRun& s : run.steps)

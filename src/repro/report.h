@@ -37,9 +37,6 @@ std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
 std::string cautions(
     const RecipeRun& run);  // what was not run, what a small scale leaves open: sentences; empty: neither
 
-// Lines of at most 120 columns; those after the first begin with `indent`. A word is never broken.
-std::string wrapped(const std::string& text, const std::string& indent = "");
-
 // When a recipe was last run below an output folder, from the records of its reports' steps.
 struct LastRun {
   std::string scale, date;

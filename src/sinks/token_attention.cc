@@ -12,18 +12,12 @@
 
 namespace lazy::sinks {
 
-bool has_attention(const ModelConfig& config) {
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.mixer_of(layer) == MixerType::attention) return true;
-  }
-  return false;
-}
-
 TokenAttention token_attention(LanguageModel& model, const at::Tensor& ids, int64_t first, bool statistics_only) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   const int64_t length = ids.numel();
-  if (!has_attention(config)) fail("sinks", "expected a model with attention, found {}", name(config.mixer_of(0)));
+  if (config.num_attention_layers() == 0)
+    fail("sinks", "expected a model with attention, found {}", name(config.mixer_of(0)));
   if (first < 0 || first >= length) fail("sinks", "first: expected 0 to {}, found {}", length - 1, first);
   TokenAttention out;
   out.weights.resize(static_cast<size_t>(config.num_layers));

@@ -17,8 +17,6 @@ struct TokenAttention {
   std::vector<at::Tensor> weights;
 };
 
-// Whether some layer is attention and so has weights to show.
-bool has_attention(const ModelConfig& config);
 // One pass over ids (length), int64; its memory does not grow with the square of the length unless the scores are
 // Transformer-XL's. Statistics are those of the queries from `first` on. statistics_only: no weights.
 TokenAttention token_attention(LanguageModel& model, const at::Tensor& ids, int64_t first,

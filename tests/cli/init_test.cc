@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/random.h"
+#include "model/temporary_folder.h"
 #include "support/run_command.h"
 
 namespace lazy {
@@ -21,9 +22,6 @@ class Init : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!fs::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
-    std::string name = (fs::temp_directory_path() / "lazy-init-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
     fs::create_directories(folder_ / "text");
     // Programs and prose of made-up lines.
     Random random(3);
@@ -35,13 +33,11 @@ class Init : public ::testing::Test {
     }
     write_file_atomic(folder_ / "text" / "README.md", "# Made-up programs\n\nThey compute values.\n");
   }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
   std::pair<int, std::string> lazy(const std::string& arguments) const {
-    return run_command("cd " + folder_.string() + " && CUDA_VISIBLE_DEVICES= " LAZY_BINARY " --threads 2 " + arguments);
+    return run_command("cd " + folder_.path().string() + " && CUDA_VISIBLE_DEVICES= " LAZY_BINARY " --threads 2 " +
+                       arguments);
   }
-  fs::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(Init, TheConfigurationTrainsAsItIs) {

@@ -8,6 +8,7 @@
 #include "serve/attention_inspector.h"
 #include "serve/openai/attention.h"
 #include "sinks/attention_maps.h"
+#include "support/small_models.h"
 
 namespace lazy::serve {
 namespace {
@@ -46,21 +47,11 @@ class FakeAttention final : public AttentionService {
     if (kept_) kept_({.reason = FinishReason::cancelled, .message = {}, .report = {}});
     kept_ = nullptr;
   }
-  bool wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 5000; ++i) {
-      {
-        const std::scoped_lock lock(mutex_);
-        if (condition()) return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-  }
   bool wait_for_cancel() {
-    return wait_for([&] { return cancelled_ == 7; });
+    return testing_support::wait_for(mutex_, [&] { return cancelled_ == 7; });
   }
   bool wait_for_question() {
-    return wait_for([&] { return kept_ != nullptr; });
+    return testing_support::wait_for(mutex_, [&] { return kept_ != nullptr; });
   }
 
   GenerationService::Refusal refusal = GenerationService::Refusal::none;
@@ -204,15 +195,9 @@ struct RealServer {
         http("127.0.0.1", 0, 1, {},
              [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); }) {}
   static ModelConfig config() {
-    ModelConfig c{.vocab_size = 258,
-                  .hidden_size = 32,
-                  .num_layers = 3,
-                  .max_length = 4096,
-                  .attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 8},
-                  .mlp = {.intermediate_size = 48}};
-    c.init_std = 0.3;
-    c.attention.normalizer = Normalizer::elastic;
-    c.attention.distance_bias_window = 12;
+    ModelConfig c = small_config("elastic");
+    c.vocab_size = 258;
+    c.max_length = 4096;
     return c;
   }
   ServedModel served() {

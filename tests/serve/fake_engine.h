@@ -20,6 +20,18 @@ namespace lazy::serve::testing_support {
 // Log-probabilities of a fixed distribution over ids, the same at every place: ids that are multiples of 7 are likely.
 inline float fake_logprob(int64_t id) { return -0.1f - static_cast<float>(id % 7) / 3.0f; }
 
+// Whether `condition`, which `mutex` guards, holds within 5 s.
+inline bool wait_for(std::mutex& mutex, const std::function<bool()>& condition) {
+  for (int i = 0; i < 5000; ++i) {
+    {
+      const std::scoped_lock lock(mutex);
+      if (condition()) return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
 class FakeEngine final : public GenerationService {
  public:
   struct Options {
@@ -73,7 +85,7 @@ class FakeEngine final : public GenerationService {
 
   // For tests: until `condition` holds, 5 s at most.
   bool wait_for_running(size_t count) {
-    return wait_for([&] { return jobs_.size() == count; });
+    return wait_for(mutex_, [&] { return jobs_.size() == count; });
   }
   int64_t cancels() const { return cancels_; }
   std::vector<GenerationRequest> seen() {
@@ -88,17 +100,6 @@ class FakeEngine final : public GenerationService {
     int64_t generated = 0;
     bool begun = false, cancelled = false;
   };
-
-  bool wait_for(const std::function<bool()>& condition) {
-    for (int i = 0; i < 5000; ++i) {
-      {
-        const std::scoped_lock lock(mutex_);
-        if (condition()) return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-  }
 
   static ScoredToken scored(const GenerationRequest& request, int64_t id) {
     ScoredToken out{.id = id, .logprob = NAN, .likely = {}};

@@ -62,12 +62,12 @@ TEST(TokenAttention, LayersWithoutAttentionHaveNone) {
   config.mixer.type = MixerType::mamba2;
   config.mixer.heads = 2;
   mixer_kind(config).infer_sizes(config);
-  EXPECT_TRUE(has_attention(small_model("softmax").config()));
-  EXPECT_FALSE(has_attention(config));
+  EXPECT_EQ(small_model("softmax").config().num_attention_layers(), 3);
+  EXPECT_EQ(config.num_attention_layers(), 0);
   LanguageModel recurrent(config, 5);
   EXPECT_THROW(token_attention(recurrent, ids_of(8), 0), Error);
   config.mixer.attention_layers = {1};
-  EXPECT_TRUE(has_attention(config));
+  EXPECT_EQ(config.num_attention_layers(), 1);
   LanguageModel model(config, 5);
   const TokenAttention found = token_attention(model, ids_of(8), 0);
   EXPECT_FALSE(found.weights[0].defined());

@@ -15,10 +15,6 @@ namespace {
 
 constexpr double kImpossible = -9999;  // stands for minus infinity, as in vLLM
 
-int64_t characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; });
-}
-
 Json empty_arrays() {
   return {{"tokens", Json::array()},
           {"token_logprobs", Json::array()},
@@ -88,7 +84,7 @@ void LogprobArrays::add(const ScoredToken& token, bool in_text) {
   arrays["token_logprobs"].push_back(logprob_json(token.logprob));
   arrays["top_logprobs"].push_back(top_logprobs(*tokenizer_, token, top_));
   arrays["text_offset"].push_back(std::max<int64_t>(0, offset_ - skip_));
-  if (in_text && token.id < tokenizer_->vocab_size()) offset_ += characters(text_.push(token.id));
+  if (in_text && token.id < tokenizer_->vocab_size()) offset_ += count_characters(text_.push(token.id));
 }
 
 bool LogprobArrays::empty() const { return (*arrays_)["tokens"].empty(); }
