@@ -1,4 +1,4 @@
-# Writes render_chat.h and embedded_page.h, which hold files of this folder, into the build of the folder that includes it.
+# Writes render_chat.h and embedded_page.h, which hold files of this folder, into the build of the including folder.
 set(here "${CMAKE_CURRENT_LIST_DIR}")
 # The script that renders chat templates is part of the program.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${here}/openai/render_chat.py")
