@@ -3,7 +3,7 @@
 # make test     install what is missing, build, run every test
 # make help     the rest
 .DEFAULT_GOAL := build
-.PHONY: build setup demo test test-isa test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
+.PHONY: build setup demo docs test test-isa test-gpu test-asan test-tsan test-kills fuzz lint tidy format clean help
 
 PRESET ?= $(if $(CI),ci,release)
 JOBS   ?= $(shell nproc)
@@ -19,6 +19,9 @@ build: setup    ## build build/lazy and build/liblazy_ops.so
 
 demo: build     ## train, evaluate and report on real text, in ten minutes on two cores
 	@scripts/demo.sh
+
+docs: build     ## the documentation as a site in build/site, with its links checked; DOCS=serve shows it while it is written
+	@scripts/docs.sh $(DOCS)
 
 test:           ## build and run every test
 	@scripts/setup.sh test

@@ -31,7 +31,7 @@ def decode(
     return_lse: bool = False,
     return_stats: bool = False,
 ) -> Tensor | AttentionOutput:
-    """Attention of each sequence's newest tokens to its cache, as :func:`lazy_attention.attention` defines it.
+    """Attention of each sequence's newest tokens to its cache, as `lazy_attention.attention` defines it.
 
     Scores are computed once, and only rows of V with weight are read. It has no gradient.
 
@@ -45,9 +45,10 @@ def decode(
             of page block_table[b, j // page_size]. None: the cache is not paged.
         visible_count: (batch), int32 or int64: the count that tau / c_i (and sigmoid's -ln c_i) use for the newest
             row, where a cache has evicted keys. Default: the keys that the row sees.
-        the others: as for :func:`lazy_attention.attention`.
 
-    Returns out (batch, rows, heads, value dim), or :class:`lazy_attention.AttentionOutput`.
+    The other arguments are those of `lazy_attention.attention`.
+
+    Returns out (batch, rows, heads, value dim), or `lazy_attention.AttentionOutput`.
 
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, a length beyond the
     capacity and a page out of range.
@@ -75,7 +76,7 @@ def decode(
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:
-    """:func:`attention` of whole caches, through :func:`decode` where gradients are off and few rows meet more keys."""
+    """`attention` of whole caches, through `decode` where gradients are off and few rows meet more keys."""
     if torch.is_grad_enabled() or q.shape[1] > FEW_ROWS or q.shape[1] >= k.shape[1]:
         return attention(q, k, v, **arguments)
     lengths = torch.full((q.shape[0],), k.shape[1], device=q.device)

@@ -59,8 +59,10 @@ def rope(
         positions: (length) or (batch, length), integers from 0: a position a token. Default offset, offset + 1, ...
         rotary_dim: the dimensions that turn, even, the first ones of each head; -1: all.
         interleaved: pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as Llama, Qwen and gpt-oss.
-        scaling, factor, original_length, scaling_details (low_frequency, high_frequency; beta_fast, beta_slow,
-            truncate, attention_factor): of long-context models, see docs/operator.md.
+        scaling: of long-context models, see docs/operator.md.
+        factor: of the scaling.
+        original_length: of the scaling.
+        scaling_details: low_frequency and high_frequency; beta_fast, beta_slow, truncate and attention_factor.
 
     Returns a tensor of x's shape and type. Gradient for x. RuntimeError, ``lazy::rope: expected ..., received ...``.
     """

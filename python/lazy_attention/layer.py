@@ -44,14 +44,14 @@ class KVCache:
 
 class LazyAttention(nn.Module):
     """Lazy Attention (arXiv 2601.00919): rotary positions with a large base, a learned bias on the distance, and
-    Elastic-Softmax (equations 4 and 5, see :func:`lazy_attention.attention`), between projections without biases.
+    Elastic-Softmax (equations 4 and 5, see `lazy_attention.attention`), between projections without biases.
 
     Args:
         hidden_size: width of the input and output.
         num_heads: query heads.
         num_kv_heads: key and value heads, a divisor of num_heads. Default num_heads.
         head_dim: default hidden_size / num_heads.
-        normalizer: see :func:`lazy_attention.attention`. "elastic" has the parameter ``softmax_offset`` (tau, (heads)),
+        normalizer: see `lazy_attention.attention`. "elastic" has the parameter ``softmax_offset`` (tau, (heads)),
             "softmax_sink" the parameter ``sinks`` (heads).
         offset: "per_visible" (tau / visible keys) or "constant" (tau).
         tau: initial value of tau; the paper's is -1.
@@ -59,7 +59,7 @@ class LazyAttention(nn.Module):
         distance_bias_window: W, entries a head of the parameter ``learnable_bias_diagonals``; 0: no distance bias.
         distance_bias_std: standard deviation of its initial values.
         rope_base: base of the rotary embedding; None: none. The paper uses a base larger than 1e4.
-        rope_options: further keyword arguments of :func:`lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
+        rope_options: further keyword arguments of `lazy_attention.rope` (rotary_dim, interleaved, scaling, ...).
         window: sliding window in keys, the query's own included; -1: none.
         causal: False lets queries see later keys; the distance bias then is used on both sides.
         bias: biases in the projections.
@@ -67,7 +67,7 @@ class LazyAttention(nn.Module):
     Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
     ``learnable_bias_diagonals`` are used in fp32 for every type of the module.
 
-    Raises ValueError for head counts that do not divide, and what :func:`lazy_attention.attention` raises.
+    Raises ValueError for head counts that do not divide, and what `lazy_attention.attention` raises.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class LazyAttention(nn.Module):
             cu_seqlens: (documents + 1), cumulative lengths of packed documents.
             positions: (length) or (batch, length), for the rotary embedding. Default: 0, 1, 2, ... after the cache;
                 packed documents need no others, because only differences count.
-            return_stats: return (out, stats) with the statistics of :class:`lazy_attention.AttentionOutput`.
+            return_stats: return (out, stats) with the statistics of `lazy_attention.AttentionOutput`.
 
         Returns out like x.
         """

@@ -14,7 +14,7 @@ Offset = Literal["per_visible", "constant"]
 
 
 class AttentionOutput(NamedTuple):
-    """Result of :func:`attention` with ``return_lse`` or ``return_stats``."""
+    """Result of `attention` with ``return_lse`` or ``return_stats``."""
 
     out: Tensor
     """Like q, with v's last dimension."""
@@ -96,23 +96,21 @@ def attention(
     return_stats=False,
     deterministic=False,
 ):
-    r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919)::
+    r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919).
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
         weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)
         out_i     = sum_j weight_ij v_j                           c_i: number of keys that query i sees
 
-    ===============  ===========================================================  ====================================
-    normalizer       weight_ij                                                    needs
-    ===============  ===========================================================  ====================================
-    "elastic"        max(softmax(s_i)_j + tau_h / c_i, 0)                         tau; offset="constant" drops / c_i
-    "softmax"        exp(s_ij) / sum_k exp(s_ik)
-    "softmax_sink"   exp(s_ij) / (exp(sink_h) + sum_k exp(s_ik))                  sink (gpt-oss)
-    "sigmoid"        1 / (1 + exp(-s_ij - b)), b = -ln c_i unless sigmoid_bias
-    "sparsemax"      max(s_ij - theta_i, 0), sums to 1
-    "entmax15"       max(s_ij / 2 - theta_i, 0)^2, sums to 1
-    "softpick"       max(exp(s_ij) - 1, 0) / sum_k |exp(s_ik) - 1|
-    ===============  ===========================================================  ====================================
+    | normalizer | weight_ij | needs |
+    |---|---|---|
+    | "elastic" | `max(softmax(s_i)_j + tau_h / c_i, 0)` | tau; offset="constant" drops / c_i |
+    | "softmax" | `exp(s_ij) / sum_k exp(s_ik)` | |
+    | "softmax_sink" | `exp(s_ij) / (exp(sink_h) + sum_k exp(s_ik))` | sink (gpt-oss) |
+    | "sigmoid" | `1 / (1 + exp(-s_ij - b))`, `b = -ln c_i` unless sigmoid_bias | |
+    | "sparsemax" | `max(s_ij - theta_i, 0)`, sums to 1 | |
+    | "entmax15" | `max(s_ij / 2 - theta_i, 0)^2`, sums to 1 | |
+    | "softpick" | `max(exp(s_ij) - 1, 0) / sum_k abs(exp(s_ik) - 1)` | |
 
     Args:
         q: (batch, length, heads, head_dim); packed by ``cu_seqlens``: (tokens, heads, head_dim). float32, bfloat16 or
@@ -129,9 +127,11 @@ def attention(
         causal: bottom-right aligned: the last query sees the last key, so that a KV cache needs nothing special.
         window: a query sees the ``window`` latest keys, its own included; not causal: keys at distance < window.
             -1: all.
-        cu_seqlens_q, cu_seqlens_k: (documents + 1), int32 or int64, cumulative lengths of packed documents. Positions
-            and the visible count start anew in each.
-        return_lse, return_stats: return an :class:`AttentionOutput` instead of the result alone.
+        cu_seqlens_q: (documents + 1), int32 or int64, cumulative lengths of packed documents. Positions and the
+            visible count start anew in each.
+        cu_seqlens_k: the same of the keys.
+        return_lse: return an `AttentionOutput` instead of the result alone.
+        return_stats: the same, with the statistics.
         deterministic: same bits in every run, and elastic's gradients from exact sums instead of a rounded result (the
             CPU kernels always have both).
 
@@ -140,7 +140,7 @@ def attention(
     are not, because they decide which pairs are alive.
 
     Returns:
-        out, (batch, length, heads, value dim), of q's type; or :class:`AttentionOutput`.
+        out, (batch, length, heads, value dim), of q's type; or `AttentionOutput`.
 
     Gradients: q, k, v, distance_bias, tau, sink, alibi_slopes. A second derivative is a RuntimeError.
 

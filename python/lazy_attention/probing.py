@@ -37,7 +37,7 @@ class PlaceStatistics:
 
 @dataclass
 class Probed:
-    """Result of :func:`probe`."""
+    """Result of `probe`."""
 
     ids: list[int]
     places: dict[str, PlaceStatistics]  # in the order of the pass

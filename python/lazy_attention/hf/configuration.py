@@ -9,9 +9,9 @@ from transformers import LlamaConfig
 @strict
 class LazyConfig(LlamaConfig):
     """A Llama-like decoder (pre-RMSNorm, rotary attention, SwiGLU, no biases) whose attention is
-    :class:`lazy_attention.LazyAttention`. The keys are LlamaConfig's and these:
+    `lazy_attention.LazyAttention`. The keys are LlamaConfig's and these:
 
-    normalizer: see :func:`lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
+    normalizer: see `lazy_attention.attention`. offset: "per_visible" or "constant". offset_trainable: tau is
     trained. offset_init: its initial value. distance_bias_window: W, 0: none. distance_bias_init_std: standard
     deviation of the bias's initial values. sliding_window: keys, the query's own included; -1 or null: none.
     positions, rope_interleaved: what `lazy train` may write; only RoPE over halves of a head is computed here.

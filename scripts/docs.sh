@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds the documentation's site into build/site, and checks its links. Usage: scripts/docs.sh [serve]
+#        serve    shows it at http://127.0.0.1:8000 and follows changes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/say.sh
+tools=$PWD/.deps/docs
+wanted=$(sha256sum scripts/requirements-docs.txt | cut -d' ' -f1)
+if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$wanted" ]; then
+  say "installing the documentation's tools"
+  python3 -m venv "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check -r scripts/requirements-docs.txt
+  echo "$wanted" > "$tools/stamp"
+fi
+export NO_MKDOCS_2_WARNING=1
+if [ "${1:-}" = serve ]; then exec "$tools/bin/mkdocs" serve; fi
+# A link or an anchor that leads nowhere is a warning, and with --strict an error (not with --quiet: it counts none).
+"$tools/bin/mkdocs" build --strict
+say "checking the links of build/site"
+"$tools/bin/linkchecker" --config scripts/linkchecker.ini --no-status build/site/index.html
+say "the site is build/site/index.html"
