@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The commands of `lazy` that the documentation shows exist, with their options.
+
+Usage: docs_commands.py SOURCE LAZY             checks the code blocks of README.md, the other pages at the top and docs/
+       docs_commands.py SOURCE LAZY --broken    checks that the check works: each kind of mistake must be reported
+"""
+
+import functools
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+LANGUAGES = ("", "sh", "bash", "text")
+
+
+def commands(text):
+    """(line, words) of every `lazy ...` in the code blocks; lines that end in a backslash go on."""
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start(2)) + 1
+        for row in re.findall(r"(?:.*\\\n)*.*\n", block[2] if block[1] in LANGUAGES else ""):
+            for part in re.split(r"&&|\|\|?|;|[<(]\(|\$\(", row.replace("\\\n", " ")):
+                try:
+                    words = shlex.split(part.rstrip(")"), comments=True)
+                except ValueError:  # a quotation that a pipe sign was cut from
+                    continue
+                while words and (re.match(r"[A-Z_]+=", words[0]) or words[0] in ("$", "env", "time", "torchrun")):
+                    words.pop(0)
+                if words and words[0] in ("lazy", "build/lazy"):
+                    yield line, words[1:]
+            line += row.count("\n")
+
+
+class Program:
+    def __init__(self, path):
+        self.path = path
+
+    @functools.lru_cache
+    def help(self, *command):
+        done = subprocess.run([self.path, *command, "--help"], capture_output=True, text=True, env={"NO_COLOR": "1"})
+        return done.stdout if done.returncode == 0 else None
+
+    def subcommands(self, *command):
+        listed = re.search(r"^Subcommands:\n((?:  .*\n)+)", self.help(*command), re.M)
+        return re.findall(r"^  (\w[\w-]*)", listed[1], re.M) if listed else []
+
+    def problems(self, words):
+        command = []
+        usages = [self.help()]
+        while words and (names := self.subcommands(*command)):
+            if words[0].startswith("-"):  # an option of the program itself
+                break
+            if words[0] not in names and not re.fullmatch(r"[A-Z_]+|\.\.\.", words[0]):
+                yield f"no such command: lazy {' '.join([*command, words[0]])}"
+                return
+            command.append(words.pop(0))
+            if self.help(*command) is None:  # a placeholder: lazy COMMAND --help
+                return
+            usages.append(self.help(*command))
+        known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", "\n".join(usages)))
+        for word in words:
+            option = re.match(r"--[a-z][\w-]*|-[a-z]$", word)
+            if option and option[0] not in known:
+                yield f"no such option: lazy {' '.join(command)} {option[0]}"
+
+
+def check(pages, program):
+    found, errors = 0, []
+    for page, text in pages:
+        for line, words in commands(text):
+            found += 1
+            errors += [f"{page}:{line}: {problem}" for problem in program.problems(words)]
+    return found, errors
+
+
+def main():
+    root, program = pathlib.Path(sys.argv[1]).resolve(), Program(sys.argv[2])
+    if sys.argv[3:] == ["--broken"]:
+        right = "```\nlazy train x.toml --set a=b | cat  # --none\nlazy data prepare a \\\n  --output b\nlazy --version\n```\n"
+        wrong = (
+            "```sh\nlazy none\nlazy train x.toml --none\nlazy data none\nX=1 build/lazy eval m \\\n  --none 3\n```\n"
+        )
+        assert check([("right", right)], program) == (3, []), check([("right", right)], program)
+        errors = check([("wrong", wrong)], program)[1]
+        assert [error.split(":")[1] for error in errors] == ["2", "3", "4", "5"], errors
+        return 0
+    pages = sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")])
+    found, errors = check([(p.relative_to(root), p.read_text(encoding="utf-8")) for p in pages], program)
+    print("\n".join(errors) or f"{found} commands of {len(pages)} pages exist")
+    return bool(errors)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
