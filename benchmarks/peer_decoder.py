@@ -43,10 +43,10 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Token ids [batch, length] to hidden states [batch * length, width] after the last norm."""
 
-    def __init__(self, layers, width, heads, inner, vocab, length, tied, base=1e4, eps=1e-6):
+    def __init__(self, layers, width, heads, inner, vocab, length, tied, base=1e4, eps=1e-6, block=Block):
         super().__init__()
         self.embedding = nn.Embedding(vocab, width)
-        self.blocks = nn.ModuleList(Block(width, heads, inner, eps) for _ in range(layers))
+        self.blocks = nn.ModuleList(block(width, heads, inner, eps) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps)
         self.head = nn.Linear(width, vocab, bias=False)
         for module in self.modules():

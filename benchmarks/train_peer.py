@@ -5,7 +5,8 @@
         --ours build/lazy --config configs/models/transformer-340m.toml --config configs/models/lazy-340m.toml
 
 Peers: `decoder` (peer_decoder.py, what a skilled user writes) and `transformers` (a Hugging Face Llama, SDPA), both
-under torch.compile with fused AdamW. Precision of weights and moments: `fp32` (bf16 by autocast, as ours) or `bf16`.
+under torch.compile with fused AdamW; and models whose mixers learn in time (learner_peers.py). Precision of weights
+and moments: `fp32` (bf16 by autocast, as ours) or `bf16`.
 A process each, so that memory is its own. Tokens/s are of whole steps; model FLOP/s are 6 (N - embedding) + 6 L T d a
 token, as in `lazy bench train`.
 """
@@ -19,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import learner_peers
 import torch
 
 
@@ -33,7 +35,13 @@ def options():
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--length", type=int, default=4096)
     p.add_argument("--steps", type=int, default=10)
-    p.add_argument("--peer", action="append", choices=["decoder", "transformers"], help="default: both")
+    p.add_argument(
+        "--peer",
+        action="append",
+        choices=["decoder", "transformers", *learner_peers.PEERS],
+        help="default: decoder and transformers",
+    )
+    p.add_argument("--ttt-lm", help="folder of ttt-lm-pytorch, for ttt-linear and ttt-mlp")
     p.add_argument("--precision", action="append", choices=["fp32", "bf16"], help="of weights; default: both")
     p.add_argument("--device", default="cuda")
     p.add_argument("--no-compile", action="store_true")
@@ -55,6 +63,8 @@ def build(a, peer):
 
         model = Decoder(a.layers, a.width, a.heads, a.inner, a.vocab, a.length, a.tied)
         return model, PeerDecoder(model, not a.no_compile).loss
+    if peer in learner_peers.PEERS:
+        return learner_peers.build(a, peer)
     from llama_shape import llama_config
     from transformers import LlamaForCausalLM
 
@@ -156,6 +166,7 @@ def main():
         shape = [x for key in ("layers", "width", "heads", "inner", "vocab", "batch", "length", "steps", "device")
                  for x in (f"--{key}", str(getattr(a, key)))]  # fmt: skip
         shape += ["--tied"] * a.tied + ["--no-compile"] * a.no_compile
+        shape += ["--ours", a.ours] * bool(a.ours) + ["--ttt-lm", a.ttt_lm] * bool(a.ttt_lm)
         for peer in a.peer or ["decoder", "transformers"]:
             for precision in a.precision or ["fp32", "bf16"]:
                 command = [
