@@ -1,6 +1,6 @@
 """lazy_attention.probe: the tensors at named places of a model's pass, as streamed statistics or whole.
 
-It runs the command `lazy probe`, of lazy-attention-cli or of a build. Places and interventions: docs/sinks.md.
+It runs the command `lazy probe`, which `make` builds. Places and interventions: docs/sinks.md.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-import sysconfig
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -106,18 +106,18 @@ def probe(
 
 
 def program() -> Path:
-    """The command `lazy`: named by LAZY_BINARY, beside the operator library (a build folder), in this Python's
-    environment (lazy-attention-cli), or on PATH."""
+    """The command `lazy`: named by LAZY_BINARY, of the build folder with this library, beside the interpreter (of the
+    package lazy-attention-cli in the same environment), or on PATH."""
     named = os.environ.get("LAZY_BINARY")
-    installed = Path(sysconfig.get_path("scripts"), "lazy")
-    places = [Path(named)] if named else [LIBRARY.with_name("lazy"), installed, Path(shutil.which("lazy") or "lazy")]
+    built, installed = LIBRARY.parent.with_name("lazy"), Path(sys.executable).with_name("lazy")
+    places = [Path(named)] if named else [built, installed, Path(shutil.which("lazy") or "lazy")]
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
             return place
     searched = ", ".join(str(place) for place in places)
     raise FileNotFoundError(
         f"probe: expected the command lazy, found none of: {searched}. "
-        "Run `pip install lazy-attention-cli`, or `make` in the source tree, or set LAZY_BINARY"
+        "Run `make` in the source tree, or set LAZY_BINARY"
     )
 
 
