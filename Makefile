@@ -59,6 +59,7 @@ wheels:         ## the wheels of the operator and of the program, in dist/
 	@scripts/wheels.sh
 
 test-wheels:    ## install dist/'s wheels beside PyTorch LAZY_WHEEL_TORCH (default 2.11,2.13,2.15), without a compiler; test
+	@[ -x .deps/wheels/bin/python ] || { echo "test-wheels: run 'make wheels' first" >&2; exit 2; }
 	@.deps/wheels/bin/python scripts/test_wheels.py
 
 fuzz:           ## fuzz every reader, FUZZ_SECONDS (default 600) each, two at a time

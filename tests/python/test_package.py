@@ -53,6 +53,9 @@ except RuntimeError as error:
 def test_without_a_library_for_the_gpu_the_cpu_is_served(content, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(lazy_attention.LIBRARY, tmp_path / "lazy_attention")
+    brought = PACKAGE.with_name("lazy_attention.libs")  # a wheel's libraries of other projects
+    if brought.is_dir():
+        shutil.copytree(brought, tmp_path / brought.name)
     library = tmp_path / "lazy_attention" / _library.CUDA_NAME
     if content:
         library.write_text(content)
