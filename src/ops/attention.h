@@ -1,12 +1,12 @@
 // The operator lazy::attention for C++ callers. Python calls the same operator through
 // torch.ops.lazy.attention after torch.ops.load_library("liblazy_ops.so").
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
+
+#include "ops/tensor.h"
 
 namespace lazy::ops {
 

@@ -1,8 +1,6 @@
 // The arguments of lazy::attention and lazy::decode as the dispatcher passes them, the signatures of the registered
 // functions, their checks, and their translation into a kernel's Problem.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <array>
 #include <optional>
 #include <string_view>
@@ -69,10 +67,17 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
         cu_seqlens_q, cu_seqlens_k, deterministic                                                             \
   }
 
+// Whether a training's forward keeps alive_sum for the backward. `problem` is of any length.
+bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic);
+
 // Uninitialized alive_sum (lazy/attention.h): like out where a training's forward on the current GPU keeps it for the
 // backward, else without elements. Lengths do not decide, so that torch.compile need not specialize on them: at short
 // ones it is kept and not used. Nor does the tensors' device, which the Meta kernel of torch.compile cannot see.
 at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
+
+// The implementations for tensors on the CPU.
+AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS);
+BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS);
 
 // Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
 AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);

@@ -1,7 +1,5 @@
 // The kernels' argument structs (raw pointers) filled from the operators' tensors, on the CPU and on a GPU.
 #pragma once
-#include <ATen/ATen.h>
-
 #include "ops/attention_arguments.h"
 
 namespace lazy::ops {

@@ -1,7 +1,5 @@
 // lazy::decode: one to a few query rows a sequence against a long key/value cache, contiguous or paged. Inference only.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <tuple>
 
 #include "ops/attention.h"

@@ -1,15 +1,11 @@
 // lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the
 // device.
-#include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
-
 #include "lazy/attention_cuda.h"
 #include "ops/attention_pointers.h"
+#include "ops/cuda_stream.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
+#include "ops/library.h"
 
 namespace lazy::ops {
 
@@ -23,14 +19,14 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
                                alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
   }
-  const c10::cuda::CUDAGuard guard(q.device());
+  const DeviceGuard guard(q);
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
   const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // of a sequence
   const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
-  call.stream = c10::cuda::getCurrentCUDAStream().stream();
+  call.stream = current_stream();
   if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;  // the others' names are attention's
   const std::string unmet = kernels::unmet_condition_decode_cuda(p, cache, call.kernel);
   TORCH_CHECK(unmet.empty(), "lazy::decode: ", unmet);
@@ -48,6 +44,6 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lazy, CUDA, m) { m.impl("decode", decode_cuda); }
+LAZY_KERNELS(CUDA, m) { m.impl("decode", LAZY_KERNEL(decode_cuda)); }
 
 }  // namespace lazy::ops

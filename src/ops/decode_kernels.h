@@ -22,6 +22,9 @@ namespace lazy::ops {
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
 
+// The implementation for tensors on the CPU.
+AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS);
+
 // cache_lengths, block_table and visible_count for the kernels: contiguous int64 on their own device; undefined when
 // not given.
 struct DecodeNumbers {

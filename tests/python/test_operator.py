@@ -271,10 +271,10 @@ def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
     from lazy_attention import _library
 
     package, tree = tmp_path / "tree" / "python" / "lazy_attention", tmp_path / "tree"
-    for folder in (package, tree / "src" / "ops", tree / "build"):
+    for folder in (package, tree / "src" / "ops", tree / "build" / "python"):
         folder.mkdir(parents=True)
     monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
-    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / _library.NAME
+    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / "python" / _library.NAME
     monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))
     with pytest.raises(FileNotFoundError) as error:
         _library.find()
