@@ -72,6 +72,7 @@ struct Params {
   int columns;                       // of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
+  bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int key_bytes, value_bytes;        // shared memory of a warp
   int round_sequences, round_tiles;  // of a round: sequences, tiles of each
@@ -99,8 +100,8 @@ constexpr int kSharedPercent = 57;     // 132 KiB on sm_90; loads in flight need
 
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).
-template <auto kernel>
-void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
+template <auto kernel, typename Arguments>
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
   static const bool can_wait = [] {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMost), "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
