@@ -53,7 +53,7 @@ __device__ float rounded(float x) {
 
 // GROUPS: of 8 rows of x, a block. STEPS: chunks of a warp in flight. Grid: (groups of rows of x, rows of W).
 template <typename T, int TILES, int GROUPS, int STEPS, bool NORM, bool SWIGLU>
-__global__ void __launch_bounds__(kThreads) multiply(const __grid_constant__ FewRows p) {
+__global__ void __launch_bounds__(kThreads, TILES * GROUPS <= 8 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
   auto* const products = reinterpret_cast<float*>(memory);  // (warps, TILES * 16, stride)
   float* const squares = products + kWarps * TILES * 16 * stride(GROUPS);  // (warps + 1, 8 GROUPS)
@@ -196,8 +196,8 @@ void launch(const FewRows& p, cudaStream_t stream) {
 
 template <typename T, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
-  if (p.rows <= 8) return launch<T, SWIGLU ? 2 : 1, 1, SWIGLU ? 4 : 8, NORM, SWIGLU>(p, stream);
-  if (p.rows <= 16) return launch<T, SWIGLU ? 2 : 1, 2, 4, NORM, SWIGLU>(p, stream);
+  if (p.rows <= 8) return launch<T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU>(p, stream);
+  if (p.rows <= 16) return launch<T, SWIGLU ? 2 : 1, 2, SWIGLU ? 2 : 4, NORM, SWIGLU>(p, stream);
   if (p.rows <= 32) return launch<T, 2, 4, 2, NORM, SWIGLU>(p, stream);
   launch<T, 4, 4, 2, NORM, SWIGLU>(p, stream);
 }
