@@ -17,7 +17,6 @@ import http.client
 import json
 import multiprocessing
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,12 +27,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import tokenizers
 import torch
 import transformers
 from llama_shape import add_shape, llama_config
 from safetensors.torch import save_file
 
-TOKENIZER = Path(__file__).parent.parent / "tests/compatibility/v0.1/lazy/model"
+LAZY_FOLDER = Path(__file__).parent.parent / "tests/compatibility/v0.1/lazy/model"
 NAMES = {
     "embed_tokens": "embeddings",
     "self_attn": "attn",
@@ -62,15 +62,19 @@ def write_folders(a, scratch, length):
         weights[place + "learnable_bias_diagonals"] = torch.randn(a.heads, 512) * 1e-3
         weights[place + "softmax_offset"] = torch.full((a.heads,), -1.0)
     save_file(weights, folders["lazy"] / "model.safetensors")
-    lazy = json.loads((TOKENIZER / "config.json").read_text())
+    lazy = json.loads((LAZY_FOLDER / "config.json").read_text())
     del lazy["tokenizer_fingerprint"]
     theirs = json.loads((folders["softmax"] / "config.json").read_text())
     lazy.update({key: theirs[key] for key in lazy if key in theirs and key not in ("architectures", "model_type")})
     lazy.update(distance_bias_window=512, head_dim=a.width // a.heads, torch_dtype="bfloat16")
     (folders["lazy"] / "config.json").write_text(json.dumps(lazy, indent=2))
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = letters + [f"Ġw{n}" for n in range(a.vocab - len(letters))]  # each is whole text, so each is an event
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({word: n for n, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     for folder in folders.values():
-        for file in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(TOKENIZER / file, folder)
+        tokenizer.save(str(folder / "tokenizer.json"))
     return folders, model
 
 
@@ -151,7 +155,10 @@ def run_steps(a, folders, model, results):
         with serve(a, folder) as url:
             for count, length in work:
                 results[f"{kind} {count} x {length}"] = our_step(a, url, count, length)
-                print(f"lazy serve, {kind}, {count} x {length}: {results[f'{kind} {count} x {length}']:.3f} ms", flush=True)
+                print(
+                    f"lazy serve, {kind}, {count} x {length}: {results[f'{kind} {count} x {length}']:.3f} ms",
+                    flush=True,
+                )
     for count, length in work:
         their_times(a, model, count, length, a.tokens)  # compiles
         results[f"transformers {count} x {length}"] = their_times(a, model, count, length, a.tokens)[1]
@@ -237,6 +244,7 @@ def main():
     parser.add_argument("--clients", type=int, default=256)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--keep", help="leave the model folders here, an empty folder")
     parser.add_argument("--json")
     add_shape(parser)
     a = parser.parse_args()
@@ -245,7 +253,7 @@ def main():
     if a.device == "cuda":
         results["device"] = torch.cuda.get_device_name()
         print(results["device"], "transformers", transformers.__version__, "torch", torch.__version__, flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with contextlib.nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory() as scratch:
         folders, model = write_folders(a, scratch, 40960)
         {"steps": run_steps, "server": run_server}[a.what](a, folders, model, results)
     if a.json:

@@ -135,8 +135,8 @@ TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("decode", decode_cpu); }
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                         const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
-                        const AttentionOptions& options, const at::Tensor& block_table,
-                        const at::Tensor& visible_count, bool invariant) {
+                        const AttentionOptions& options, const at::Tensor& block_table, const at::Tensor& visible_count,
+                        bool invariant) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();

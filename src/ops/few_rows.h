@@ -28,8 +28,9 @@ bool serves_few_rows(const at::Tensor& x);
 at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& W, bool wide = false);
 at::Tensor few_rows_linear(const at::Tensor& x, const Int8Matrix& W);
 
-// On a GPU, one pass: y = rms_norm(x + residual) W^T, with swiglu silu of the first half of W's product times the second
-// half. `sum` gets x + residual, rounded. Where serves_few_rows(x). All of x, residual and sum (rows, in), contiguous.
+// On a GPU, one pass: y = rms_norm(x + residual) W^T, with swiglu silu of the first half of W's product times the
+// second half. `sum` gets x + residual, rounded. Where serves_few_rows(x). All of x, residual and sum (rows, in),
+// contiguous.
 struct FewRowsInput {
   at::Tensor x;
   at::Tensor residual, sum = {};  // both or neither

@@ -64,9 +64,8 @@ int64_t sample_row(const float* logits, const int32_t* counts, const float* bias
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] < key[b]; });
   }
   const auto total = [&] {
-    return std::accumulate(order.begin(), order.end(), uint64_t{0}, [&](uint64_t sum, size_t id) {
-      return sum + weight[id];
-    });
+    return std::accumulate(order.begin(), order.end(), uint64_t{0},
+                           [&](uint64_t sum, size_t id) { return sum + weight[id]; });
   };
   if (by_k) order.resize(static_cast<size_t>(top_k));
   if (top_p < 1) {
@@ -78,8 +77,8 @@ int64_t sample_row(const float* logits, const int32_t* counts, const float* bias
     order.resize(kept);
   }
   if (min_p > 0) std::erase_if(order, [&](size_t id) { return std::exp(-distance[id]) < min_p; });
-  const uint64_t random =
-      random_number(static_cast<uint64_t>(number(SampleNumber::seed)), static_cast<uint64_t>(number(SampleNumber::draw)));
+  const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
+                                        static_cast<uint64_t>(number(SampleNumber::draw)));
   const auto point = static_cast<uint64_t>(static_cast<unsigned __int128>(random) * total() >> 64);
   uint64_t sum = 0;
   for (const size_t id : order) {

@@ -15,7 +15,7 @@ struct SampleRow {
   int64_t top_k = 0;      // 0: all
   float top_p = 1, min_p = 0;
   uint64_t seed = 0;
-  int64_t draw = 0;  // how many tokens this seed has drawn before: core/random.h's number draw + 1
+  int64_t draw = 0;       // how many tokens this seed has drawn before: core/random.h's number draw + 1
   bool adjusted = false;  // counts and bias apply, and the token is counted
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   void write(int64_t* to) const;  // kSampleNumberCount numbers in the order of SampleNumber; floats as bits
@@ -25,8 +25,8 @@ struct SampleInputs {
   at::Tensor logits;   // (rows, vocabulary) fp32 contiguous
   at::Tensor numbers;  // (rows, kSampleNumberCount) int64
   at::Tensor slots;    // (rows) int64: where each row's sequence stands in what follows
-  // (slots, vocabulary), or undefined where no row is adjusted: int32, how often the text has each token, plus kInPrompt
-  // where the prompt has it; fp32, added to the logits.
+  // (slots, vocabulary), or undefined where no row is adjusted: int32, how often the text has each token, plus
+  // kInPrompt where the prompt has it; fp32, added to the logits.
   at::Tensor counts, bias;
   at::Tensor last;    // (slots) int64: gets the token
   at::Tensor tokens;  // (rows) int64: gets the token; -1 where logits are not numbers (then `last` gets 0)

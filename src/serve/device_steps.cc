@@ -30,8 +30,7 @@ struct DeviceSteps::Inputs {
   at::Tensor slots, positions, lengths, places, numbers, table;
 };
 
-DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots,
-                         bool record)
+DeviceSteps::DeviceSteps(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record)
     : model_(model), pages_(pages), page_size_(page_size), slots_(slots) {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
@@ -183,9 +182,8 @@ ScoredToken DeviceSteps::Result::token(size_t n) {
   if (waits) arrived.synchronize();
   waits = false;
   const auto row = static_cast<int64_t>(n);
-  ScoredToken out{.id = tokens.const_data_ptr<int64_t>()[n],
-                  .logprob = std::numeric_limits<float>::quiet_NaN(),
-                  .likely = {}};
+  ScoredToken out{
+      .id = tokens.const_data_ptr<int64_t>()[n], .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}};
   if (wanted[n] < 0) return out;
   out.logprob = logprobs.const_data_ptr<float>()[n];
   const int64_t* ids = likely_ids.const_data_ptr<int64_t>() + row * likely_ids.size(1);

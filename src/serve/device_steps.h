@@ -78,9 +78,9 @@ class DeviceSteps {
   const PagedKeys& pages_;
   const int64_t page_size_, slots_;
   int64_t least_rows_ = 1, most_rows_ = 0;
-  bool records_;         // else steps are queued kernel by kernel
-  at::Tensor input_;     // int64, what send() sends
-  at::Tensor last_;      // (slots + 1) int64: the newest token of each slot; the last one is the padding's
+  bool records_;              // else steps are queued kernel by kernel
+  at::Tensor input_;          // int64, what send() sends
+  at::Tensor last_;           // (slots + 1) int64: the newest token of each slot; the last one is the padding's
   at::Tensor counts_, bias_;  // (slots + 1, vocabulary), made when first needed
   at::Tensor tokens_, logprobs_, likely_ids_, likely_;  // results
   std::unique_ptr<ops::Recorder> recorder_;

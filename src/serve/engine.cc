@@ -53,8 +53,8 @@ ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
           .min_p = static_cast<float>(o.min_p),
           .seed = o.seed,
           .draw = n,
-          .adjusted = o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 ||
-                      !o.logit_bias.empty(),
+          .adjusted =
+              o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 || !o.logit_bias.empty(),
           .repetition_penalty = static_cast<float>(o.repetition_penalty),
           .presence_penalty = static_cast<float>(o.presence_penalty),
           .frequency_penalty = static_cast<float>(o.frequency_penalty)};

@@ -29,10 +29,10 @@ namespace lazy {
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // of keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;         // tokens of a prompt a pass; prompts share whole chunks
-  int64_t rows = 16;           // requests of a decoding pass, where the host samples
-  int64_t max_running = 256;   // requests that are decoded at once
-  int64_t max_waiting = 1024;  // requests that wait; more are refused
+  int64_t chunk = 256;               // tokens of a prompt a pass; prompts share whole chunks
+  int64_t rows = 16;                 // requests of a decoding pass, where the host samples
+  int64_t max_running = 256;         // requests that are decoded at once
+  int64_t max_waiting = 1024;        // requests that wait; more are refused
   std::optional<bool> device_steps;  // serve/device_steps.h, where pages serve; default: on a GPU
   bool record_steps = true;          // these; false: kernel by kernel, for measurements and tests
   std::optional<StreamingCache>

@@ -33,8 +33,8 @@ class PagedStore : public SequenceStore {
         paged_(make_paged_keys(model.config(), pool_.pages() + 1, options.page_tokens, model.compute_dtype(),
                                model.device())) {
     if (!options.device_steps.value_or(model.device().is_cuda())) return;
-    device_steps_ = std::make_unique<DeviceSteps>(model, paged_, options.page_tokens, options.max_running,
-                                                  options.record_steps);
+    device_steps_ =
+        std::make_unique<DeviceSteps>(model, paged_, options.page_tokens, options.max_running, options.record_steps);
   }
 
   int64_t max_tokens() const override { return pool_.pages() * pool_.page_size(); }
@@ -78,7 +78,8 @@ class PagedStore : public SequenceStore {
       auto& pages = static_cast<Pages&>(*parts[n].memory);
       if (count != pool_.chunk() || parts[n].computed != pages.shared_tokens()) continue;
       const std::span<const int64_t> own = pages.own_of(static_cast<size_t>(count / pool_.page_size()));
-      const std::span<const int64_t> chunk = std::span(ids).subspan(static_cast<size_t>(ends[n]), ends[n + 1] - ends[n]);
+      const std::span<const int64_t> chunk =
+          std::span(ids).subspan(static_cast<size_t>(ends[n]), ends[n + 1] - ends[n]);
       if (PagePool::Chunk* kept = pool_.keep(pages.last(), chunk, own)) pages.share(kept);
     }
     return out;
@@ -89,9 +90,9 @@ class PagedStore : public SequenceStore {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const Step> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // A row's products do not depend on the others where there are few (ops/few_rows.h). Else all passes have one
-      // shape: rows beyond the sequences are a token at place 0 of page 0.
-      const bool pads = rows_ > ops::kFewLinearRows;
+      // On a CPU a row's products do not depend on the others (ops/few_rows.h). Elsewhere all passes have one shape:
+      // rows beyond the sequences are a token at place 0 of page 0.
+      const bool pads = !model_.device().is_cpu() || rows_ > ops::kFewLinearRows;
       const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
       std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
       const at::Tensor ids = at::zeros({rows}, at::kLong), positions = at::zeros({rows}, at::kLong);

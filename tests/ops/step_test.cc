@@ -45,8 +45,7 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
         const at::Tensor x = all.narrow(0, 0, rows), residual = residuals.narrow(0, 0, rows);
         const auto [normed, sum] = add_rms_norm(x, residual, weight, 1e-5);
         const at::Tensor written = at::empty_like(x);
-        const FewRowsInput input{
-            .x = x, .residual = residual, .sum = written, .norm_weight = weight, .eps = 1e-5};
+        const FewRowsInput input{.x = x, .residual = residual, .sum = written, .norm_weight = weight, .eps = 1e-5};
         const at::Tensor wide = few_rows_product(input, W, false, true);
         EXPECT_TRUE(at::equal(written, sum));
         EXPECT_LE(error(wide, at::linear(normed.to(at::kFloat), W.to(at::kFloat))), 1e-2);
@@ -147,7 +146,8 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
     here.last = in.last.clone();
     here.tokens = in.tokens.clone();
     sample_tokens(here);
-    for (at::Tensor* t : {&in.numbers, &in.slots, &in.counts, &in.bias, &in.last, &in.tokens}) *t = t->to(test_device());
+    for (at::Tensor* t : {&in.numbers, &in.slots, &in.counts, &in.bias, &in.last, &in.tokens})
+      *t = t->to(test_device());
     sample_tokens(in);
     EXPECT_TRUE(at::equal(in.tokens.cpu(), here.tokens)) << vocabulary << "\n" << in.tokens << here.tokens;
     EXPECT_EQ(here.tokens[7].item<int64_t>(), -1);

@@ -6,6 +6,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "ops/device.h"
 #include "serve/engine_texts.h"
 
@@ -198,7 +200,8 @@ TEST(DeviceSteps, WhoComesAndGoesChangesNothing) {
     if (round % 6 == 0) kept.push_back(submit(engine, one));
     const auto other = std::make_shared<Collector>();
     SamplingOptions sampling = samplings()[random() % samplings().size()];
-    const auto id = engine.submit(request(prompt(1 + random() % 60, random() % 4), 1 + random() % 40, sampling), other).id;
+    const auto id =
+        engine.submit(request(prompt(1 + random() % 60, random() % 4), 1 + random() % 40, sampling), other).id;
     if (random() % 2) {
       other->wait_for_tokens(1 + random() % 5);
       engine.cancel(id);
@@ -241,7 +244,8 @@ TEST(DeviceSteps, MemoryStaysFlat) {
     std::vector<std::shared_ptr<Collector>> texts;
     for (const GenerationRequest& one : mixed_requests()) texts.push_back(submit(engine, one));
     for (const auto& text : texts) text->wait();
-    return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(0).reserved_bytes[0].peak;
+    while (engine.metrics().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(0).allocated_bytes[0].current;
   };
   for (int n = 0; n < 3; ++n) round();
   const int64_t before = round();

@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const float2* part = p.parts + (t.row + r) * p.max_parts;
   // In the order of the values kernel where that would do too, so that it does not matter which of them does it.
   const bool whole = needs_all_scores(p.normalizer);
-  const float2 mine = warp_merge(
-      merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
+  const float2 mine =
+      warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
   const float2 all = whole ? warp_merge(parts[lane]) : mine;  // of every warp alike

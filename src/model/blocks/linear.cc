@@ -211,10 +211,10 @@ std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
     out = decode_pending(x).split_with_sizes(rows, 1);
   } else {
     const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
-    out = decodes(flat) ? decode(flat).split_with_sizes(rows, 1)
-                        : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x,
-                                                last_apart_, fp8_ && fits_fp8(flat, parts_),
-                                                at::GradMode::is_enabled());
+    out = decodes(flat)
+              ? decode(flat).split_with_sizes(rows, 1)
+              : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
+                                      fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
   }
   for (at::Tensor& y : out) {
     shape.back() = y.size(1);

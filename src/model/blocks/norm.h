@@ -28,7 +28,7 @@ struct NormOutput {
   // A norm that the product that reads it computes (ops::few_rows_product): from, if there is a residual, is written
   // there too.
   std::optional<ResidualStream> pending;
-  at::Tensor bias;          // of a LayerNorm; undefined: RMSNorm
+  at::Tensor bias;  // of a LayerNorm; undefined: RMSNorm
   double eps = 0;
 
   at::IntArrayRef sizes() const { return value.defined() ? value.sizes() : from.sizes(); }

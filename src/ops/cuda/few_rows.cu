@@ -53,9 +53,9 @@ __device__ float rounded(float x) {
 
 // GROUPS: of 8 rows of x, a block. STEPS: chunks of a warp in flight. Grid: (groups of rows of x, rows of W).
 template <typename T, int TILES, int GROUPS, int STEPS, bool NORM, bool SWIGLU>
-__global__ void __launch_bounds__(kThreads, TILES * GROUPS <= 8 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
+__global__ void __launch_bounds__(kThreads, TILES* GROUPS <= 8 ? 2 : 1) multiply(const __grid_constant__ FewRows p) {
   extern __shared__ __align__(16) char memory[];
-  auto* const products = reinterpret_cast<float*>(memory);  // (warps, TILES * 16, stride)
+  auto* const products = reinterpret_cast<float*>(memory);                 // (warps, TILES * 16, stride)
   float* const squares = products + kWarps * TILES * 16 * stride(GROUPS);  // (warps + 1, 8 GROUPS)
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kThreads, TILES * GROUPS <= 8 ? 2 : 1) multipl
       for (int n = 0; n < GROUPS; ++n) {
         const int row = first_row + 8 * n + g;
         const bool there = first + i < own && k < in && row < rows;
-        x[i][n] = there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k))
-                        : uint4{};
+        x[i][n] =
+            there ? __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(p.x) + row * p.x_stride + k)) : uint4{};
         if constexpr (NORM) {
           if (there && p.residual) {
             const int64_t at = row * p.in + k;
@@ -196,8 +196,8 @@ void launch(const FewRows& p, cudaStream_t stream) {
 
 template <typename T, bool NORM, bool SWIGLU>
 void launch(const FewRows& p, cudaStream_t stream) {
-  if (p.rows <= 8) return launch<T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU>(p, stream);
-  if (p.rows <= 16) return launch<T, SWIGLU ? 2 : 1, 2, SWIGLU ? 2 : 4, NORM, SWIGLU>(p, stream);
+  if (p.rows <= 8) return launch < T, SWIGLU ? 2 : 1, 1, NORM || SWIGLU ? 4 : 8, NORM, SWIGLU > (p, stream);
+  if (p.rows <= 16) return launch < T, SWIGLU ? 2 : 1, 2, SWIGLU ? 2 : 4, NORM, SWIGLU > (p, stream);
   if (p.rows <= 32) return launch<T, 2, 4, 2, NORM, SWIGLU>(p, stream);
   launch<T, 4, 4, 2, NORM, SWIGLU>(p, stream);
 }

@@ -48,10 +48,10 @@ __global__ void __launch_bounds__(kThreads) rotate_and_store(const __grid_consta
     return;
   }
   const int64_t position = p.positions[token];
-  const float2 angle = position < p.table.positions
-                           ? float2{__ldg(p.table.cos + position * turned + pair),
-                                    __ldg(p.table.sin + position * turned + pair)}
-                           : turn_by(p.table.frequency[pair], position, p.table.attention_factor);
+  const float2 angle =
+      position < p.table.positions
+          ? float2{__ldg(p.table.cos + position * turned + pair), __ldg(p.table.sin + position * turned + pair)}
+          : turn_by(p.table.frequency[pair], position, p.table.attention_factor);
   const int first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? first + 1 : pair + turned;
   const float x = to_float(from[first]), y = to_float(from[second]);
   to[first] = rounded<T>(fmaf(-y, angle.y, x * angle.x));

@@ -15,7 +15,7 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits;
-constexpr float kKeySteps = 67108864.0f;      // 2^26 of a unit of d; keys end at d = 64
+constexpr float kKeySteps = 67108864.0f;        // 2^26 of a unit of d; keys end at d = 64
 constexpr float kWeightSteps = 68719476736.0f;  // 2^36
 
 struct Amount {
