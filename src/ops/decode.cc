@@ -58,7 +58,7 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
       "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
       "causal=True, "
-      "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int window=-1, bool return_stats=False, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
@@ -110,7 +110,8 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   check_values(a, numbers);
@@ -134,8 +135,8 @@ TORCH_LIBRARY_IMPL(lazy, CPU, m) { m.impl("decode", decode_cpu); }
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                         const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
-                        const AttentionOptions& options, const at::Tensor& block_table,
-                        const at::Tensor& visible_count) {
+                        const AttentionOptions& options, const at::Tensor& block_table, const at::Tensor& visible_count,
+                        bool invariant) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
@@ -144,7 +145,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
                  options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 options.return_stats);
+                 options.return_stats, invariant);
 }
 
 }  // namespace lazy::ops

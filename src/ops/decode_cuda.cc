@@ -6,7 +6,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include "lazy/attention_cuda.h"
+#include "lazy/decode_step_cuda.h"
 #include "ops/attention_pointers.h"
 #include "ops/decode_kernels.h"
 #include "ops/forced_kernel.h"
@@ -21,7 +21,8 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
   const c10::cuda::CUDAGuard guard(q.device());
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
@@ -39,10 +40,11 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   InputPointers<float, kernels::Decode<float>> filled(a);
   numbers.set(filled.arguments, k_cache);
   set_outputs<float>(filled.arguments, out, lse, stats);
-  const at::Tensor workspace =
-      at::empty({static_cast<int64_t>(kernels::decode_workspace_cuda(p, cache))}, q.options().dtype(at::kByte));
+  const size_t bytes =
+      invariant ? kernels::decode_step_workspace_cuda(p, cache) : kernels::decode_workspace_cuda(p, cache);
+  const at::Tensor workspace = at::empty({static_cast<int64_t>(bytes)}, q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::decode_cuda(p, filled.arguments, cache, call);
+  (invariant ? kernels::decode_step_cuda : kernels::decode_cuda)(p, filled.arguments, cache, call);
   return outputs;
 }
 

@@ -66,7 +66,7 @@ AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS) {
   auto here = [](const OptionalTensor& t) { return given(t) ? OptionalTensor(t->cpu()) : OptionalTensor(); };
   auto [out, lse, stats] = op.call(exact(q), exact(k_cache), exact(v_cache), cache_lengths.cpu(), exact(distance_bias),
                                    exact(tau), exact(sink), here(block_table), here(visible_count), exact(alibi_slopes),
-                                   normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                                   normalizer, offset, sigmoid_bias, scale, causal, window, return_stats, invariant);
   const auto parameter = accumulate_type(q.scalar_type());
   return {like(out, q, q.scalar_type()), like(lse, q, parameter), like(stats, q, parameter)};
 }
