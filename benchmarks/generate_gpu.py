@@ -3,16 +3,23 @@
 
     python benchmarks/generate_gpu.py steps [--lazy build/lazy] [--json FILE]
     python benchmarks/generate_gpu.py server [--clients 256] [--json FILE]
+    python benchmarks/generate_gpu.py start [--json FILE]
+    python benchmarks/generate_gpu.py start --device cpu --dtype fp32 --cache-gib 1 \\
+        --layers 4 --width 192 --heads 6 --vocab 4096
 
 steps: milliseconds of a token with one text of 1k, 4k and 32k tokens, and of a step with 32 texts of 1k. Ours is the
 time that more tokens of a request take, over HTTP; theirs the median time between tokens of `generate` with a static
 cache, which transformers compiles with mode="reduce-overhead".
 server: texts of 512 tokens that 256 clients have continued by 128, all at once: tokens a second, time between tokens.
-Theirs: `generate` in batches of 32 of the same lengths, one after the other.
+Theirs, without HTTP: continuous batching, the engine of `transformers serve --continuous-batching`, all texts at once,
+and `generate` in batches of 32, one after the other. The ratio is to the faster one.
+start: seconds from the start of `lazy serve` until it listens, and until the first answer, a token. With the options
+above: the shape of `make demo`, on a CPU in fp32.
 """
 
 import argparse
 import contextlib
+import gc
 import http.client
 import json
 import multiprocessing
@@ -80,8 +87,8 @@ def write_folders(a, scratch, length):
 
 @contextlib.contextmanager
 def serve(a, folder):
-    command = [a.lazy, "serve", str(folder), "--port", "0", "--device", a.device, "--dtype", "bf16"]
-    command += ["--cache-gib", str(a.cache_gib)]
+    command = [a.lazy, "serve", str(folder), "--port", "0", "--device", a.device]
+    command += ["--dtype", a.dtype, "--cache-gib", str(a.cache_gib)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
@@ -208,6 +215,45 @@ def load(a, url, count, length, tokens):
     return seconds, sorted(b - c for s in streams for b, c in zip(s[1:], s[:-1], strict=True))
 
 
+def their_load(a, model, length, tokens):
+    """The runs of transformers' continuous batching: as load()."""
+    from transformers.generation.continuous_batching.utils import WorkloadHints
+
+    config = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, pad_token_id=0, eos_token_id=-1)
+    hints = WorkloadHints(max_prompt_length=length, max_generated_length=tokens, num_requests=a.clients)
+    gc.collect()
+    if a.device == "cuda":
+        torch.cuda.empty_cache()  # its cache takes what is free
+    runs = []
+    with model.continuous_batching_context_manager(generation_config=config, workload_hints=hints) as manager:
+        for _ in range(2 + a.repeat):  # as many to warm up as ours
+            texts = prompts(a, a.clients, length)
+            begin = time.perf_counter()
+            manager.add_requests(texts, max_new_tokens=tokens, record_timestamps=True)
+            done = []
+            while len(done) < len(texts):
+                result = manager.get_result(timeout=300)
+                if result is None or result.error:
+                    raise SystemExit(f"transformers: {result.error if result else 'no answer within 300 s'}")
+                if result.is_finished():
+                    done.append(result)
+            seconds = time.perf_counter() - begin
+            if any(len(result.generated_tokens) != tokens for result in done):
+                raise SystemExit(f"transformers: expected {tokens} tokens of each text")
+            stamps = [result.timestamps for result in done]
+            runs.append((seconds, sorted(b - c for s in stamps for b, c in zip(s[1:], s[:-1], strict=True))))
+    return runs[2:]
+
+
+def figures_of(tokens, runs):
+    seconds, gaps = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
+    return {
+        "tokens_per_second": tokens / seconds,
+        "median_gap_ms": gaps[len(gaps) // 2] * 1e3,
+        "p99_gap_ms": gaps[len(gaps) * 99 // 100] * 1e3,
+    }
+
+
 def run_server(a, folders, model, results):
     length, tokens = 512, 128
     for kind, folder in folders.items():
@@ -215,29 +261,41 @@ def run_server(a, folders, model, results):
             for _ in range(2):
                 load(a, url, a.clients, length, tokens)  # every shape of a step runs, then is recorded
             runs = [load(a, url, a.clients, length, tokens) for _ in range(a.repeat)]
-        seconds, gaps = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
-        figures = {
-            "tokens_per_second": a.clients * tokens / seconds,
-            "median_gap_ms": gaps[len(gaps) // 2] * 1e3,
-            "p99_gap_ms": gaps[len(gaps) * 99 // 100] * 1e3,
-        }
-        results[kind] = figures
+        results[kind] = figures = figures_of(a.clients * tokens, runs)
         print(f"lazy serve, {kind}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)
-    batch = 32
+    batch = min(32, a.clients)
     their_times(a, model, batch, length, tokens)
     seconds = statistics.median(their_times(a, model, batch, length, tokens)[0] for _ in range(a.repeat))
-    results["transformers"] = {"tokens_per_second": batch * tokens / seconds}
-    print(f"transformers, generate in batches of {batch}: {batch * tokens / seconds:.0f} tokens/s", flush=True)
+    theirs = {f"generate in batches of {batch}": {"tokens_per_second": batch * tokens / seconds}}
+    theirs["continuous batching"] = figures_of(a.clients * tokens, their_load(a, model, length, tokens))
+    for name, figures in theirs.items():
+        results[f"transformers, {name}"] = figures
+        print(f"transformers, {name}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)
+    fastest = max(figures["tokens_per_second"] for figures in theirs.values())
     for kind in folders:
-        ratio = results[kind]["tokens_per_second"] / results["transformers"]["tokens_per_second"]
-        print(f"{kind}: lazy / transformers = {ratio:.2f}", flush=True)
+        print(f"{kind}: lazy / transformers = {results[kind]['tokens_per_second'] / fastest:.2f}", flush=True)
+
+
+def run_start(a, folders, model, results):
+    for kind, folder in folders.items():
+        runs = []
+        for _ in range(a.repeat + 1):  # the first one finds files and libraries on the disk
+            begin = time.perf_counter()
+            with serve(a, folder) as url:
+                listens = time.perf_counter() - begin
+                post(url, {"prompt": prompts(a, 1, 32)[0], "max_tokens": 1})
+                runs.append((time.perf_counter() - begin, listens))
+        answer, listens = sorted(runs[1:])[a.repeat // 2]
+        results[kind] = {"listens": listens, "first_answer": answer, "slowest": max(runs)[0]}
+        print(f"lazy serve, {kind}, seconds:", {key: round(x, 3) for key, x in results[kind].items()}, flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("steps", "server"))
+    parser.add_argument("what", choices=("steps", "server", "start"))
     parser.add_argument("--lazy", default="build/lazy")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "fp32"), help="of lazy serve")
     parser.add_argument("--cache-gib", type=float, default=30)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0)
@@ -255,7 +313,7 @@ def main():
         print(results["device"], "transformers", transformers.__version__, "torch", torch.__version__, flush=True)
     with contextlib.nullcontext(a.keep) if a.keep else tempfile.TemporaryDirectory() as scratch:
         folders, model = write_folders(a, scratch, 40960)
-        {"steps": run_steps, "server": run_server}[a.what](a, folders, model, results)
+        {"steps": run_steps, "server": run_server, "start": run_start}[a.what](a, folders, model, results)
     if a.json:
         Path(a.json).write_text(json.dumps(results, indent=2) + "\n")
 
