@@ -53,6 +53,9 @@ TEST_F(StepGpu, AProductWithItsNormIsThatOfTheOperators) {
         EXPECT_LE(error(few_rows_product(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
         const at::Tensor plain = few_rows_linear(x, W);
         EXPECT_LE(error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
+        // What does not begin at a multiple of 16 bytes.
+        const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
+        EXPECT_TRUE(at::equal(few_rows_linear(shifted.copy_(x), W), plain));
         // A row's bits are those of the largest pass.
         if (!largest.defined()) largest = wide;
         EXPECT_TRUE(at::equal(wide, largest.narrow(0, 0, rows))) << rows << " rows of " << in;
@@ -110,6 +113,34 @@ TEST_F(StepGpu, ASequencesAttentionDoesNotDependOnTheBatchAndTheCapacity) {
   }
 }
 
+// Whatever the logits and options, the token is one of the vocabulary, or -1.
+TEST(SampleTokens, NoTokenIsOutsideTheVocabulary) {
+  const auto sampled = [](const at::Tensor& logits, const SampleRow& how) {
+    const auto number = at::TensorOptions().dtype(at::kLong).device(test_device());
+    at::Tensor numbers = at::zeros({1, kSampleNumberCount}, at::kLong);
+    how.write(numbers.mutable_data_ptr<int64_t>());
+    SampleInputs in;
+    in.logits = logits.unsqueeze(0).to(test_device());
+    in.numbers = numbers.to(test_device());
+    in.slots = at::zeros({1}, number);
+    in.last = at::zeros({1}, number);
+    in.tokens = at::full({1}, -7, number);
+    sample_tokens(in);
+    EXPECT_EQ(in.last.item<int64_t>(), std::max<int64_t>(in.tokens.item<int64_t>(), 0));
+    return in.tokens.item<int64_t>();
+  };
+  at::Tensor logits = at::full({100}, 0.5);
+  logits[3] = 2;
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-40F, .seed = 1}), 3);
+  EXPECT_EQ(sampled(logits, {.temperature = 1e-38F, .top_p = 0.5, .seed = 1}), 3);
+  logits[4] = -INFINITY;
+  EXPECT_EQ(sampled(logits, {.temperature = 0.01F, .seed = 1}), 3);
+  logits[5] = INFINITY;
+  EXPECT_EQ(sampled(logits, {.temperature = 1, .seed = 1}), -1);
+  EXPECT_EQ(sampled(at::full({100}, -INFINITY), {.temperature = 1, .top_k = 5, .seed = 1}), -1);
+  EXPECT_EQ(sampled(at::full({100}, NAN), {.temperature = 0}), -1);
+}
+
 struct Case {
   int64_t vocabulary;
   double spread;
@@ -121,10 +152,13 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
     SampleInputs in;
     in.logits = random({kRows, vocabulary}, 5, at::kFloat, spread);
     in.logits[7][3] = NAN;
+    in.logits[9][3] = INFINITY;
     in.numbers = at::zeros({kRows, kSampleNumberCount}, at::kLong);
     in.slots = at::arange(kRows, at::kLong);
     for (int64_t row = 0; row < kRows; ++row) {
-      const SampleRow how{.temperature = row % 4 == 0 ? 0.0F : 0.7F + 0.1F * static_cast<float>(row % 5),
+      const SampleRow how{.temperature = row % 4 == 0 ? 0.0F
+                                         : row == 10  ? 1e-40F
+                                                      : 0.7F + 0.1F * static_cast<float>(row % 5),
                           .top_k = row % 3 == 0 ? 0 : 40,
                           .top_p = row % 2 == 0 ? 1.0F : 0.9F,
                           .min_p = row % 5 == 0 ? 0.02F : 0.0F,
@@ -151,6 +185,7 @@ TEST_F(StepGpu, TokensAreThoseOfTheCpu) {
     sample_tokens(in);
     EXPECT_TRUE(at::equal(in.tokens.cpu(), here.tokens)) << vocabulary << "\n" << in.tokens << here.tokens;
     EXPECT_EQ(here.tokens[7].item<int64_t>(), -1);
+    EXPECT_EQ(here.tokens[9].item<int64_t>(), -1);
     EXPECT_TRUE(at::equal(in.last.cpu(), here.last));
     EXPECT_TRUE(at::equal(in.counts.cpu(), here.counts));
   }
