@@ -38,7 +38,7 @@ test-isa:       ## the numerical tests with the instructions of an AVX2 machine,
 
 test-gpu:       ## the operator's tests on the GPU (the same binaries), with the count of those that ran
 	@scripts/setup.sh test
-	@scripts/build.sh $(PRESET) build lazy_ops_cuda attention_tests ops_tests mixer_tests
+	@scripts/build.sh $(PRESET) build lazy_ops_cuda attention_tests ops_tests mixer_tests serve_tests
 	@scripts/test_gpu.sh build
 
 test-asan:      ## every test under AddressSanitizer and UndefinedBehaviorSanitizer

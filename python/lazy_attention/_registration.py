@@ -186,6 +186,7 @@ def _fake_decode(
     causal=True,
     window=-1,
     return_stats=False,
+    invariant=False,
 ):
     return _outputs(q, v_cache, normalizer, return_stats)
 

@@ -274,6 +274,21 @@ void LanguageModel::set_int8() {
   head.detach().copy_(ops::dequantize(impl_->head_int8));
 }
 
+void LanguageModel::hold_compute_dtype() {
+  impl_->require_resident_weights("weights in one precision");
+  const at::NoGradGuard guard;
+  const at::ScalarType dtype = impl_->dtype;
+  for (const DecoderBlock& block : impl_->blocks) {
+    for (const Linear* product : block.mixer->products()) product->hold_in(dtype);
+    if (!block.mlp) continue;
+    for (const Linear* product : block.mlp->products()) product->hold_in(dtype);
+  }
+  for (at::Tensor table : {impl_->embedding, impl_->head}) {
+    if (table.defined()) table.set_data(table.detach().to(dtype));
+  }
+  impl_->head_cast = {};
+}
+
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
@@ -433,9 +448,10 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});
   if (at::GradMode::is_enabled()) return at::linear(hidden, impl_->head_matrix()).to(at::kFloat);
-  const at::Tensor logits = !ops::serves_few_rows(rows)  ? ops::dense_product(rows, impl_->head_matrix())
-                            : impl_->head_int8.defined() ? ops::few_rows_linear(rows, impl_->head_int8)
-                                                         : ops::few_rows_linear(rows, impl_->head_matrix());
+  const at::Tensor logits = !ops::serves_few_rows(rows) ? ops::dense_product(rows, impl_->head_matrix())
+                            : impl_->head_int8.defined() && rows.is_cpu()
+                                ? ops::few_rows_linear(rows, impl_->head_int8)
+                                : ops::few_rows_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
   std::vector<int64_t> shape = hidden.sizes().vec();
   shape.back() = logits.size(1);
   return logits.to(at::kFloat).view(shape);

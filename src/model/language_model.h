@@ -77,6 +77,9 @@ class LanguageModel {
   // CPU decoding then reads these. The weights stay what they were rounded to. Embedding, norms, mixers' own parameters
   // and experts stay as they are.
   void set_int8();
+  // Frees the fp32 weights of the layers' linear parts, embedding and head: they are in the compute dtype alone from
+  // now on. For inference; what is saved afterwards has these numbers.
+  void hold_compute_dtype();
   void set_checkpointing(Checkpointing checkpointing);  // for training; default: none
   // Bitwise reproducible gradients on a GPU, at some cost; on a CPU they always are. Default: off.
   void set_deterministic(bool deterministic);

@@ -47,7 +47,7 @@ LAZY_SCHEMAS(m) {
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
       "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
       "causal=True, "
-      "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int window=-1, bool return_stats=False, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
 // The CPU implementation checks lengths and pages, then runs the kernel. float64 runs the reference.
@@ -97,7 +97,8 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   check_values(a, numbers);

@@ -20,8 +20,8 @@ TORCH_LIBRARY_IMPL(lazy, Autograd, m) { m.impl("decode", torch::autograd::autogr
 
 AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                         const at::Tensor& cache_lengths, const at::Tensor& distance_bias, const at::Tensor& tau,
-                        const AttentionOptions& options, const at::Tensor& block_table,
-                        const at::Tensor& visible_count) {
+                        const AttentionOptions& options, const at::Tensor& block_table, const at::Tensor& visible_count,
+                        bool invariant) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lazy::decode", "")
                              .typed<AttentionOutputs(LAZY_DECODE_PARAMETERS)>();
@@ -30,7 +30,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
                  options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 options.return_stats);
+                 options.return_stats, invariant);
 }
 
 }  // namespace lazy::ops

@@ -1,6 +1,6 @@
 // lazy::decode on NVIDIA GPUs: points the kernel at the tensors on the current stream. Lengths and pages stay on the
 // device.
-#include "lazy/attention_cuda.h"
+#include "lazy/decode_step_cuda.h"
 #include "ops/attention_pointers.h"
 #include "ops/cuda_stream.h"
 #include "ops/decode_kernels.h"
@@ -17,7 +17,8 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   check_decode(a, cache_lengths, block_table, visible_count);
   if (reference_is_forced(a)) {
     return decode_by_reference(q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, block_table, visible_count,
-                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats);
+                               alibi_slopes, normalizer, offset, sigmoid_bias, scale, causal, window, return_stats,
+                               invariant);
   }
   const DeviceGuard guard(q);
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
@@ -35,10 +36,11 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   InputPointers<float, kernels::Decode<float>> filled(a);
   numbers.set(filled.arguments, k_cache);
   set_outputs<float>(filled.arguments, out, lse, stats);
-  const at::Tensor workspace =
-      at::empty({static_cast<int64_t>(kernels::decode_workspace_cuda(p, cache))}, q.options().dtype(at::kByte));
+  const size_t bytes =
+      invariant ? kernels::decode_step_workspace_cuda(p, cache) : kernels::decode_workspace_cuda(p, cache);
+  const at::Tensor workspace = at::empty({static_cast<int64_t>(bytes)}, q.options().dtype(at::kByte));
   call.workspace = workspace.mutable_data_ptr();
-  kernels::decode_cuda(p, filled.arguments, cache, call);
+  (invariant ? kernels::decode_step_cuda : kernels::decode_cuda)(p, filled.arguments, cache, call);
   return outputs;
 }
 

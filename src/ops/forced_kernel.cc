@@ -57,7 +57,7 @@ AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS) {
   auto [out, lse, stats] =
       decode_cpu(exact(q), exact(k_cache), exact(v_cache), cache_lengths.cpu(), exact(distance_bias), exact(tau),
                  exact(sink), here(block_table), here(visible_count), exact(alibi_slopes), normalizer, offset,
-                 sigmoid_bias, scale, causal, window, return_stats);
+                 sigmoid_bias, scale, causal, window, return_stats, invariant);
   const auto parameter = accumulate_type(q.scalar_type());
   return {like(out, q, q.scalar_type()), like(lse, q, parameter), like(stats, q, parameter)};
 }

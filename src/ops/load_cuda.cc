@@ -61,7 +61,7 @@ void register_refusals() {
 
 // Runs when the library is loaded: registers the CUDA operators if the process has PyTorch's CUDA libraries.
 const bool at_start = [] {
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) {
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) {  // global: for the symbols of ours
     reason() = open_operators();
     if (reason().empty()) return true;
   }

@@ -2,20 +2,15 @@
 #include <map>
 #include <mutex>
 
-#include "ops/cuda/rope_table.h"
 #include "ops/cuda_stream.h"
 #include "ops/fused.h"
-#include "ops/rope.h"
+#include "ops/rope_cuda.h"
 
 namespace lazy::ops {
 
-namespace {
+static constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
 
-constexpr int64_t kFewestPositions = 8192;  // of a table: 2 MiB at a head size of 64
-
-// A table of at least `positions`, cached for the process. It doubles when it grows, so the previous tables, which
-// kernels in flight and CUDA graphs may still read, take less memory than the current one.
-cuda::RopeTable table(const RopeArguments& a, int64_t positions, int8_t device) {
+cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device) {
   static std::mutex mutex;
   static std::map<std::pair<int8_t, RopeKey>, cuda::RopeTable> tables;
   const std::lock_guard lock(mutex);
@@ -28,6 +23,8 @@ cuda::RopeTable table(const RopeArguments& a, int64_t positions, int8_t device) 
   }
   return known;
 }
+
+namespace {
 
 // An axis of one element may have any stride: 0 passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
@@ -67,7 +64,7 @@ at::Tensor forward_cuda(LAZY_ROPE_PARAMETERS) {
     last += offset;
     check_last_rope_position(last);
   }
-  a.table = table(arguments, last + 1, x.get_device());
+  a.table = rope_table(arguments, last + 1, x.get_device());
   cuda::rope(a, current_stream());
   return y;
 }

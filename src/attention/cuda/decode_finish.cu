@@ -17,10 +17,13 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
   const float2* part = p.parts + (t.row + r) * p.max_parts;
-  const float2 mine = warp_merge(merge_parts(part, part_count(p, t.sequence), threadIdx.x, kStateThreads));
+  // In the order of the values kernel where that would do too, so that it does not matter which of them does it.
+  const bool whole = needs_all_scores(p.normalizer);
+  const float2 mine =
+      warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
-  const float2 all = warp_merge(parts[lane]);  // of every warp alike
+  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // of every warp alike
   float lse;
   const RowState state =
       needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
@@ -59,6 +62,7 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();
+  let_next_start();
   const int row = blockIdx.x, query = row % p.q_length, head = row / p.q_length % p.heads;
   const int batch = row / p.q_length / p.heads;
   const int groups = kSumThreads / p.value_dim, group = threadIdx.x / p.value_dim,

@@ -100,7 +100,7 @@ template <typename Products>
 void launch(Params p, cudaStream_t stream) {
   const int tiles = p.kv_heads * p.tiles;  // of a sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
-  bool after_own = false;
+  bool after_own = p.after_kernel;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {
     const int sequences = std::min(p.round_sequences, p.batch - p.round_batch);
     for (p.round_tile = 0; p.round_tile < tiles; p.round_tile += tiles_at_once) {

@@ -8,6 +8,7 @@
 //   sums    a block a row: adds up the spans.
 // The first three run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
+#include <algorithm>
 #include <bit>
 
 #include "attention/cuda/params.h"
@@ -72,6 +73,7 @@ struct Params {
   int columns;                       // keys of a row of scores
   int max_parts, max_spans;          // of a row at most
   bool separate_states;              // the states kernel runs
+  bool after_kernel;                 // another kernel is in front of the first one
   int score_rows;                    // rows of scores a tile
   int score_row, score_key;          // floats from a row's score to the next row's, from a key's to the next key's
   int key_bytes, value_bytes;        // shared memory of a warp
@@ -95,20 +97,25 @@ void launch_sums(const Params& p, cudaStream_t stream);                   // of 
 
 // Launching kernels that begin with wait_for_launcher().
 
-constexpr int kSharedMost = 96 << 10;  // of a block; every GPU from sm_80 on has as much
+constexpr int kSharedMost = 96 << 10;  // dynamic, of a block; every GPU from sm_80 on has as much
 constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; loads in flight need the rest
 
 // after_own: the launch before in this stream is one of these kernels, which lets this one start before it ends
 // (programmatic dependent launch), where the machine code can wait for it (sm_90).
-template <auto kernel>
-void start(const Params& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
+template <auto kernel, typename Arguments>
+void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream) {
   static const bool can_wait = [] {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMost), "to prepare decode");
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
+    int device = 0, most = 0;  // of a block: static and dynamic memory together
+    check(cudaGetDevice(&device), "to name the device");
+    check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "to describe the device");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               std::min(kSharedMost, most - static_cast<int>(attributes.sharedSizeBytes))),
+          "to prepare decode");
     // The same division of the memory for all, so that kernels can share a multiprocessor where one ends.
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent),
           "to prepare decode");
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "to describe decode");
     return attributes.ptxVersion >= 90;
   }();
   int device = 0, major = 0;

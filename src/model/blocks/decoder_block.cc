@@ -30,8 +30,8 @@ NormOutput run_norm_hooks(const NormOutput& x, const LayerHooks& hooks, const ch
 
 }  // namespace
 
-NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm) const {
-  if (!post_norm_) return normalize(stream, norm, norm_eps_);
+NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const {
+  if (!post_norm_) return later ? normalize_later(stream, norm, norm_eps_) : normalize(stream, norm, norm_eps_);
   stream.residual = stream.branch;
   return stream.branch;
 }
@@ -50,7 +50,7 @@ void DecoderBlock::forward(ResidualStream& stream, int64_t layer, const ForwardO
 void DecoderBlock::mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const {
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "residual");
-  const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm), hooks, input_);
+  const NormOutput x = run_norm_hooks(pre_norm(stream, mixer_norm, mixer->computes_norm(options)), hooks, input_);
   post_norm(stream, mixer_norm, hooks(output_, mixer->forward(x, layer, options, stats)));
 }
 
@@ -59,7 +59,8 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   if (!mlp) return;
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "middle");
-  const NormOutput x = run_norm_hooks(pre_norm(stream, mlp_norm), hooks, "mlp.input");
+  const NormOutput x = run_norm_hooks(
+      pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
   post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute)));
 }
 

@@ -176,18 +176,48 @@ void Linear::set_int8() const {
 bool Linear::decodes(const at::Tensor& x) const { return !at::GradMode::is_enabled() && ops::serves_few_rows(x); }
 
 at::Tensor Linear::decode(const at::Tensor& x) const {
-  return int8_.defined() ? ops::few_rows_linear(x, int8_) : ops::few_rows_linear(x, matrix(x.scalar_type()));
+  return int8_.defined() && x.is_cpu() ? ops::few_rows_linear(x, int8_)
+                                       : ops::few_rows_linear(x, matrix(x.scalar_type()));
+}
+
+at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu) const {
+  const auto rows = [&](const at::Tensor& t) { return t.defined() ? t.reshape({-1, packed_.size(1)}) : t; };
+  const auto& [branch, residual] = *x.pending;
+  return ops::few_rows_product({.x = rows(branch),
+                                .residual = rows(residual),
+                                .sum = residual.defined() ? rows(x.from) : at::Tensor(),
+                                .norm_weight = x.weight.detach(),
+                                .eps = x.eps},
+                               matrix(branch.scalar_type()), swiglu);
+}
+
+void Linear::hold_in(at::ScalarType dtype) const {
+  const at::NoGradGuard guard;
+  at::Tensor packed = packed_;  // handles of the same tensors: the lists of parameters see the change
+  packed.set_data(packed_.to(dtype));
+  int64_t begin = 0;
+  for (at::Tensor part : parts_) {
+    const int64_t rows = part.size(0);
+    part.set_data(packed.narrow(0, begin, rows));
+    begin += rows;
+  }
+  cast_ = {};
 }
 
 std::vector<at::Tensor> Linear::forward(const NormOutput& x) const {
-  std::vector<int64_t> shape = x.value.sizes().vec();
-  const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
+  std::vector<int64_t> shape = x.sizes().vec();
   std::vector<int64_t> rows;
   for (const at::Tensor& part : parts_) rows.push_back(part.size(0));
-  tensor_list out =
-      decodes(flat) ? decode(flat).split_with_sizes(rows, 1)
-                    : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
-                                            fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
+  tensor_list out;
+  if (x.pending) {
+    out = decode_pending(x).split_with_sizes(rows, 1);
+  } else {
+    const at::Tensor flat = x.value.reshape({-1, packed_.size(1)});
+    out = decodes(flat)
+              ? decode(flat).split_with_sizes(rows, 1)
+              : LinearFunction::apply(flat, matrix(flat.scalar_type()), at::TensorList(parts_), x, last_apart_,
+                                      fp8_ && fits_fp8(flat, parts_), at::GradMode::is_enabled());
+  }
   for (at::Tensor& y : out) {
     shape.back() = y.size(1);
     y = y.view(shape);

@@ -48,10 +48,14 @@ class Linear {
   // x (..., in) in the compute dtype -> one (..., out_features[p]) per part. The results are column views of one
   // tensor, so with several parts their rows are strided.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
-  // Whether x (N, in) is decoded: without gradients, few rows, on a CPU. Then this is its product, (N, all
+  // Whether x (N, in) is decoded: without gradients, few rows (ops/few_rows.h). Then this is its product, (N, all
   // out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
+  // The product of a pending norm; with swiglu that of the two parts.
+  at::Tensor decode_pending(const NormOutput& x, bool swiglu = false) const;
+  // From now on the weights are in `dtype` alone. For inference.
+  void hold_in(at::ScalarType dtype) const;
 
  private:
   at::Tensor packed_;              // the shared storage; does not require a gradient

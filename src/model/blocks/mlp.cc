@@ -77,6 +77,7 @@ class SwigluMlp : public FeedForward {
   // A CPU saves the gate and up products and the SwiGLU output, a GPU only the products; with `recompute` neither is
   // saved.
   at::Tensor forward(const NormOutput& x, bool recompute) const override;
+  bool computes_norm() const override { return true; }
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
 
@@ -155,6 +156,7 @@ NamedTensors SwigluMlp::parameters() const {
 }
 
 at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute) const {
+  if (x.pending) return down_.forward(gate_up_.decode_pending(x, /*swiglu=*/true))[0].view(x.sizes());
   std::vector<int64_t> shape = x.value.sizes().vec();
   const at::ScalarType dtype = x.value.scalar_type();
   const std::vector<at::Tensor> parts{gate_up_.parts()[0], gate_up_.parts()[1], down_.parts()[0]};

@@ -12,6 +12,8 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
+  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  virtual bool computes_norm() const { return false; }
   // x (..., hidden_size) -> the same shape. With `recompute` intermediate activations are recomputed in the backward
   // pass instead of saved.
   virtual at::Tensor forward(const NormOutput& x, bool recompute) const = 0;

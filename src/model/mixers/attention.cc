@@ -15,6 +15,7 @@
 #include "ops/decode.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/rope_to_pages.h"
 
 namespace lazy {
 
@@ -121,6 +122,10 @@ bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor,
   return true;
 }
 
+bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
+  return options.paged && !options.activation_hooks && !r_proj.defined();
+}
+
 at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const {
   return (bias.defined() ? part + bias.to(part.scalar_type()) : part)
       .view({part.size(0), part.size(1), heads, head_dim_});
@@ -165,7 +170,7 @@ at::Tensor AttentionMixer::stream(const std::vector<at::Tensor>& parts, int64_t 
 
 at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                                    at::Tensor* stats) const {
-  const int64_t batch = x.value.size(0), length = x.value.size(1);
+  const int64_t batch = x.sizes()[0], length = x.sizes()[1];
   const int64_t start = options.cache ? options.cache->length : 0;
   const auto parts = qkv.forward(x);
   if (options.cache && options.cache->streaming) {
@@ -178,8 +183,10 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
+  // Pages get keys in the pass that turns them, unless somebody looks at them in between.
+  const bool turned_later = options.paged && !options.activation_hooks && !options.on_attention_input;
   const auto rotated = [&](const at::Tensor& heads) {
-    return rope.base > 0 ? ops::rope(heads, rope.base, start, turned) : heads;
+    return rope.base > 0 && !turned_later ? ops::rope(heads, rope.base, start, turned) : heads;
   };
   const LayerHooks probe(options.activation_hooks, layer);
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
@@ -205,7 +212,8 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   if (options.packed)
     return project(probe("attention.heads", attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0)));
   if (options.paged) {
-    return project(probe("attention.heads", attend_paged(q, k, v, layer, *options.paged, attention, stats)));
+    return project(probe("attention.heads", attend_paged(q, k, v, layer, turned_later ? rope.base : 0, turned,
+                                                         *options.paged, attention, stats)));
   }
   const auto [out, lse, statistics] =
       options.cache && length <= ops::kFewRows
@@ -237,23 +245,41 @@ at::Tensor AttentionMixer::attend_packed(const at::Tensor& q, at::Tensor k, at::
 }
 
 at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                                        const PagedKeys& paged, const ops::AttentionOptions& options,
-                                        at::Tensor* stats) const {
+                                        double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
+                                        ops::AttentionOptions options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
-  keys.flatten(0, 1).index_copy_(0, paged.slots, k.flatten(0, 1));
-  values.flatten(0, 1).index_copy_(0, paged.slots, v.flatten(0, 1));
-  // All places of the only sequence, in order.
-  const auto gathered = [&](const at::Tensor& pool) {
-    const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
-    return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
-        .flatten(0, 1)
-        .narrow(0, 0, paged.longest)
-        .unsqueeze(0);
-  };
-  const auto [out, lse, statistics] =
-      q.size(1) <= ops::kFewRows
-          ? ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options, paged.block_table)
-          : ops::attention(q, gathered(keys), gathered(values), distance_bias, tau, options);
+  const at::Tensor turned = ops::rope_to_pages({.q = q,
+                                                .k = k,
+                                                .v = v,
+                                                .keys = keys,
+                                                .values = values,
+                                                .slots = paged.slots,
+                                                .rope_base = rope_base,
+                                                .rope = rope,
+                                                .longest = paged.longest});
+  const auto places = [&](const at::Tensor& pool) { return pool.flatten(0, 1).index_select(0, paged.places); };
+  at::Tensor out, lse, statistics;
+  if (paged.places.defined()) {
+    options.cu_seqlens_q = paged.cu_seqlens_q;
+    options.cu_seqlens_k = paged.cu_seqlens_k;
+    std::tie(out, lse, statistics) =
+        ops::attention(turned.squeeze(0), places(keys), places(values), distance_bias, tau, options);
+    out = out.unsqueeze(0);
+  } else if (q.size(1) <= ops::kFewRows) {
+    std::tie(out, lse, statistics) = ops::decode(turned, keys, values, paged.lengths, distance_bias, tau, options,
+                                                 paged.block_table, {}, /*invariant=*/true);
+  } else {
+    // All places of the only sequence, in order.
+    const auto gathered = [&](const at::Tensor& pool) {
+      const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
+      return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
+          .flatten(0, 1)
+          .narrow(0, 0, paged.longest)
+          .unsqueeze(0);
+    };
+    std::tie(out, lse, statistics) =
+        ops::attention(turned, gathered(keys), gathered(values), distance_bias, tau, options);
+  }
   if (stats) *stats = statistics;
   return out;
 }

@@ -8,6 +8,7 @@
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
 #include "ops/attention_weights.h"
+#include "ops/rope.h"
 
 namespace lazy {
 
@@ -22,6 +23,7 @@ class AttentionMixer : public Mixer {
 
   at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
+  bool computes_norm(const ForwardOptions& options) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&qkv, &output}; }
   bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
@@ -49,9 +51,10 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Writes k and v to their pages, then attends to each sequence's pages.
+  // Rotates q and k (`rope_base` 0: they are), writes k and v to their pages, then attends to each sequence's pages.
   at::Tensor attend_paged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t layer,
-                          const PagedKeys& paged, const ops::AttentionOptions& options, at::Tensor* stats) const;
+                          double rope_base, const ops::RopeOptions& rope, const PagedKeys& paged,
+                          ops::AttentionOptions options, at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds its bias, if any.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;

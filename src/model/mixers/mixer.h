@@ -31,6 +31,8 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
+  // Whether forward() takes a pending norm (model/blocks/norm.h).
+  virtual bool computes_norm(const ForwardOptions&) const { return false; }
   // x (batch, length, hidden_size) -> the same shape. `layer` is the index for the cache and the hooks. If not null,
   // `stats` receives the attention statistics, (3, batch, heads, length); other mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,

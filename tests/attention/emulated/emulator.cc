@@ -22,6 +22,9 @@ LAZY_EMULATED_SHARED(float, room);
 namespace lazy::kernels::cuda::decoding {
 LAZY_EMULATED_SHARED(char, memory);
 }
+namespace lazy::ops::cuda::step {
+LAZY_EMULATED_SHARED(char, memory);
+}
 
 emulated::Index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -161,14 +164,14 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
         blockIdx = {x, y, z};
         for (char* memory :
              {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-              lazy::kernels::cuda::decoding::memory}) {
+              lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory}) {
           std::memset(memory, 0xFF, shared_bytes);
           std::memset(memory + shared_bytes, 0x7B, 64);
         }
         run_block(kernel);
         for (const char* memory :
              {lazy::kernels::cuda::portable::memory, reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
-              lazy::kernels::cuda::decoding::memory}) {
+              lazy::kernels::cuda::decoding::memory, lazy::ops::cuda::step::memory}) {
           if (std::count(memory + shared_bytes, memory + shared_bytes + 64, 0x7B) != 64) {
             fail("wrote behind its dynamic shared memory");
           }
