@@ -127,7 +127,7 @@ void keep(at::Tensor& result, const at::Tensor& room) {
 }
 
 // for_backward: with alive_sum, where it is kept.
-ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool for_backward) {
+ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const c10::cuda::CUDAGuard guard(a.q.device());
   CudaCall call = make_call(a.deterministic);
   const Prepared prepared(a, call);

@@ -58,7 +58,7 @@ TORCH_LIBRARY_FRAGMENT(lazy, m) {
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
       "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
       "causal=True, "
-      "int window=-1, bool return_stats=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int window=-1, int return_stats=0) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
 TORCH_LIBRARY_IMPL(lazy, Meta, m) { m.impl("decode", decode_meta); }
@@ -144,7 +144,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
                  options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 options.return_stats);
+                 options.stats_level());
 }
 
 }  // namespace lazy::ops
