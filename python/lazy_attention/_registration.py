@@ -72,13 +72,13 @@ def _refusal(name: str, reason: str):
 # Fake kernels: shapes and types of the results. Arguments that do not fit are refused by the kernels.
 
 
-def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     return (
         q.new_empty((*q.shape[:-1], v.shape[-1])),
         q.new_empty((0,) if normalizer == "sigmoid" else rows, dtype=wide),
-        q.new_empty((3, *rows) if return_stats else (0,), dtype=wide),
+        q.new_empty(((0, 3, 5)[return_stats], *(rows if return_stats else ())), dtype=wide),
     )
 
 
@@ -99,7 +99,7 @@ def _fake_attention(
     window=-1,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
-    return_stats=False,
+    return_stats=0,
     deterministic=False,
 ):
     return _outputs(q, v, normalizer, return_stats)
@@ -185,7 +185,7 @@ def _fake_decode(
     scale=None,
     causal=True,
     window=-1,
-    return_stats=False,
+    return_stats=0,
     invariant=False,
 ):
     return _outputs(q, v_cache, normalizer, return_stats)
@@ -267,7 +267,7 @@ def _attention(
     window=-1,
     cu_seqlens_q=None,
     cu_seqlens_k=None,
-    return_stats=False,
+    return_stats=0,
     deterministic=False,
 ):
     """Gradients go through attention_forward, which also returns what attention_backward wants to have kept."""

@@ -164,6 +164,7 @@ class LazyAttention(nn.Module):
         cu_seqlens_q: Tensor | None = None,
         cu_seqlens_k: Tensor | None = None,
         return_stats: bool = False,
+        return_score_stats: bool = False,
     ) -> Tensor | AttentionOutput:
         """The operator with this layer's parameters and settings."""
 
@@ -179,6 +180,7 @@ class LazyAttention(nn.Module):
             causal=self.causal,
             window=self.window,
             return_stats=return_stats,
+            return_score_stats=return_score_stats,
         )
         if cu_seqlens_q is None:
             return attention_or_decode(q, k, v, **arguments)
@@ -192,6 +194,7 @@ class LazyAttention(nn.Module):
         cu_seqlens: Tensor | None = None,
         positions: Tensor | None = None,
         return_stats: bool = False,
+        return_score_stats: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """
         Args:
@@ -201,6 +204,7 @@ class LazyAttention(nn.Module):
             positions: (length) or (batch, length), for the rotary embedding. Default: 0, 1, 2, ... after the cache;
                 packed documents need no others, because only differences count.
             return_stats: return (out, stats) with the statistics of `lazy_attention.AttentionOutput`.
+            return_score_stats: the same, with those of the scores.
 
         Returns out like x.
         """
@@ -218,6 +222,7 @@ class LazyAttention(nn.Module):
             k, v = cache.extend(k, v)
         if packed:
             q, k, v = q.squeeze(0), k.squeeze(0), v.squeeze(0)
-        result = self.attend(q, k, v, cu_seqlens, cu_seqlens, return_stats)
-        out = self.o_proj((result.out if return_stats else result).flatten(-2))
-        return (out, result.stats) if return_stats else out
+        counted = return_stats or return_score_stats
+        result = self.attend(q, k, v, cu_seqlens, cu_seqlens, return_stats, return_score_stats)
+        out = self.o_proj((result.out if counted else result).flatten(-2))
+        return (out, result.stats) if counted else out

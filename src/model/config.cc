@@ -148,8 +148,13 @@ std::string ModelConfig::kind() const {
 }
 
 double ModelConfig::score_scale(int64_t layer) const {
+  if (attention.multiplier != 0) return attention.multiplier;
   const double scale = attention.scale_scores ? 1 / std::sqrt(static_cast<double>(attention.head_dim)) : 1;
   return attention.scale_by_layer ? scale / static_cast<double>(layer + 1) : scale;
+}
+
+double ModelConfig::rope_base_of(int64_t layer) const {
+  return positions.layer_bases.empty() ? positions.rope_base : positions.layer_bases[static_cast<size_t>(layer)];
 }
 
 double ModelConfig::init_std_of(const std::string& name) const {

@@ -37,7 +37,18 @@ enum class MixerType {
   titans_mag,
   titans_mal
 };
-enum class ModelFamily { llama, mistral, qwen2, qwen3, gpt2, bloom, gpt_oss, transformer_xl, state_spaces };
+enum class ModelFamily {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gpt2,
+  bloom,
+  gpt_oss,
+  granite_swa,
+  transformer_xl,
+  state_spaces
+};
 
 inline constexpr auto kOffsetKinds =
     enum_table<OffsetKind>({{OffsetKind::per_visible, "per_visible"}, {OffsetKind::constant, "constant"}});
@@ -72,6 +83,7 @@ inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::ll
                                                                 {ModelFamily::gpt2, "gpt2"},
                                                                 {ModelFamily::bloom, "bloom"},
                                                                 {ModelFamily::gpt_oss, "gpt_oss"},
+                                                                {ModelFamily::granite_swa, "granite_swa"},
                                                                 {ModelFamily::transformer_xl, "transfo-xl"},
                                                                 {ModelFamily::state_spaces, "state_spaces"}});
 inline constexpr EnumTable kNormalizerNames([] {
@@ -108,11 +120,13 @@ struct AttentionConfig {
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
   bool scale_scores = true;          // queries x keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // and additionally by 1 / (layer + 1)
+  double multiplier = 0;             // scales them instead of head_dim^-0.5; 0: none
 };
 
 struct PositionConfig {
   PositionKind kind = PositionKind::rope;  // can be combined with a distance bias. rope with rope_base 0: no positions
   double rope_base = 1e4;                  // Lazy Attention's default is 1.5e5
+  std::vector<double> layer_bases;         // rope_base of every layer, 0: the layer is not rotated; empty: as rope_base
   double partial_rotary_factor = 1;        // fraction of each head's dimensions that RoPE rotates, from the first on
   bool rope_interleaved = false;           // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
   ops::RopeScaling rope_scaling;           // the operator's types and "dynamic", see rope_at
@@ -141,6 +155,12 @@ struct NormConfig {
   bool embedding_norm = false;  // norm before the first layer
 };
 
+// Granite's constants: the embedding is multiplied, and each branch before it is added to the residual stream; logits
+// are divided.
+struct MultiplierConfig {
+  double embedding = 1, branch = 1, logits_divisor = 1;
+};
+
 // The token mixer. The sizes, [mixer] in TOML, apply to mixers other than attention; 0: inferred from hidden_size.
 struct MixerConfig {
   MixerType type = MixerType::attention;
@@ -166,6 +186,7 @@ struct ModelConfig {
   PositionConfig positions;
   MlpConfig mlp;
   NormConfig norm;
+  MultiplierConfig multipliers;
   MixerConfig mixer;
   ModelFamily family = ModelFamily::llama;  // determines the checkpoint layout
   bool tie_embeddings = false;
@@ -194,7 +215,8 @@ struct ModelConfig {
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
   double score_scale(int64_t layer) const;  // of queries x keys
-  int64_t intermediate() const;             // mlp.intermediate_size, or the size inferred from hidden_ratio
+  double rope_base_of(int64_t layer) const;
+  int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
   // Standard deviation of the initial values of the matrix `name` (relative to the layer).
   double init_std_of(const std::string& name) const;
   void validate() const;  // Error naming the field, for example heads that are not divisible, an odd head_dim

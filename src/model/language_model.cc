@@ -348,6 +348,7 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
 ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOptions& options) const {
   ResidualStream stream;
   stream.branch = embed(ids, options);
+  if (config.multipliers.embedding != 1) stream.branch = stream.branch * config.multipliers.embedding;
   if (config.norm.embedding_norm) stream = {normalize(stream, embedding_norm, config.norm.eps).value, {}};
   stream.branch = LayerHooks(options.activation_hooks, -1)("embedding", stream.branch);
   return stream;
@@ -356,8 +357,10 @@ ResidualStream LanguageModel::Impl::begin(const at::Tensor& ids, const ForwardOp
 at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const ForwardOptions& options) const {
   const LayerHooks hooks(options.activation_hooks, -1);
   run_residual_hooks(stream, hooks, "final.residual");
-  return hooks("final.hidden",
-               config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
+  const at::Tensor hidden = hooks(
+      "final.hidden", config.norm.final_norm ? normalize(stream, final_norm, config.norm.eps).value : sum_of(stream));
+  // The head is linear.
+  return config.multipliers.logits_divisor == 1 ? hidden : hidden / config.multipliers.logits_divisor;
 }
 
 // The last layer of a pass with `rows`: after its attention tokens are independent, so only these rows are computed.

@@ -37,6 +37,8 @@ ModelConfig ModelOptions::apply(ModelConfig config) const {
   if (rope_base != 0) {
     if (!std::isfinite(rope_base) || rope_base <= 1)
       fail("model", "--rope-base: expected more than 1, found {}", rope_base);
+    if (!config.positions.layer_bases.empty())
+      fail("model", "--rope-base: expected a model with one base for all layers, found one for each");
     config.positions.rope_base = rope_base;
   }
   if (!positions.empty()) config.positions.rope_scaling = parse_positions(positions, config);

@@ -16,7 +16,9 @@ static bool has_lse(const AttentionArguments& a) {
   return kernels::traits(kernels::normalizer_from_name(a.normalizer).value()).has_lse;
 }
 
-AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
+AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats) {
+  TORCH_CHECK(return_stats >= 0 && return_stats <= 2, "lazy::", a.operation,
+              ": expected return_stats 0 (none), 1 (of weights) or 2 (of weights and scores), received ", return_stats);
   const auto type = accumulate_type(a.q.scalar_type());
   c10::SymDimVector out_size(a.q.sym_sizes().begin(), a.q.sym_sizes().end());
   out_size.back() = a.v.sym_size(-1);
@@ -24,7 +26,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats) {
   if (a.q.dim() == 4) rows.push_back(a.q.sym_size(0));
   rows.push_back(a.q.sym_size(-2));
   rows.push_back(a.q.sym_size(-3));
-  c10::SymDimVector stats_size{c10::SymInt(return_stats ? 3 : 0)};
+  c10::SymDimVector stats_size{c10::SymInt(kStatsParts[return_stats])};
   if (return_stats) stats_size.insert(stats_size.end(), rows.begin(), rows.end());
   const c10::SymDimVector none{c10::SymInt(0)};
   return {at::empty_symint(out_size, a.q.options()),
@@ -93,12 +95,12 @@ LAZY_SCHEMAS(m) {
       "attention(Tensor q, Tensor k, Tensor v, Tensor? distance_bias=None, Tensor? tau=None, Tensor? sink=None, *, "
       "Tensor? alibi_slopes=None, str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, "
       "float? scale=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
-      "bool return_stats=False, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int return_stats=0, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
   // What autograd calls: alive_sum is for attention_backward, without elements where it is not kept.
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor? distance_bias, Tensor? tau, Tensor? sink, "
       "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, bool causal, int window, "
-      "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, bool return_stats, bool deterministic) "
+      "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, int return_stats, bool deterministic) "
       "-> (Tensor out, Tensor lse, Tensor stats, Tensor alive_sum)");
   m.def(
       "attention_backward(Tensor d_out, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor? distance_bias, "

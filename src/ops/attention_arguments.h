@@ -57,7 +57,7 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,       \
       std::optional<double> scale, bool causal, int64_t window, const OptionalTensor &cu_seqlens_q,   \
       const OptionalTensor &cu_seqlens_k
-#define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, bool return_stats, bool deterministic
+#define LAZY_ATTENTION_PARAMETERS LAZY_ATTENTION_INPUTS, int64_t return_stats, bool deterministic
 #define LAZY_ATTENTION_BACKWARD_PARAMETERS                                                                          \
   const at::Tensor &d_out, const at::Tensor &out, const at::Tensor &lse, LAZY_ATTENTION_INPUTS, bool deterministic, \
       std::array<bool, 7> output_mask, const OptionalTensor &alive_sum
@@ -79,8 +79,10 @@ at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS);
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS);
 
-// Uninitialized outputs. stats is empty unless wanted, lse for a normalizer without a row statistic.
-AttentionOutputs empty_outputs(const AttentionArguments& a, bool return_stats);
+// Uninitialized outputs. stats is empty for return_stats 0, has 3 parts for 1 and 5 for 2 (kernels' stats, and
+// score_stats behind them); lse is empty for a normalizer without a row statistic. Throws for another return_stats.
+constexpr int64_t kStatsParts[] = {0, 3, 5};
+AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats);
 
 // Checks the backward's inputs beside the forward's arguments: d_out, out and alive_sum (if it has elements) like the
 // forward's out, its lse. After check_attention. Throws "lazy::attention_backward: expected ..., received ...".

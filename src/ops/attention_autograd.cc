@@ -75,7 +75,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                const OptionalTensor& sink, const OptionalTensor& alibi_slopes, std::string normalizer,
                                std::string offset, std::optional<double> sigmoid_bias, std::optional<double> scale,
                                bool causal, int64_t window, const OptionalTensor& cu_seqlens_q,
-                               const OptionalTensor& cu_seqlens_k, bool return_stats, bool deterministic) {
+                               const OptionalTensor& cu_seqlens_k, int64_t return_stats, bool deterministic) {
     at::AutoDispatchBelowADInplaceOrView guard;
     auto [out, lse, stats, alive_sum] =
         forward_op().call(q, k, v, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale,
@@ -142,7 +142,7 @@ AttentionOutputs attention(const at::Tensor& q, const at::Tensor& k, const at::T
   return attention_op().call(q, k, v, optional(distance_bias), optional(tau), optional(options.sink),
                              optional(options.alibi_slopes), options.normalizer, options.offset, options.sigmoid_bias,
                              options.scale, options.causal, options.window, optional(options.cu_seqlens_q),
-                             optional(options.cu_seqlens_k), options.return_stats, options.deterministic);
+                             optional(options.cu_seqlens_k), options.stats_level(), options.deterministic);
 }
 
 }  // namespace lazy::ops

@@ -124,7 +124,7 @@ void keep(at::Tensor& result, const at::Tensor& room) {
 }
 
 // for_backward: with alive_sum, where it is kept.
-ForwardOutputs run_forward(const AttentionArguments& a, bool return_stats, bool for_backward) {
+ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);
   const Prepared prepared(a, call);

@@ -47,7 +47,7 @@ LAZY_SCHEMAS(m) {
       "Tensor? sink=None, *, Tensor? block_table=None, Tensor? visible_count=None, Tensor? alibi_slopes=None, "
       "str normalizer=\"elastic\", str offset=\"per_visible\", float? sigmoid_bias=None, float? scale=None, bool "
       "causal=True, "
-      "int window=-1, bool return_stats=False, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
+      "int window=-1, int return_stats=0, bool invariant=False) -> (Tensor out, Tensor lse, Tensor stats)");
 }
 
 // The CPU implementation checks lengths and pages, then runs the kernel. float64 runs the reference.

@@ -30,7 +30,7 @@ AttentionOutputs decode(const at::Tensor& q, const at::Tensor& k_cache, const at
   return op.call(q, k_cache, v_cache, cache_lengths, optional(distance_bias), optional(tau), optional(options.sink),
                  optional(block_table), optional(visible_count), optional(options.alibi_slopes), options.normalizer,
                  options.offset, options.sigmoid_bias, options.scale, options.causal, options.window,
-                 options.return_stats, invariant);
+                 options.stats_level(), invariant);
 }
 
 }  // namespace lazy::ops

@@ -10,7 +10,7 @@ namespace lazy::ops {
       const OptionalTensor &distance_bias, const OptionalTensor &tau, const OptionalTensor &sink,                 \
       const OptionalTensor &block_table, const OptionalTensor &visible_count, const OptionalTensor &alibi_slopes, \
       std::string_view normalizer, std::string_view offset, std::optional<double> sigmoid_bias,                   \
-      std::optional<double> scale, bool causal, int64_t window, bool return_stats, bool invariant
+      std::optional<double> scale, bool causal, int64_t window, int64_t return_stats, bool invariant
 // The part that lazy::attention has too. `none` is an OptionalTensor that lives as long.
 #define LAZY_DECODE_PACK(none)                                                                                    \
   {                                                                                                               \

@@ -75,11 +75,16 @@ def test_equals_attention(normalizer):
     """lse, statistics and results of the other operator, in float64: the same definition."""
     (q, k, v), parameters = problem(normalizer)
     ours = decode(
-        q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_stats=True
+        q, k, v, torch.tensor(LENGTHS), *parameters, normalizer=normalizer, return_lse=True, return_score_stats=True
     )
     parts = [
         lazy_attention.attention(
-            q[b : b + 1], k[b : b + 1, :n], v[b : b + 1, :n], *parameters, normalizer=normalizer, return_stats=True
+            q[b : b + 1],
+            k[b : b + 1, :n],
+            v[b : b + 1, :n],
+            *parameters,
+            normalizer=normalizer,
+            return_score_stats=True,
         )
         for b, n in enumerate(LENGTHS)
     ]

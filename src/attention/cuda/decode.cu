@@ -93,6 +93,7 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   r.alibi_slopes = a.alibi_slopes;
   r.lse = a.lse;
   r.stats = a.stats;
+  r.score_stats = a.score_stats;
   r.lengths = a.lengths;
   r.block_table = a.block_table;
   r.visible_counts = a.visible_counts;

@@ -115,6 +115,7 @@ void launch(Params p, cudaStream_t stream) {
         start<make_scores<Products, false>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
       }
       if (p.separate_states) launch_states(p, sequences, stream);
+      if (p.score_stats) launch_score_statistics(p, sequences, stream);
       start<sum_values<Products>>(p, grid(p.max_spans), kThreads, kWarps * p.value_bytes, true, stream);
       after_own = true;
     }

@@ -6,7 +6,8 @@
 //   values  a block has a span of kWarps * scan keys of a tile. It computes its rows' states unless the states kernel
 //           did, lists the keys that carry weight and sums their rows of V;
 //   sums    a block a row: adds up the spans.
-// The first three run in rounds, each of as many tiles as the memory for scores holds.
+// Score statistics, where they are asked for, are one more kernel behind the scores, a block a row.
+// All but sums run in rounds, each of as many tiles as the memory for scores holds.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -56,7 +57,7 @@ struct Divisor {
 struct Params {
   Tensor q, k, v, out;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats;
+  float *lse, *stats, *score_stats;
   const int64_t *lengths, *block_table, *visible_counts;
   int64_t table_width, pages;
   Divisor page_size;
@@ -92,8 +93,9 @@ struct Params {
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // 2-byte types, 16-byte loads of K and V
 void decode_plain(const Params& p, cudaStream_t stream);         // every problem, fp32 arithmetic
 
-void launch_states(const Params& p, int sequences, cudaStream_t stream);  // of the round
-void launch_sums(const Params& p, cudaStream_t stream);                   // of all rows
+void launch_states(const Params& p, int sequences, cudaStream_t stream);            // of the round
+void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // likewise
+void launch_sums(const Params& p, cudaStream_t stream);                             // of all rows
 
 // Launching kernels that begin with wait_for_launcher().
 

@@ -12,7 +12,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, at::Device devic
       input_(c.mixer_of(layer) == MixerType::attention ? "attention.input" : "mixer.input"),
       output_(c.mixer_of(layer) == MixerType::attention ? "attention.output" : "mixer.output"),
       norm_eps_(c.norm.eps),
-      post_norm_(c.norm.post_norm) {
+      post_norm_(c.norm.post_norm),
+      multiplier_(c.multipliers.branch) {
   mixer_norm = make_norm(c, device);
   if (!c.mlp.enabled) return;
   mlp_norm = make_norm(c, device);
@@ -37,7 +38,7 @@ NormOutput DecoderBlock::pre_norm(ResidualStream& stream, const NormWeights& nor
 }
 
 void DecoderBlock::post_norm(ResidualStream& stream, const NormWeights& norm, at::Tensor branch) const {
-  stream.branch = std::move(branch);
+  stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 

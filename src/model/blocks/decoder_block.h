@@ -33,6 +33,7 @@ class DecoderBlock {
   const char *input_, *output_;  // hook point names of the mixer half
   double norm_eps_;
   bool post_norm_;
+  double multiplier_;  // of branches
 };
 
 }  // namespace lazy

@@ -5,7 +5,7 @@
 namespace lazy {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kTransformerXl};
+  static const std::vector<const Family*> all = {&kGpt2, &kBloom, &kGptOss, &kGraniteSwa, &kTransformerXl};
   return all;
 }
 

@@ -51,6 +51,9 @@ extern const Family kBloom;
 // gpt-oss (OpenAI 2025), GptOssForCausalLM: Llama's layout with a learned sink in every head's softmax, alternating
 // windows, YaRN, biases and a mixture of experts. MXFP4 weights are read as fp32 (model/mxfp4.h).
 extern const Family kGptOss;
+// GraniteSWA (IBM 2026), GraniteSWAForCausalLM: Llama's layout with a sink a head, windows and bases of RoPE by layer,
+// and constant multipliers.
+extern const Family kGraniteSwa;
 // Transformer-XL (Dai et al. 2019), TransfoXLLMHeadModel: relative positions and memory, post-norm LayerNorm, an
 // adaptive vocabulary.
 extern const Family kTransformerXl;

@@ -62,6 +62,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
       head_dim_(c.attention.head_dim),
       window_(c.window_of(layer)),
       scale_(c.score_scale(layer)) {
+  config_.positions.rope_base = c.rope_base_of(layer);
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   if (c.attention.distance_bias_window > 0) {
     distance_bias = at::zeros({heads_, c.attention.distance_bias_window}, options).requires_grad_(true);
