@@ -60,7 +60,7 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   const LayerHooks hooks(options.activation_hooks, layer);
   run_residual_hooks(stream, hooks, "middle");
   const NormOutput x = run_norm_hooks(pre_norm(stream, mlp_norm), hooks, "mlp.input");
-  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute)));
+  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 
 }  // namespace lazy
