@@ -33,8 +33,33 @@ FamilyDefaults family_defaults(const std::string& type) {
   return {};
 }
 
+// The fields by which the released models of gated attention (arXiv 2505.06708) extend Qwen3.
+constexpr std::pair<const char*, GateKind> kGateFields[] = {{"headwise_attn_output_gate", GateKind::head},
+                                                            {"elementwise_attn_output_gate", GateKind::element}};
+
+void read_gate(const Fields& fields, ModelConfig& m) {
+  for (const auto& [field, kind] : kGateFields) {
+    bool used = false;
+    fields.boolean({field}, used);
+    if (!used) continue;
+    if (m.attention.gate != GateKind::none)
+      fail(kOperation, "{}: {}: expected one gate of the attention output, found two", fields.file(), field);
+    m.attention.gate = kind;
+  }
+  if (m.attention.gate == GateKind::none) return;
+  fields.boolean({"use_qk_norm"}, m.attention.qk_norm);
+  for (const char* field : {"qkv_bias", "attention_bias"}) fields.must_be_absent(field, "biases beside gates");
+}
+
+void write_gate(const ModelConfig& m, nlohmann::ordered_json& out) {
+  for (const auto& [field, kind] : kGateFields) out[field] = m.attention.gate == kind;
+  out["use_qk_norm"] = m.attention.qk_norm;
+  out["qkv_bias"] = false;
+}
+
 void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) {
   m.attention.qk_norm = type == "qwen3";
+  if (type == "qwen3") read_gate(fields, m);
   if (type == "llama" || type == "qwen3") {
     fields.boolean({"attention_bias"}, m.attention.qkv_bias);
     m.attention.output_bias = m.attention.qkv_bias;
@@ -124,6 +149,7 @@ void write_decoder(const ModelConfig& m, nlohmann::ordered_json& out) {
   const bool lazy = transformers_class == "LazyForCausalLM", llama = transformers_class == "LlamaForCausalLM";
   if (lazy || llama || transformers_class == "Qwen3ForCausalLM") out["attention_bias"] = m.attention.qkv_bias;
   if (lazy || llama) out["mlp_bias"] = false;
+  if (m.gates_in_queries()) write_gate(m, out);
 }
 
 }  // namespace

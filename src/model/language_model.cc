@@ -21,6 +21,7 @@
 #include "model/paged_keys.h"
 #include "model/parameters.h"
 #include "model/positions/positions.h"
+#include "model/quantization.h"
 #include "ops/decode.h"
 #include "ops/dense_product.h"
 #include "ops/few_rows.h"
@@ -29,7 +30,7 @@
 namespace lazy {
 namespace fs = std::filesystem;
 
-constexpr uint64_t kBiasStream = 0xB1A5;
+constexpr uint64_t kBiasStream = 0xB1A5, kGateStream = 0x6A7E;
 
 struct LanguageModel::Impl {
   // `empty`: allocates no memory for the trained weights.
@@ -114,6 +115,7 @@ struct LanguageModel::Impl {
     at::Generator generator = at::detail::createCPUGenerator(seed);
     // Of distance biases with distance_bias_init_apart.
     at::Generator apart = at::detail::createCPUGenerator(seed ^ kBiasStream);
+    at::Generator gates = at::detail::createCPUGenerator(seed ^ kGateStream);
     // Drawn on the CPU for every device, so that a seed gives the same weights everywhere.
     const auto on_cpu = [](const at::Tensor& t) { return at::zeros(t.sizes(), at::TensorOptions().dtype(at::kFloat)); };
     const auto normal = [&](const at::Tensor& t, double std) { t.copy_(on_cpu(t).normal_(0, std, generator)); };
@@ -125,8 +127,9 @@ struct LanguageModel::Impl {
     for (const DecoderBlock& block : blocks) {
       for (const auto& [name, tensor] : block.mixer->parameters()) {
         at::Tensor fresh = on_cpu(tensor);
-        const bool own_stream = config.attention.distance_bias_init_apart && name == names.distance_bias;
-        if (block.mixer->init_parameter(name, fresh, config, own_stream ? apart : generator)) tensor.copy_(fresh);
+        const bool bias_apart = config.attention.distance_bias_init_apart && name == names.distance_bias;
+        at::Generator& own = bias_apart ? apart : name == names.output_gate ? gates : generator;
+        if (block.mixer->init_parameter(name, fresh, config, own)) tensor.copy_(fresh);
       }
       if (!block.mlp) continue;
       for (const auto& [name, tensor] : block.mlp->parameters()) {
@@ -180,6 +183,7 @@ struct LanguageModel::Impl {
                     : ops::linear_cross_entropy(hidden, head_matrix(), labels);
   }
   void check(const at::Tensor& ids, const ForwardOptions& options) const;
+  void quantize();  // as `quantization` says
   // begin: the stream before the first layer. The hidden states are those after the last norm.
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
@@ -223,6 +227,7 @@ struct LanguageModel::Impl {
   at::ScalarType dtype = at::kFloat;
   Checkpointing checkpointing = Checkpointing::none;
   bool deterministic = false;
+  Quantization quantization;
 };
 
 LanguageModel::LanguageModel(const ModelConfig& config, uint64_t seed)
@@ -289,6 +294,29 @@ void LanguageModel::hold_compute_dtype() {
   impl_->head_cast = {};
 }
 
+void LanguageModel::Impl::quantize() {
+  bool cached = false;
+  for (const DecoderBlock& block : blocks) {
+    std::vector<const Linear*> products = block.mixer->products();
+    if (block.mlp) {
+      for (const Linear* product : block.mlp->products()) products.push_back(product);
+    }
+    for (const Linear* product : products) {
+      if (quantization.weights.used()) product->round_weights(quantization.weights);
+      product->set_input_rounding(quantization.inputs);
+    }
+    cached |= block.mixer->set_cache_rounding(quantization.cache);
+  }
+  if (quantization.cache.used() && !cached)
+    fail("model", "quantized caches: expected layers that cache keys and values, found {}", config.kind());
+}
+
+void LanguageModel::quantize(const Quantization& quantization) {
+  impl_->require_resident_weights("rounded weights");
+  impl_->quantization = quantization;
+  impl_->quantize();
+}
+
 void LanguageModel::set_checkpointing(Checkpointing checkpointing) { impl_->checkpointing = checkpointing; }
 void LanguageModel::set_deterministic(bool deterministic) { impl_->deterministic = deterministic; }
 
@@ -306,6 +334,8 @@ void LanguageModel::to(at::Device device) {
   moved->dtype = impl_->dtype;
   moved->checkpointing = impl_->checkpointing;
   moved->deterministic = impl_->deterministic;
+  moved->quantization = impl_->quantization;
+  if (moved->quantization.used()) moved->quantize();
   impl_ = std::move(moved);
 }
 
@@ -316,6 +346,8 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
          ids.dim());
   }
   if (loader && at::GradMode::is_enabled()) require_resident_weights("gradients");
+  if (quantization.used() && at::GradMode::is_enabled())
+    fail("model", "rounded products and caches serve inference: disable gradients first");
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache serves inference: disable gradients first");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");

@@ -16,7 +16,7 @@ import lazy_attention.hf as hf  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 WRITER = os.environ.get("LAZY_TEST_MODELS")
-KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias"]
+KINDS = ["lazy", "grouped_tied", "constant_offset_fixed", "window_no_bias", "softmax_with_bias", "gated_off_by_one"]
 
 
 @pytest.fixture(scope="session")

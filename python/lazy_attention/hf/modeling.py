@@ -48,6 +48,9 @@ class LazyDecoderAttention(LazyAttention):
             distance_bias_std=config.distance_bias_init_std,
             rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
             window=window,
+            sink=config.sink_init,
+            sink_trainable=config.sink_trainable,
+            gate=config.attention_gate,
         )
         self.layer_idx = layer_idx
 
@@ -74,7 +77,7 @@ class LazyDecoderAttention(LazyAttention):
             offset=self.offset,
             window=self.window,
         )
-        return self.o_proj(out.flatten(-2))
+        return self.o_proj(self.gated(out, x).flatten(-2))
 
 
 class LazyMLP(nn.Module):
@@ -138,7 +141,7 @@ class LazyPreTrainedModel(PreTrainedModel):
             if module.softmax_offset is not None:
                 init.constant_(module.softmax_offset, module.tau_init)
             if module.sinks is not None:
-                init.zeros_(module.sinks)
+                init.constant_(module.sinks, module.sink_init)
             if module.learnable_bias_diagonals is not None:
                 init.normal_(module.learnable_bias_diagonals, 0.0, module.distance_bias_std)
 

@@ -62,7 +62,7 @@ void DecoderBlock::feed_forward(ResidualStream& stream, int64_t layer, const For
   run_residual_hooks(stream, hooks, "middle");
   const NormOutput x = run_norm_hooks(
       pre_norm(stream, mlp_norm, !options.activation_hooks && !recompute && mlp->computes_norm()), hooks, "mlp.input");
-  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute)));
+  post_norm(stream, mlp_norm, hooks("mlp.output", mlp->forward(x, recompute, hooks)));
 }
 
 }  // namespace lazy

@@ -7,6 +7,7 @@
 #include "model/blocks/norm.h"
 #include "ops/few_rows.h"
 #include "ops/quantize_fp8.h"
+#include "ops/round_to_nearest.h"
 
 namespace lazy {
 
@@ -41,6 +42,11 @@ class Linear {
   bool fp8() const { return fp8_; }
   // Rounds W to 8-bit numbers with a scale a row, in place, and keeps them for decoding (ops/few_rows.h).
   void set_int8() const;
+  // Rounds W to the nearest values in place; a unit is a part, or with "channel" and "token" a row.
+  void round_weights(ops::Rounding rounding) const;
+  // From now on inputs are rounded before the product: inference only. Products of integers where LibTorch has them.
+  void set_input_rounding(const ops::Rounding& rounding) const { inputs_ = rounding; }
+  bool rounds_inputs() const { return inputs_.used(); }
   // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // The buffer of matrix(dtype), which the caller keeps up to date from now on. dtype differs from the parts' dtype.
@@ -64,6 +70,10 @@ class Linear {
   mutable CastCache cast_;
   mutable bool fp8_ = false;
   mutable ops::Int8Matrix int8_;
+  mutable ops::Rounding inputs_;
+  mutable ops::Rounded rounded_;  // W's integers, undefined where it was not rounded
+
+  at::Tensor product_of_rounded(const at::Tensor& x) const;
 };
 
 // A factor of matrix products: as it is, or in 8-bit floating point.

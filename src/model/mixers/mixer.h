@@ -14,6 +14,7 @@
 #include "model/parameters.h"
 #include "model/safetensors.h"
 #include "ops/attention_weights.h"
+#include "ops/round_to_nearest.h"
 
 namespace lazy {
 
@@ -48,6 +49,9 @@ class Mixer {
   // tensors of two or more dimensions are drawn from N(0, init_std).
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
+
+  // From now on keys and values are rounded as the cache would hold them. Returns false for a mixer without any.
+  virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
   // The attention terms and projections of the layer; empty for other mixers.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
