@@ -377,6 +377,9 @@ TEST(ModelOptions, ChangePositionsAndNameTheirMistakes) {
         << bad;
   }
   EXPECT_THAT(error([&] { applied("", 0.5); }), HasSubstr("--rope-base: expected more than 1, found 0.5"));
+  stretched.positions.layer_bases = {1e4, 0};
+  EXPECT_THAT(error([&] { (ModelOptions{.rope_base = 5e5}.apply(stretched)); }),
+              HasSubstr("--rope-base: expected a model with one base"));
   EXPECT_EQ((ModelOptions{.cache = "streaming:4+508"}.streaming()), (StreamingCache{4, 508}));
   EXPECT_EQ((StreamingCache{4, 508}.name()), "streaming:4+508");
   for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
