@@ -67,7 +67,8 @@ class LazyAttention(nn.Module):
         bias: biases in the projections.
         gate: "head" or "element": every head's output is multiplied by sigmoid(gate_proj(x)), a number a head or an
             element (gated attention, arXiv 2505.06708); "none".
-        sink, sink_trainable: initial value of the sinks; False fixes them, as a buffer (off-by-one softmax at 0).
+        sink: initial value of the sinks of "softmax_sink".
+        sink_trainable: False fixes them, as a buffer (off-by-one softmax at 0).
 
     Parameter names are those of our checkpoints (``attn.*`` in model.safetensors). ``softmax_offset``, ``sinks`` and
     ``learnable_bias_diagonals`` are used in fp32 for every type of the module.
