@@ -142,9 +142,9 @@ rope = dict(rope_type="default", rope_theta=5e4)
 for seed in (0, 1):
     make(f"bases-{seed}", GraniteSWAConfig(**shape, rope_parameters=rope, layer_rope_theta=[0, 1e3, 1e5]), seed=seed)
     make(f"one-base-{seed}", GraniteSWAConfig(**{**shape, "num_key_value_heads": 6}, rope_parameters=rope, )"
-                                      R"(attention_bias=True), seed=seed)
+                                       R"(attention_bias=True), seed=seed)
     make(f"layers-{seed}", GraniteSWAConfig(**shape, tie_word_embeddings=False, )"
-                                      R"(layer_types=["sliding_attention", "full_attention", "full_attention"]),
+                                       R"(layer_types=["sliding_attention", "full_attention", "full_attention"]),
          "bfloat16", "60KB", seed=seed)
 )";
 
