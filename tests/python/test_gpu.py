@@ -54,6 +54,10 @@ def test_opcheck():
     tau = torch.full((4,), -0.9, device="cuda").requires_grad_()
     library.opcheck(lazy.attention.default, (q, k, v, bias, tau))
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "causal": False, "return_stats": True})
+    for dtype in (torch.float32, torch.bfloat16):  # with alive_sum and without
+        half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
+        options = (None, None, "elastic", "per_visible", None, None, True, -1, None, None, False, False)
+        library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
     lengths = torch.tensor([9], dtype=torch.int32, device="cuda")
     with torch.no_grad():
         library.opcheck(lazy.decode.default, (q[:, :1], k, v, lengths, bias, tau))

@@ -28,6 +28,11 @@ def test_import_is_quick():
     assert seconds < 1  # a third of it on an idle machine
 
 
+def test_operators_pass_pytorchs_own_checks():
+    script = Path(__file__).parents[1] / "ops" / "check_operators.py"
+    python(f"import runpy; sys.argv = ['', 'lazy_attention']; runpy.run_path({str(script)!r})", PACKAGE.parent)
+
+
 def test_an_older_pytorch_is_one_clear_line():
     _library.check_version(torch.__version__)
     _library.check_version("2.11.0+cpu")
