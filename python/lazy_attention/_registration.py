@@ -401,15 +401,15 @@ def _rope(keys, x, base=10000.0, offset=0, inverse=False, *, positions=None, **o
     return _rotated(keys, x, base, offset, inverse, positions, options)
 
 
-def _decoded(keys, options, *tensors):
+def _decoded(keys, tensors, options, *_):
     with torch._C._AutoDispatchBelowAutograd():
         return ops.decode.default.redispatch(_below_autograd(keys), *tensors, **options)
 
 
 class _Decode(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, keys, options, *tensors):
-        return _decoded(keys, options, *tensors)
+    def forward(ctx, *arguments):
+        return _decoded(*arguments)
 
     @staticmethod
     def backward(ctx, *_):
@@ -417,8 +417,9 @@ class _Decode(torch.autograd.Function):
 
 
 def _decode(keys, *tensors, **options):
-    refuses = _wants_gradient(*tensors, *(t for t in options.values() if isinstance(t, Tensor)))
-    return (_Decode.apply if refuses else _decoded)(keys, options, *tensors)
+    inputs = [t for t in (*tensors, *options.values()) if isinstance(t, Tensor)]
+    call = _Decode.apply if _wants_gradient(*inputs) else _decoded
+    return call(keys, tensors, options, *inputs)  # autograd sees tensors that are arguments themselves
 
 
 def _no_second_derivative(name: str):

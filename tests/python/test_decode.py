@@ -107,9 +107,13 @@ def test_opcheck_and_compile():
 
 def test_a_gradient_is_a_clear_error():
     (q, k, v), parameters = problem("softmax", torch.float32)
-    out = decode(q.requires_grad_(), k, v, torch.tensor(LENGTHS), normalizer="softmax")
-    with pytest.raises(RuntimeError, match="lazy::decode"):
-        out.sum().backward()
+    slopes = torch.full((q.shape[2],), 0.1, requires_grad=True)
+    for out in (
+        decode(q, k, v, torch.tensor(LENGTHS), normalizer="softmax", alibi_slopes=slopes),
+        decode(q.requires_grad_(), k, v, torch.tensor(LENGTHS), normalizer="softmax"),
+    ):
+        with pytest.raises(RuntimeError, match="lazy::decode"):
+            out.sum().backward()
 
 
 @pytest.mark.parametrize(
