@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheels of the operator and of the program into dist/. Usage: scripts/wheels.sh [operator] [cli]
-# The same commit gives the same bytes: times are the commit's, and no path of this machine gets in.
+# The same commit gives the same bytes in the same folder: times are the commit's, and no path of this machine gets in
+# but as a hash in the names that nvcc makes.
 # The build folders stay in build-wheels/, so that a second run compiles only what changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
