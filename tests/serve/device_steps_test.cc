@@ -111,10 +111,11 @@ TEST_P(DeviceStepsModels, ATextDoesNotDependOnTheBatchNorOnRecording) {
   const auto alone = texts_of(model, with_steps(), requests, false);
   const auto unrecorded = texts_of(model, with_steps(false), requests, true);
   for (size_t n = 0; n < requests.size(); ++n) {
-    EXPECT_TRUE(same(together[n], unrecorded[n])) << "request " << n;
     if (on_gpu()) {
+      EXPECT_TRUE(same(together[n], unrecorded[n])) << "request " << n;
       EXPECT_TRUE(same(together[n], alone[n])) << "request " << n;
-    } else {  // passes over prompts differ in size, and with it the order of additions
+    } else {  // passes over prompts differ in size with the moment a request comes, and with it the order of additions
+      EXPECT_EQ(ids_of(together[n]), ids_of(unrecorded[n])) << "request " << n;
       EXPECT_EQ(ids_of(together[n]), ids_of(alone[n])) << "request " << n;
     }
   }
