@@ -25,6 +25,7 @@ void on_signal(int signal) {
 void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_signal;
+  action.sa_flags = SA_ONSTACK;  // ops/signal_stack.h says why
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);

@@ -6,6 +6,8 @@
 
 #include <optional>
 
+#include "ops/signal_stack.h"
+
 namespace lazy::ops {
 
 namespace {
@@ -24,6 +26,7 @@ bool served(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor by_onednn(const at::Tensor& a, const at::Tensor& b) {
+  use_signal_stack();
   const at::AutoDispatchBelowADInplaceOrView no_gradient;
   torch::jit::Stack stack{a, b, c10::IValue(), "none", c10::List<std::optional<at::Scalar>>(), ""};
   onednn()->callBoxed(&stack);

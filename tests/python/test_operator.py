@@ -2,6 +2,8 @@
 
 import pathlib
 import re
+import subprocess
+import sys
 import typing
 
 import definition
@@ -307,3 +309,29 @@ def test_library_is_found_by_the_documented_order(tmp_path, monkeypatch):
 def test_version_is_the_projects():
     project = (pathlib.Path(__file__).parents[2] / "CMakeLists.txt").read_text()
     assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
+
+
+# oneDNN's product had its stack in the heap, where a signal handler overwrote other objects (ops/signal_stack.h).
+def test_signals_during_linear_cross_entropy_leave_the_heap_alone():
+    script = """
+import os, signal, threading, time, torch, lazy_attention
+torch.set_num_threads(1)
+hidden, weight, labels = torch.randn(172, 256), torch.randn(64, 256), torch.randint(64, (172,))
+expected = lazy_attention.linear_cross_entropy(hidden, weight, labels)
+received = []
+signal.signal(signal.SIGUSR1, lambda *_: received.append(None))
+main, sender = os.getpid(), os.fork()
+if sender == 0:
+    while os.getppid() == main:
+        os.kill(main, signal.SIGUSR1)
+        time.sleep(2e-5)
+    os._exit(0)
+end = time.time() + 2
+while time.time() < end:
+    assert torch.equal(lazy_attention.linear_cross_entropy(hidden, weight, labels), expected)
+assert len(received) > 100, len(received)
+print("same", flush=True)
+os.kill(sender, signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stdout == "same\n", (ended.returncode, ended.stderr)

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "ops/library.h"
+#include "ops/signal_stack.h"
 
 namespace lazy::ops {
 
@@ -28,6 +29,7 @@ at::Tensor dense_product(const at::Tensor& a, const at::Tensor& b) {
   const bool served = a.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
                       a.size(0) >= kFewestRows && a.numel() > 0 && b.numel() > 0 && onednn();
   if (!served) return at::mm(a, b.t());
+  use_signal_stack();
   AtenTensorHandle product = nullptr;
   const char* algorithm = "";
   TORCH_ERROR_CODE_CHECK(
