@@ -5,8 +5,8 @@
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
+#include "ops/cuda/fast_weights_ptx.cuh"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/tf32.cuh"
 
 namespace lazy::ops::cuda::learning {
 
@@ -18,12 +18,12 @@ constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-__device__ inline int warp() { return static_cast<int>(threadIdx.x) / 32; }
-__device__ inline int lane() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int warp() { return thread() / 32; }
+__device__ inline int lane() { return thread() % 32; }
 
 // Queues the copy of ROWS rows, `step` elements apart.
 template <int ROWS, int THREADS>
-__device__ void fetch(float* tile, const float* from, int64_t step) {
+__device__ void fetch(float* tile, const float* from, int step) {
 #pragma unroll
   for (int n = threadIdx.x; n < ROWS * kDim / 4; n += THREADS) {
     const int row = n / (kDim / 4), column = n % (kDim / 4) * 4;
@@ -118,7 +118,7 @@ __device__ void product(Share<WARPS, M, N>& to, const Left& left, const Right& r
   using To = Share<WARPS, M, N>;
   if (To::idle()) return;
   const int i = lane() / 4, j = lane() % 4, row = To::row() + i, column = To::group() * To::kColumns + i;
-#pragma unroll 4
+#pragma unroll 2
   for (int k = j; k < K; k += 8) {
     const uint32_t x[4] = {tf32(left(row, k)), tf32(left(row + 8, k)), tf32(left(row, k + 4)),
                            tf32(left(row + 8, k + 4))};
@@ -150,7 +150,7 @@ __device__ float2 both(const Function& function, float2 a) {
 template <int T>
 __device__ float column_sum(const float* tile) {
   float sum = 0;
-#pragma unroll 4
+#pragma unroll 2
   for (int row = 0; row < T; ++row) sum += tile[row * kStep + threadIdx.x];
   return sum;
 }

@@ -31,9 +31,11 @@ __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, co
 
 // TWO: layers. Without momentum the layers have biases.
 template <int T, bool TWO, bool MOMENTUM>
-__global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant__ FastWeightsProblem p) {
+__global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
+    backward(const __grid_constant__ FastWeightsProblem p) {
   constexpr int kWarp = kWarps<T>, kThreads = 32 * kWarp, kGroups = Layout<T, kWarp>::kGroups;
   constexpr float kBias = MOMENTUM ? 0 : 1;
+  static_assert(2 * kWarp <= T);  // what the warps leave in rows of a tile
   using Outputs = Share<kWarp, T, kDim>;
   using Square = Share<kWarp, T, T>;
   using Matrix = Share<kWarp, kDim, kDim>;
@@ -50,17 +52,16 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
   float* const dots = sums + 4 * kGroups * T;
 
   const int64_t n = blockIdx.x;
-  const int slices = TWO ? static_cast<int>(p.H / kDim) : 1;
+  const int H = static_cast<int>(p.H);
+  const int slices = TWO ? H / kDim : 1;
   const Gelu act{p.tanh};
   const FastWeightsLayer &first = p.first, &last = p.last;
   const auto load = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, kDim); };
-  const auto load_hidden = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, p.H); };
-  const auto load_first = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, p.H); };
+  const auto load_hidden = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, H); };
+  const auto load_first = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, H); };
   const auto load_last = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, kDim); };
-  float2 weight{}, bias{}, by_weight{}, by_bias{};
-  if (p.norm_weight) {
-    weight = pair(p.norm_weight + n * kDim + 2 * lane());
-    bias = pair(p.norm_bias + n * kDim + 2 * lane());
+  if (p.norm_weight && threadIdx.x < kDim) {
+    p.d_norm_weight[n * kDim + threadIdx.x] = p.d_norm_bias[n * kDim + threadIdx.x] = 0;
   }
   const Place own{n, p.H, T};  // in what has no chunks
 
@@ -130,33 +131,37 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
       __syncthreads();
     }
 
-    // The step back through a slice of a layer's state: `by` becomes the gradient with respect to its W before the
-    // chunk, as far as the outputs of the layer at a, with their gradients d_y, and the update give it; so does d_S.
-    // W and V have the gradients with respect to the state after the chunk.
-    const auto through_state = [&](Matrix& by, const float* a, const float* d_y, const FastWeightsLayer& layer,
-                                   int64_t from, float* d_S, int64_t step) {
-      if constexpr (MOMENTUM) {
-        product<T>(by, ScaledColumns{a, read_keep}, Rows{d_y});
-      } else {
-        product<T>(by, Columns{a}, Rows{d_y});
-      }
-      by.each([&](int i, int j, float& x, float& y) {
-        const float2 d = pair(W + i * kStep + j);
-        x += keep * d.x, y += keep * d.y;
+    // The step back through a slice of a layer's state, of which W and V have the gradients after the chunk: d_W and
+    // d_S become those before it, as far as the update and the outputs of the layer at a, with the gradients d_y, give
+    // them.
+    const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
+                                   int64_t to, int step) {
+      {
+        Matrix by;
         if constexpr (MOMENTUM) {
-          const float2 w = pair(layer.W + from + i * step + j), s = pair(layer.S + from + i * step + j);
-          d_keep += w.x * d.x + w.y * d.y;
-          d_carry += s.x * d.x + s.y * d.y;
+          product<T>(by, ScaledColumns{a, read_keep}, Rows{d_y});
+        } else {
+          product<T>(by, Columns{a}, Rows{d_y});
         }
-      });
+        by.each([&](int i, int j, float& x, float& y) {
+          const float2 d = pair(W + i * kStep + j);
+          set_pair(layer.d_W + to + i * step + j, x + keep * d.x, y + keep * d.y);
+          if constexpr (MOMENTUM) {
+            const float2 w = pair(layer.W + from + i * step + j), s = pair(layer.S + from + i * step + j);
+            d_keep += w.x * d.x + w.y * d.y;
+            d_carry += s.x * d.x + s.y * d.y;
+          }
+        });
+      }
       if constexpr (MOMENTUM) {
-        Matrix momentum;
-        product<T>(momentum, ScaledColumns{a, read_carry}, Rows{d_y});
-        momentum.each([&](int i, int j, float& x, float& y) {
+        Matrix by;
+        product<T>(by, ScaledColumns{a, read_carry}, Rows{d_y});
+        by.each([&](int i, int j, float& x, float& y) {
           const float2 d = pair(W + i * kStep + j), e = pair(V + i * kStep + j);
           const float2 s = pair(layer.S + from + i * step + j);
           d_momentum_keep += s.x * e.x + s.y * e.y;
-          set_pair(d_S + i * step + j, x + carry * d.x + momentum_keep * e.x, y + carry * d.y + momentum_keep * e.y);
+          set_pair(layer.d_S + to + i * step + j, x + carry * d.x + momentum_keep * e.x,
+                   y + carry * d.y + momentum_keep * e.y);
         });
       }
     };
@@ -182,6 +187,23 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
         product<kDim>(d_a, Rows{d_y}, Columns{W});
       }
     };
+    // Adds left^T right, a slice of a layer, to what lies at `to`.
+    const auto add_matrix = [&](const float* left, const float* right, float* to, int step) {
+      Matrix by;
+      product<T>(by, Columns{left}, Rows{right});
+      by.each([&](int i, int j, float& a, float& b) {
+        const float2 before = pair(to + i * step + j);
+        set_pair(to + i * step + j, before.x + a, before.y + b);
+      });
+    };
+    // Of two layers every slice adds to d_q.
+    const auto add_tokens = [&](Outputs& share, float* all, bool first_one) {
+      share.each([&](int i, int j, float& a, float& b) {
+        float* const to = at.tokens(all) + i * kDim + j;
+        const float2 before = first_one ? float2{} : pair(to);
+        set_pair(to, before.x + a, before.y + b);
+      });
+    };
     // With respect to a layer's input at k, through the update of its state.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
@@ -189,7 +211,6 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
     };
 
     Square d_steps;  // of the first layer's overlap times steps
-    Matrix d_last;   // one layer: the gradient by its W, complete at the end
     if constexpr (TWO) {
       Square overlap;
       product<kDim>(overlap, Rows{Q}, Columns{K});
@@ -223,17 +244,25 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
       if constexpr (MOMENTUM) load_last(V, last.d_S + own.last(s));
       arrive();
       through_steps(d_u, Y);
-      Matrix by_own;
-      Matrix& by = TWO ? by_own : d_last;
-      through_state(by, a, D, last, at.last(s), last.d_S + own.last(s), kDim);
+      through_state(a, D, last, at.last(s), own.last(s), kDim);
       __syncthreads();
       if constexpr (TWO) {
-        d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * p.H + j, x, y); });
+        d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
         // The first layer's. X: by its output at q.
         d_a.each([&](int i, int j, float& x, float& y) {
-          const float2 z = pair(p.x + at.hidden(s) + i * p.H + j);
+          const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
         });
+        load_first(W, first.W + at.first(s));
+        if constexpr (MOMENTUM) load_first(V, first.S + at.first(s));
+        arrive();
+        {
+          Outputs by_slice;
+          through_reading(by_slice, Q, X);
+          add_tokens(by_slice, p.d_q, s == 0);
+        }
+        const float by_bias = !MOMENTUM && threadIdx.x < kDim ? column_sum<T>(X) : 0;
+        __syncthreads();
         load_hidden(Y, first.g + at.hidden(s));
         load_first(W, first.d_W + own.first(s));
         if constexpr (MOMENTUM) load_first(V, first.d_S + own.first(s));
@@ -253,36 +282,29 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
         through_update(d_first_g, W, steps, sum_steps, !MOMENTUM);
         if constexpr (MOMENTUM) through_update(d_first_g, V, momentum_steps, sum_momentum, false);
         product<T>(d_first_g, minus(Columns{P}), Rows{X});
-        through_steps(d_k, Y);
-        product<kDim>(d_steps, minus(Rows{X}), Columns{Y});
         {
-          Matrix by_first;
-          through_state(by_first, Q, X, first, at.first(s), first.d_S + own.first(s), p.H);
-          by_first.each(
-              [&](int i, int j, float& x, float& y) { set_pair(first.d_W + own.first(s) + i * p.H + j, x, y); });
+          Outputs by_slice;
+          through_steps(by_slice, Y);
+          add_tokens(by_slice, p.d_k, s == 0);
         }
+        product<kDim>(d_steps, minus(Rows{X}), Columns{Y});
+        through_state(Q, X, first, at.first(s), own.first(s), H);
         __syncthreads();
         if constexpr (!MOMENTUM) {
-          if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += column_sum<T>(X);
+          if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
-        load(Y, at.tokens(last.g));
-        load_first(W, first.W + at.first(s));
-        if constexpr (MOMENTUM) load_first(V, first.S + at.first(s));
-        arrive();
-        through_reading(d_q, Q, X);
-        __syncthreads();
         // Through the inner gradient's way from the last layer to the first. X: by t.
+        load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
-          const int64_t place = at.hidden(s) + i * p.H + j;
+          const int64_t place = at.hidden(s) + i * H + j;
           const float2 z = pair(first.z + place), t = pair(p.t + place);
-          set_pair(p.d_z + own.hidden(s) + i * p.H + j, x * act.bend(z.x) * t.x, y * act.bend(z.y) * t.y);
+          set_pair(p.d_z + own.hidden(s) + i * H + j, x * act.bend(z.x) * t.x, y * act.bend(z.y) * t.y);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
         });
         arrive();
         product<kDim>(d_g, Rows{X}, Rows{W});
-        product<T>(by, Columns{X}, Rows{Y});
-        by.each([&](int i, int j, float& x, float& y) { set_pair(last.d_W + own.last(s) + i * kDim + j, x, y); });
+        add_matrix(X, Y, last.d_W + own.last(s), kDim);
         __syncthreads();
       }
     }
@@ -306,13 +328,18 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
       product<T>(d_q, Rows{R}, Rows{K});
       product<T>(d_k, Columns{R}, Rows{Q});
     }
-    d_q.each([&](int i, int j, float& a, float& b) { set_pair(at.tokens(p.d_q) + i * kDim + j, a, b); });
+    add_tokens(d_q, p.d_q, !TWO);
 
     // Through the inner loss. X: by the last layer's output at k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));
     arrive();
+    float2 weight{}, bias{}, by_weight{}, by_bias{};
+    if (p.norm_weight) {
+      weight = pair(p.norm_weight + n * kDim + 2 * lane());
+      bias = pair(p.norm_bias + n * kDim + 2 * lane());
+    }
     for (int row = warp(); row < T; row += kWarp) {
       const int64_t place = at.index * T * kDim + row * kDim + 2 * lane();
       const float2 z = pair(last.z + place), d = pair(X + row * kStep + 2 * lane());
@@ -343,7 +370,15 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
       }
       set_pair(X + row * kStep + 2 * lane(), d_z.x, d_z.y);
     }
+    if (p.norm_weight) {  // the first layer has done with P
+      set_pair(P + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
+      set_pair(P + (kWarp + warp()) * kStep + 2 * lane(), by_bias.x, by_bias.y);
+    }
     __syncthreads();
+    if (p.norm_weight && threadIdx.x < kDim) {
+      p.d_norm_weight[n * kDim + threadIdx.x] += column_sum<kWarp>(P);
+      p.d_norm_bias[n * kDim + threadIdx.x] += column_sum<kWarp>(P + kWarp * kStep);
+    }
 
     // Through the layers at k, from the last to the first.
     if constexpr (!MOMENTUM) {
@@ -355,26 +390,17 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
         load_last(W, last.W + at.last(s));
         load_first(V, first.W + at.first(s));
         arrive();
-        const auto add_matrix = [&](const float* left, const float* right, float* to, int64_t step) {
-          Matrix by;
-          product<T>(by, Columns{left}, Rows{right});
-          by.each([&](int i, int j, float& a, float& b) {
-            const float2 before = pair(to + i * step + j);
-            set_pair(to + i * step + j, before.x + a, before.y + b);
-          });
-        };
         add_matrix(Y, X, last.d_W + own.last(s), kDim);
         Outputs d_u;
         product<kDim>(d_u, Rows{X}, Columns{W});
         __syncthreads();
         d_u.each([&](int i, int j, float& a, float& b) {
-          const int64_t to = own.hidden(s) + i * p.H + j;
-          const float2 before = pair(p.d_u + to), d_z = pair(p.d_z + to),
-                       z = pair(first.z + at.hidden(s) + i * p.H + j);
+          const int64_t to = own.hidden(s) + i * H + j;
+          const float2 before = pair(p.d_u + to), d_z = pair(p.d_z + to), z = pair(first.z + at.hidden(s) + i * H + j);
           set_pair(Y + i * kStep + j, d_z.x + (a + before.x) * act.slope(z.x), d_z.y + (b + before.y) * act.slope(z.y));
         });
         __syncthreads();
-        add_matrix(K, Y, first.d_W + own.first(s), p.H);
+        add_matrix(K, Y, first.d_W + own.first(s), H);
         product<kDim>(d_k, Rows{Y}, Columns{V});
         if constexpr (!MOMENTUM) {
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += column_sum<T>(Y);
@@ -382,11 +408,10 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
         __syncthreads();
       }
     } else {
-      product<T>(d_last, Columns{K}, Rows{X});
-      d_last.each([&](int i, int j, float& a, float& b) { set_pair(last.d_W + own.last(0) + i * kDim + j, a, b); });
+      add_matrix(K, X, last.d_W + own.last(0), kDim);
       product<kDim>(d_k, Rows{X}, Columns{W});
     }
-    d_k.each([&](int i, int j, float& a, float& b) { set_pair(at.tokens(p.d_k) + i * kDim + j, a, b); });
+    add_tokens(d_k, p.d_k, !TWO);
     if constexpr (MOMENTUM) {
       const float all[3] = {warp_sum(d_keep), warp_sum(d_carry), warp_sum(d_momentum_keep)};
       if (lane() == 0) {
@@ -416,13 +441,6 @@ __global__ void __launch_bounds__(32 * kWarps<T>) backward(const __grid_constant
     }
     __syncthreads();
   }
-  if (!p.norm_weight) return;
-  set_pair(X + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
-  set_pair(Y + warp() * kStep + 2 * lane(), by_bias.x, by_bias.y);
-  __syncthreads();
-  if (threadIdx.x >= kDim) return;
-  p.d_norm_weight[n * kDim + threadIdx.x] = column_sum<kWarp>(X);
-  p.d_norm_bias[n * kDim + threadIdx.x] = column_sum<kWarp>(Y);
 }
 
 int backward_memory(bool momentum) { return momentum ? kBytes<64> : kBytes<16>; }

@@ -15,7 +15,7 @@ constexpr int kBytes = (4 * kTokens<T> + 2 * kWeights + 4 * T) * static_cast<int
 
 // TWO: layers. Without momentum the layers have biases.
 template <int T, bool TWO, bool MOMENTUM>
-__global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ FastWeightsProblem p) {
+__global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ FastWeightsProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const A = memory, *const B = A + kTokens<T>, *const X = B + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
@@ -26,11 +26,12 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
   using Matrix = Share<kWarps, kDim, kDim>;
   constexpr float kBias = MOMENTUM ? 0 : 1;
   const int64_t n = blockIdx.x;
-  const int slices = TWO ? static_cast<int>(p.H / kDim) : 1;
+  const int H = static_cast<int>(p.H);
+  const int slices = TWO ? H / kDim : 1;
   const Gelu act{p.tanh};
   const auto load = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, kDim); };
-  const auto load_hidden = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, p.H); };
-  const auto load_first = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, p.H); };
+  const auto load_hidden = [&](float* tile, const float* from) { fetch<T, kThreads>(tile, from, H); };
+  const auto load_first = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, H); };
   const auto load_last = [&](float* tile, const float* from) { fetch<kDim, kThreads>(tile, from, kDim); };
   const auto read_product = [&](Outputs& y, const float* left) {
     if constexpr (MOMENTUM) {
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
         product<kDim>(y, Rows{A}, Rows{W});
         y.each([&](int i, int j, float& a, float& b) {
           if constexpr (!MOMENTUM) a += first.b[at.first_bias(s) + j], b += first.b[at.first_bias(s) + j + 1];
-          const int64_t to = at.hidden(s) + i * p.H + j;
+          const int64_t to = at.hidden(s) + i * H + j;
           const float u = act.value(a), v = act.value(b);
           set_pair(first.z + to, a, b);
           set_pair(p.u + to, u, v);
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
     float *const W_first = next(first.W, first.W_end), *const S_first = next(first.S, first.S_end);
     // A slice of a layer's next W and S, at `to` in rows of `step`: from those at `from`, the inputs u and gradients g.
     const auto advance = [&](const float* u, const float* g, const FastWeightsLayer& layer, int64_t from, float* to_W,
-                             float* to_S, int64_t to, int64_t step) {
+                             float* to_S, int64_t to, int step) {
       Matrix by;
       product<T>(by, ScaledColumns{u, steps}, Rows{g});
       const float keep = MOMENTUM ? p.keep[at.index] : 1, carry = MOMENTUM ? p.carry[at.index] : 0;
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
         Outputs t;
         product<kDim>(t, Rows{B}, Columns{W});
         t.each([&](int i, int j, float& a, float& b) {
-          const int64_t to = at.hidden(s) + i * p.H + j;
+          const int64_t to = at.hidden(s) + i * H + j;
           set_pair(p.t + to, a, b);
           const float2 y = pair(first.z + to);
           a *= act.slope(y.x), b *= act.slope(y.y);
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
         __syncthreads();
         if (W_last) {
           advance(X, B, last, at.last(s), W_last, S_last, after.last(s), kDim);
-          advance(A, Y, first, at.first(s), W_first, S_first, after.first(s), p.H);
+          advance(A, Y, first, at.first(s), W_first, S_first, after.first(s), H);
           if constexpr (!MOMENTUM) {
             advance_bias(Y, first.b + at.first_bias(s), next(first.b, first.b_end) + after.first_bias(s));
           }
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ Fast
       product<T>(x, minus(Rows{A}), Rows{Y});
       x.each([&](int i, int j, float& a, float& b) {
         if constexpr (!MOMENTUM) a += first.b[at.first_bias(s) + j], b += first.b[at.first_bias(s) + j + 1];
-        set_pair(p.x + at.hidden(s) + i * p.H + j, a, b);
+        set_pair(p.x + at.hidden(s) + i * H + j, a, b);
         set_pair(X + i * kStep + j, act.value(a), act.value(b));
       });
       __syncthreads();

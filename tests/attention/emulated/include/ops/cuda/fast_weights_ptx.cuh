@@ -1,9 +1,10 @@
-// src/ops/cuda/tf32.cuh without PTX, for the emulator.
+// src/ops/cuda/fast_weights_ptx.cuh without PTX, for the emulator.
 #pragma once
 #include "attention/cuda/mma.cuh"
 
 namespace lazy::ops::cuda {
 
+inline int thread() { return static_cast<int>(threadIdx.x); }
 inline uint32_t tf32(float x) {
   const uint32_t bits = __float_as_uint(x);
   return std::isfinite(x) ? (bits + 0x1000) & ~0x1FFFu : bits;

@@ -1,8 +1,15 @@
-// PTX of TF32's products, which every GPU from sm_80 on has.
+// PTX of the kernels of fast weights: products of TF32, which every GPU from sm_80 on has.
 #pragma once
 #include <cstdint>
 
 namespace lazy::ops::cuda {
+
+// threadIdx.x, read anew at every call: addresses made of it are not kept in registers over a whole kernel.
+__device__ inline int thread() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}
 
 // x rounded to TF32, ties away from zero.
 __device__ inline uint32_t tf32(float x) {
