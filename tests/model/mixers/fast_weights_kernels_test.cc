@@ -91,9 +91,11 @@ Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& c
     const at::Tensor x = normal({batch, length, kHeads, kDim});
     return x / x.norm(2, -1, /*keepdim=*/true);
   };
+  // A chunk leaves about two thirds of its weights and momentum, so that the state counts; the steps are as much
+  // shorter as the momentum makes them longer.
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, kHeads}) + bias); };
   Rule rule{.inputs = {unit(), unit(), normal({batch, length, kHeads, kDim}, kind.normalized ? 1 : 2),
-                       at::sigmoid(normal({batch, length, kHeads})) / kDim, gate(0), gate(4.6)}};
+                       at::sigmoid(normal({batch, length, kHeads})) / (16 * kDim), gate(5), gate(5)}};
   for (const at::Tensor& w : weights_of(kind, kind.normalized ? 1 : 0.5, kind.normalized ? 0.5 : 0.2)) {
     rule.inputs.push_back(w);
   }
